@@ -160,7 +160,11 @@ mod tests {
         assert_eq!(fake.follows[0].jobs.nodes.as_deref(), Some("n1"));
         fake.feed = vec![page(&[FeedKind::NodeUp], false)];
         let seen = run_with(&mut fake, NAME, super::events, &["--json", "-c1", "-k", "node-up"], &[]);
-        assert!(seen.out.starts_with("{\"position\":\"7.1\"") && seen.out.contains("\"kind\":\"node-up\""), "{}", seen.out);
+        assert!(
+            seen.out.starts_with("{\"position\":\"7.1\"") && seen.out.contains("\"kind\":\"node-up\""),
+            "{}",
+            seen.out
+        );
     }
 
     #[test]
