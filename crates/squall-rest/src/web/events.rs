@@ -68,7 +68,9 @@ pub(crate) fn page(view: &View, fed: &[Arc<FeedEvent>], jobs: &Arc<JobsPage>, no
     body.raw("<h1>Events</h1>");
     card(&mut body, "list", "Latest");
     body.raw("<table class=\"rows cards\"><thead><tr><th scope=\"col\">Time</th><th scope=\"col\">What</th><th scope=\"col\">Which</th><th scope=\"col\">Details</th></tr></thead><tbody>");
-    fed.iter().for_each(|event| of_feed(&mut body, view, event));
+    for event in fed {
+        of_feed(&mut body, view, event);
+    }
     for (at, about) in all.into_iter().take(ROWS - fed.len().min(ROWS)) {
         body.raw("<tr><td data-name=\"Time\">");
         view.time(&mut body, Some(at), "");

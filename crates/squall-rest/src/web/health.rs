@@ -42,6 +42,22 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
     let mut body = Html::new();
     body.raw("<h1>Health</h1>");
     let looks = counts(all);
+    faults(&mut body, controller, diag, all);
+    body.raw("<div class=\"grid\">");
+    about(&mut body, view, controller, diag);
+    numbers(&mut body, diag);
+    body.raw("</div>");
+    card(&mut body, "nodes", "Nodes");
+    nodes::states(&mut body, &looks);
+    body.raw("</section>");
+    times(&mut body, diag);
+    messages(&mut body, diag);
+    view.page("/health", "Health", &body)
+}
+
+/// Appends what is wrong, or that nothing is.
+fn faults(body: &mut Html, controller: &Controller, diag: &Diag, all: &[NodeInfo]) {
+    let looks = counts(all);
     let silent = all.iter().filter(|node| node.known && !node.responds).count() as u64;
     let mut faults: Vec<String> = Vec::new();
     faults.extend(controller.trouble.iter().map(|trouble| format!("Submissions are refused: {trouble}.")));
@@ -66,12 +82,14 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
         }
         body.raw("</ul>");
     }
-    body.raw("<div class=\"grid\">");
-    about(&mut body, view, controller, diag);
+}
+
+/// Appends the controller's counters.
+fn numbers(body: &mut Html, diag: &Diag) {
     let ms = |us: u64| format!("{}.{} ms", us / 1000, us % 1000 / 100);
     let each = |total, count| ms(average(total, count));
     group(
-        &mut body,
+        body,
         "scheduler",
         "Scheduler",
         &[
@@ -85,7 +103,7 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
         ],
     );
     group(
-        &mut body,
+        body,
         "journal",
         "Journal",
         &[
@@ -98,7 +116,7 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
         ],
     );
     group(
-        &mut body,
+        body,
         "jobs",
         "Jobs",
         &[
@@ -109,13 +127,6 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
             ("Cancelled", diag.jobs_canceled.to_string()),
         ],
     );
-    body.raw("</div>");
-    card(&mut body, "nodes", "Nodes");
-    nodes::states(&mut body, &looks);
-    body.raw("</section>");
-    times(&mut body, diag);
-    messages(&mut body, diag);
-    view.page("/health", "Health", &body)
 }
 
 fn about(body: &mut Html, view: &View, controller: &Controller, diag: &Diag) {

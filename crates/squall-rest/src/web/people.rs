@@ -208,9 +208,9 @@ mod tests {
         let own = |pairs: &[(&'static str, &'static str)]| {
             let mut headers = HeaderMap::new();
             headers.insert("host", "head:6820".parse().unwrap());
-            pairs.iter().for_each(|(name, value)| {
+            for (name, value) in pairs {
                 headers.insert(*name, value.parse().unwrap());
-            });
+            }
             is_own(&headers)
         };
         assert!(own(&[]) && own(&[("origin", "https://head:6820"), ("sec-fetch-site", "same-origin")]));

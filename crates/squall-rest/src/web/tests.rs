@@ -4,6 +4,7 @@
 mod answers;
 mod fixture;
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +24,9 @@ use crate::web::{
     accounts, assets, events, health, job, nodes, overview, partitions, people, queue, reservations, row,
 };
 use fixture::{EVIL, NOW, cluster, expected, view};
+
+/// Function that makes a page.
+type Maker<'a> = Box<dyn Fn() -> Html + 'a>;
 
 /// Elements without an end.
 const VOID: [&str; 6] = ["meta", "link", "input", "br", "img", "hr"];
@@ -217,7 +221,7 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
     let starts = expected(&seen);
     let asked = nodes::Asked { by: "user".into(), ..nodes::Asked::default() };
     let last = queue::Asked { page: 1999, ..queue::Asked::default() };
-    let makers: Vec<(&str, Box<dyn Fn() -> Html>)> = vec![
+    let makers: Vec<(&str, Maker<'_>)> = vec![
         ("overview", Box::new(|| overview::page(&view, &seen))),
         ("queue", Box::new(|| queue::page(&view, &seen.jobs, &starts, &queue::Asked::default()))),
         ("last", Box::new(|| queue::page(&view, &seen.jobs, &starts, &last))),
@@ -231,7 +235,7 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
         let began = Instant::now();
         let html = make();
         let took = began.elapsed();
-        told += &format!("{name}: {} B, {} ms\n", html.as_str().len(), took.as_millis());
+        writeln!(told, "{name}: {} B, {} ms", html.as_str().len(), took.as_millis()).unwrap();
         assert!(html.as_str().len() < 300_000, "{told}");
         if let Some(folder) = &folder {
             std::fs::write(std::path::Path::new(folder).join(format!("{name}.html")), html.as_str()).unwrap();

@@ -102,8 +102,7 @@ fn node(n: u32, width: usize, reason: &str) -> NodeInfo {
     // Jobs lie side by side, so neighbours often are in the same state; every 7th is not.
     let kind = (n / 23).wrapping_mul(2_654_435_761) >> 20;
     let used = match (kind % 8, n % 7) {
-        (0..=3, _) => 64,
-        (4..=5, 0) => 64,
+        (0..=3, _) | (4..=5, 0) => 64,
         (4..=5, _) => 24,
         _ => 0,
     };
@@ -178,7 +177,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         array_limit: None,
         spec: id % 5,
         owner: (id % 997) * 7 % 61 % 12,
-        class: u32::from(id % 9 == 0),
+        class: u32::from(id.is_multiple_of(9)),
         state,
         reason,
         attempt: Attempt(u32::from(started)),
