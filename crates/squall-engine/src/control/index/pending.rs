@@ -21,8 +21,9 @@ use squall_sched::{Gate, Group, Item};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Priority of the first job ever submitted; each later job has one less, as with Slurm's basic priorities.
-const PRIORITY_FIRST: u32 = 4_294_901_760;
+/// Priority of the first job ever submitted; each later job has one less, as with Slurm's basic priorities. Those begin
+/// at 0xffff0000, which is no 32-bit number with a sign: generated REST clients read no job that has such a priority.
+const PRIORITY_FIRST: i64 = 0x7fff_0000;
 
 /// A pending job, or the untouched tasks of an array (those without a record of their own), as one type.
 #[derive(Clone, Copy, Debug)]
@@ -183,8 +184,8 @@ pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
     let ids = state.config.job_ids();
     let again = state.ids_began.is_some() && !state.is_of_earlier_round(job.id, job.submit);
     let before = if again { i64::from(ids.end() - ids.start()) + 1 } else { 0 };
-    let aged = i64::from(PRIORITY_FIRST) - before - i64::from(job.id.0) - i64::from(job.spec.nice);
-    job.fixed().unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
+    let aged = PRIORITY_FIRST - before - i64::from(job.id.0) - i64::from(job.spec.nice);
+    job.fixed().unwrap_or(aged.clamp(1, i64::from(i32::MAX)) as u32)
 }
 
 /// Returns the id of the array's untouched task that starts next. None: no task may start.

@@ -82,6 +82,18 @@ fn the_oldest_goes_first_unless_a_qos_is_worth_more() {
 }
 
 #[test]
+fn basic_priorities_fit_the_numbers_of_rest_clients() {
+    let mut d = cluster(Config::default(), 1);
+    d.submit(batch());
+    let plain = d.submit(batch());
+    let pushed = d.submit(JobSpec { nice: -1_000_000, ..batch() });
+    let all = priorities(&mut d);
+    let of_job = |id: JobId| all.iter().find(|p| p.id == id).unwrap().priority;
+    assert_eq!(i64::from(of_job(plain)), 0x7fff_0000 - i64::from(plain.0));
+    assert_eq!(of_job(pushed), i32::MAX as u32, "clients generated from the OpenAPI document read 32 bits with a sign");
+}
+
+#[test]
 fn nice_and_a_priority_that_is_set_count() {
     let mut d = cluster(multifactor(), 1);
     let first = d.submit(batch());
