@@ -5,10 +5,10 @@ use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use squall_files::place::Place;
 use squall_text::rest::openapi;
@@ -82,8 +82,16 @@ fn routes(server: Shared) -> Router {
         .route("/metrics/{part}", get(metrics::part))
         .nest("/squall/v1", own::routes())
         .merge(web::routes())
-        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
+        .fallback(elsewhere)
         .with_state(server)
+}
+
+/// Serves a request for a path that no route fits: one of Slurm's with slashes too many, or none at all.
+async fn elsewhere(server: State<Shared>, request: Request) -> Response {
+    match request.uri().path().split('/').find(|segment| !segment.is_empty()) {
+        Some("slurm" | "slurmdb") => slurm::serve(server, request).await,
+        _ => Failure::new(StatusCode::NOT_FOUND, "there is no such path").into_response(),
+    }
 }
 
 impl FromRequestParts<Shared> for Caller {

@@ -74,6 +74,7 @@ fn bodies_heads_and_paths_are_bounded() {
     assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers, &"[".repeat(100_000)).status, 400);
     assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers[..1], "{}").status, 415);
     assert_eq!(c.send("PUT", "/slurm/v0.0.42/jobs", &headers, "").status, 405);
+    assert_eq!(c.send("GET", "//slurm//v0.0.42/jobs", &headers, "").status, 200, "as in Slurm, slashes too many");
     for missing in
         ["/slurm/v0.0.39/jobs", "/slurm/v9/jobs", "/slurm/v0.0.42/nosuch", "/nosuch", "/slurm/v0.0.42/../../etc"]
     {

@@ -310,15 +310,20 @@ pub static PATHS: &[Path] = &[
     on(Get, "/slurmdb/{v}/ping/", O::PingPast, "get_ping", K::DbPing).since(Version::V42),
 ];
 
+fn segments(path: &str) -> Vec<&str> {
+    path.split('/').filter(|segment| !segment.is_empty()).collect()
+}
+
 /// Returns the path of a request, its version, and the values of the parameters in the path. None: there is no such
-/// path in the version, or not with the method. The segments are not decoded.
+/// path in the version, or not with the method. The segments are not decoded. Empty ones do not count, as in Slurm: some
+/// clients join an address and a path by a slash too many.
 pub fn find(method: Method, path: &str) -> Option<(&'static Path, Version, Vec<&str>)> {
-    let given: Vec<&str> = path.trim_end_matches('/').split('/').collect();
-    let version = Version::parse(given.get(2)?)?;
+    let given = segments(path);
+    let version = Version::parse(given.get(1)?)?;
     let values = |known: &'static str| {
-        let known: Vec<&str> = known.trim_end_matches('/').split('/').collect();
-        let fits = |(known, given): (&&str, &&str)| known == given || (known.starts_with('{') && !given.is_empty());
-        let values = || known.iter().zip(&given).skip(3).filter(|(known, _)| known.starts_with('{'));
+        let known = segments(known);
+        let fits = |(known, given): (&&str, &&str)| known == given || known.starts_with('{');
+        let values = || known.iter().zip(&given).skip(2).filter(|(known, _)| known.starts_with('{'));
         (known.len() == given.len() && known.iter().zip(&given).all(fits))
             .then(|| values().map(|(_, given)| *given).collect())
     };
@@ -343,6 +348,7 @@ mod tests {
         let jobs = Some((Operation::GetJobs, Version::V41, Vec::new()));
         assert_eq!(found(Method::Get, "/slurm/v0.0.41/jobs/"), jobs);
         assert_eq!(found(Method::Get, "/slurm/v0.0.41/jobs"), jobs);
+        assert_eq!(found(Method::Get, "//slurm//v0.0.41/jobs"), jobs);
         assert_eq!(found(Method::Get, "/slurm/v0.0.42/job/7"), Some((Operation::GetJob, Version::V42, vec!["7"])));
         assert_eq!(
             found(Method::Post, "/slurm/v0.0.42/job/submit"),
