@@ -255,7 +255,7 @@ mod tests {
             self.bearers.user(&bearer).map(|borne| borne.user.name)
         }
 
-        fn own(&self) -> String {
+        fn own() -> String {
             users::by_uid(rustix::process::geteuid().as_raw()).unwrap().name
         }
     }
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_token_is_its_user_until_it_expires_or_is_revoked() {
         let cluster = Cluster::new("life");
-        let own = cluster.own();
+        let own = Cluster::own();
         let token = cluster.bearers.issue(&own, Some(60), false, now_s()).unwrap();
         assert_eq!(cluster.user(&token, None), Ok(own.clone()));
         let endless = cluster.bearers.issue(&own, None, false, now_s()).unwrap();
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(cluster.user(&operator, Some("nobody")), Ok("nobody".to_owned()));
         assert!(cluster.user(&user, Some("root")).unwrap_err().contains("may not act as root"));
         let slurm = cluster.bearers.issue("slurm", Some(60), false, now_s()).unwrap();
-        assert!(cluster.user(&slurm, None).is_ok_and(|name| name == "slurm" || name == cluster.own()));
+        assert!(cluster.user(&slurm, None).is_ok_and(|name| name == "slurm" || name == Cluster::own()));
     }
 
     #[test]

@@ -152,7 +152,9 @@ fn follow(
         if page.missed {
             kept.push(Sent::Missed(missed(page.next)));
         }
-        sent.into_iter().for_each(|sent| kept.push(sent));
+        for sent in sent {
+            kept.push(sent);
+        }
         kept.at = Some(page.next);
         let end = kept.end();
         if listeners.available_permits() < LISTENERS_MAX {

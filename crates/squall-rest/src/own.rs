@@ -40,7 +40,7 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 fn told(value: &Value) -> Response {
-    answer(&StatusCode::OK, Bytes::from(value.to_string()))
+    answer(StatusCode::OK, Bytes::from(value.to_string()))
 }
 
 impl From<Problem> for Failure {

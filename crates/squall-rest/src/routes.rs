@@ -108,5 +108,5 @@ impl FromRequestParts<Shared> for Caller {
 async fn openapi() -> Response {
     static DOCUMENT: LazyLock<Bytes> =
         LazyLock::new(|| openapi::document(&Version::ALL).to_json().unwrap_or_default().into());
-    slurm::json(&StatusCode::OK, DOCUMENT.clone())
+    slurm::json(StatusCode::OK, DOCUMENT.clone())
 }

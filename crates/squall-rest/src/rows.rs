@@ -143,8 +143,8 @@ impl http_body::Body for Pieces {
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     rows: Rows,
-    jobs: Mutex<HashMap<Version, (Arc<JobsPage>, Bytes)>>,
-    nodes: Mutex<HashMap<Version, (Arc<Vec<NodeInfo>>, Bytes)>>,
+    jobs: Made<JobsPage>,
+    nodes: Made<Vec<NodeInfo>>,
 }
 
 impl Records {
@@ -169,16 +169,21 @@ impl Records {
     /// Makes the records of jobs that were just read, so that no request waits for that.
     pub(crate) fn renew_jobs(&self, jobs: &Arc<JobsPage>, cluster: &str) {
         let versions: Vec<Version> = lock(&self.jobs).keys().copied().collect();
-        versions.into_iter().for_each(|version| drop(self.of_jobs(version, jobs, cluster)));
+        for version in versions {
+            self.of_jobs(version, jobs, cluster);
+        }
     }
 
     /// Makes the records of nodes that were just read, so that no request waits for that.
     pub(crate) fn renew_nodes(&self, nodes: &Arc<Vec<NodeInfo>>, cluster: &str) {
         let versions: Vec<Version> = lock(&self.nodes).keys().copied().collect();
-        versions.into_iter().for_each(|version| drop(self.of_nodes(version, nodes, cluster)));
+        for version in versions {
+            self.of_nodes(version, nodes, cluster);
+        }
     }
 }
 
+/// Records by version, with the part of which they were made.
 type Made<T> = Mutex<HashMap<Version, (Arc<T>, Bytes)>>;
 
 fn lock<T>(made: &Made<T>) -> std::sync::MutexGuard<'_, HashMap<Version, (Arc<T>, Bytes)>> {

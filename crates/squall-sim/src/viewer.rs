@@ -97,7 +97,7 @@ impl World {
         viewer.awaits = false;
         viewer.missed += u64::from(page.missed);
         viewer.from = Some(page.next);
-        viewer.expects = self.judge.saw(viewer.expects, page);
+        viewer.expects = Some(self.judge.saw(viewer.expects, page));
         if viewer.seed.chance(10_000) {
             viewer.connected = false;
             let (low, high) = PAUSES[usize::from(viewer.seed.chance(100_000))];

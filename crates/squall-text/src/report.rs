@@ -97,7 +97,9 @@ impl Report<'_> {
         let hints = self.hints();
         if !hints.is_empty() {
             text.push_str("\nNext time:\n");
-            hints.iter().for_each(|hint| text.extend(["  ", hint, "\n"]));
+            for hint in hints {
+                text.extend(["  ", &hint, "\n"]);
+            }
         }
         text
     }

@@ -132,15 +132,11 @@ impl Desk {
             value: user.clone(),
             problem: format!("its tokens can't be made or revoked: {e}"),
         };
-        match request {
-            Request::Token { lifespan_s, link, .. } => {
-                self.bearers.issue(user, *lifespan_s, *link, now.secs()).map(Answer::Token).map_err(failed)
-            }
-            _ => {
-                tracing::info!(user, by = who.owner.user, "tokens revoked");
-                self.bearers.revoke(user, now.secs()).map(|()| Answer::Done).map_err(failed)
-            }
+        if let Request::Token { lifespan_s, link, .. } = request {
+            return self.bearers.issue(user, *lifespan_s, *link, now.secs()).map(Answer::Token).map_err(failed);
         }
+        tracing::info!(user, by = who.owner.user, "tokens revoked");
+        self.bearers.revoke(user, now.secs()).map(|()| Answer::Done).map_err(failed)
     }
 
     /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.

@@ -107,8 +107,11 @@ fn named(ask: &Ask) -> Result<JobSelection, Problem> {
     Ok(JobSelection { ids: vec![order::job_id(ask.value())?], ..JobSelection::default() })
 }
 
+/// The jobs to which a request was applied, and those to which it was not, with the reasons.
+type Affected = (Vec<JobName>, Vec<(JobName, Refusal)>);
+
 /// Returns the jobs to which a request was applied; the error is why it was applied to none.
-fn affected(ask: &Ask, answer: Answer) -> Result<(Vec<JobName>, Vec<(JobName, Refusal)>), Problem> {
+fn affected(ask: &Ask, answer: Answer) -> Result<Affected, Problem> {
     match answer {
         Answer::Affected { jobs, refused } => match refused.first() {
             Some((_, why)) if jobs.is_empty() => Err(Problem::of(why, ask.path.name)),

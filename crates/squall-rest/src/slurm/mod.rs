@@ -72,7 +72,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
             group: String::new(),
             now: now(),
         };
-        json(&problem_status(&problem), shapes::bytes(&meta, found.answer, Vec::new(), &Notes::of(problem)).into())
+        json(problem_status(&problem), shapes::bytes(&meta, found.answer, Vec::new(), &Notes::of(problem)).into())
     };
     let caller = match server.callers.find(&server.cluster, &peer, &parts.headers).await {
         Ok(caller) => caller,
@@ -110,13 +110,14 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
 fn unknown(method: &HttpMethod, path: &str) -> Response {
     let others = [Method::Get, Method::Post, Method::Delete];
     let exists = others.iter().any(|other| find(*other, path).is_some());
-    let (status, text) = match exists {
-        true => (StatusCode::METHOD_NOT_ALLOWED, format!("{method} is no method of this path")),
-        false => (StatusCode::NOT_FOUND, "Unable to find requested URL: /openapi.json lists all".to_owned()),
+    let (status, text) = if exists {
+        (StatusCode::METHOD_NOT_ALLOWED, format!("{method} is no method of this path"))
+    } else {
+        (StatusCode::NOT_FOUND, "Unable to find requested URL: /openapi.json lists all".to_owned())
     };
     let problem = Problem { status: status.as_u16(), ..Problem::malformed("", text) };
     let body = serde_json::json!({"meta": {}, "errors": [problem.json()], "warnings": []});
-    json(&status, body.to_string().into())
+    json(status, body.to_string().into())
 }
 
 async fn read_body(path: &Path, headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
@@ -149,14 +150,10 @@ async fn dispatch(ask: &mut Ask) -> Done {
         O::GetPartitions | O::GetPartition => read::partitions(ask).await,
         O::GetReservations | O::GetReservation => read::reservations(ask).await,
         O::GetPastJobs | O::GetPastJob => past::jobs(ask).await,
-        O::GetTres | O::GetQos | O::GetOneQos | O::GetAssociations | O::GetAssociation => past::records(ask).await,
-        O::GetUsers | O::GetUser | O::GetClusters | O::GetCluster | O::GetWckeys | O::GetWckey => {
-            past::records(ask).await
-        }
-        O::GetAccounts | O::GetAccount | O::GetInstances | O::GetInstance => past::records(ask).await,
         O::GetConfig => past::config(ask).await,
         O::GetPastDiag => past::diag(ask).await,
         O::PingPast => past::ping(ask).await,
+        _ if ask.path.method == Method::Get && ask.path.operation != O::Reconfigure => past::records(ask).await,
         _ => change::change(ask).await,
     }
 }
@@ -192,13 +189,13 @@ impl Ask {
 
     /// Returns an answer of the path's kind.
     pub(crate) fn answer(&self, body: Vec<(&str, Value)>) -> Response {
-        json(&StatusCode::OK, shapes::bytes(&self.meta(), self.path.answer, body, &self.notes).into())
+        json(StatusCode::OK, shapes::bytes(&self.meta(), self.path.answer, body, &self.notes).into())
     }
 
     /// Returns an answer of records that are rendered already, separated by commas.
     pub(crate) fn records(&self, kind: Kind, records: Bytes, rest: Vec<(&str, Value)>) -> Response {
         let (head, tail) = shapes::around(&self.meta(), kind, rest, &self.notes);
-        let mut response = json(&StatusCode::OK, Bytes::new());
+        let mut response = json(StatusCode::OK, Bytes::new());
         *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()], self.caller.clone()));
         response
     }
@@ -206,7 +203,7 @@ impl Ask {
     fn refused(&self, problem: Problem) -> Response {
         let status = problem_status(&problem);
         let notes = Notes { errors: vec![problem], warnings: self.notes.warnings.clone() };
-        json(&status, shapes::bytes(&self.meta(), self.path.answer, Vec::new(), &notes).into())
+        json(status, shapes::bytes(&self.meta(), self.path.answer, Vec::new(), &notes).into())
     }
 
     /// Returns how old shared data may be: where the request asks for more than a look, everything before counts.
@@ -226,9 +223,9 @@ fn problem_status(problem: &Problem) -> StatusCode {
     StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-pub(crate) fn json(status: &StatusCode, body: Bytes) -> Response {
+pub(crate) fn json(status: StatusCode, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = *status;
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -27,10 +27,10 @@ impl Judge {
 
     /// Checks a page that a follower has read. `before`: what it was expected to have; None: it is the first page.
     /// Returns what is expected of the next page.
-    pub(crate) fn saw(&mut self, before: Option<Expects>, page: &FeedPage) -> Option<Expects> {
+    pub(crate) fn saw(&mut self, before: Option<Expects>, page: &FeedPage) -> Expects {
         let Some(mut expects) = before else {
             let next = self.shown.partition_point(|(record, ..)| *record < page.next.record);
-            return Some(Expects { next, at: page.next });
+            return Expects { next, at: page.next };
         };
         let mut may_miss = page.missed;
         for event in &page.events {
@@ -68,7 +68,7 @@ impl Judge {
             let text = format!("{} after {}", page.next, expects.at);
             self.violate("no follower is sent an event twice", text);
         }
-        Some(Expects { at: page.next, ..expects })
+        Expects { at: page.next, ..expects }
     }
 
     /// Checks at the end that a follower has been sent everything.

@@ -155,10 +155,7 @@ impl Teller {
             }
             Statement::ExpectBrought { name, nowhere } => world.check_brought(&name, nowhere),
             Statement::ExpectAnswer { query, no, unreachable } => world.check_answer(&query, &no, &unreachable),
-            Statement::ExpectOutput { job, missing } => {
-                let told = &world.clients.placed[world.order_named(&job)?].missing;
-                if *told == Some(missing) { Ok(()) } else { Err(format!("missing output of {job}: {told:?}")) }
-            }
+            Statement::ExpectOutput { job, missing } => world.check_output(&job, missing),
             Statement::ExpectNodes { nodes, place } => {
                 nodes.iter().try_for_each(|name| world.check_place(name, &place))
             }
@@ -437,6 +434,11 @@ impl World {
             return Ok(());
         }
         Err(format!("{name} is {}", if connected { "connected" } else { "away" }))
+    }
+
+    fn check_output(&self, job: &str, missing: Vec<String>) -> Result<(), String> {
+        let told = &self.clients.placed[self.order_named(job)?].missing;
+        if *told == Some(missing) { Ok(()) } else { Err(format!("missing output of {job}: {told:?}")) }
     }
 
     fn check_follower(&self, missed: bool) -> Result<(), String> {

@@ -192,7 +192,9 @@ impl Scrape<'_> {
 /// Returns the nodes, counted.
 fn totals(nodes: &[NodeInfo]) -> Totals {
     let mut all = Totals::default();
-    nodes.iter().for_each(|node| all.add(node));
+    for node in nodes {
+        all.add(node);
+    }
     all
 }
 

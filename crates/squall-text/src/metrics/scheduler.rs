@@ -1,5 +1,6 @@
 //! The counters of `sdiag`, with the names of the exporter by Victor Penso and with Slurm's.
 
+use squall_model::time::Time;
 use squall_model::wire::info::Diag;
 
 use super::exposition::{Metric, gauge};
@@ -82,7 +83,7 @@ pub(super) const SCHEDULER_OF_SLURM: &[Metric<Diag>] = &[
     gauge("slurm_bf_mean_table_sz", "Mean number of points in time", |d| mean(d, d.backfill.times.1)),
     gauge("slurm_bf_table_size_tot", "Points in time, in all backfill passes", |d| d.backfill.times.1 as f64),
     gauge("slurm_bf_when_last_cycle", "Time of the last backfill pass, seconds since 1970; 0: none", |d| {
-        d.backfill.last.map_or(0, |time| time.secs()) as f64
+        d.backfill.last.map_or(0, Time::secs) as f64
     }),
     gauge("slurm_schedule_cycle_cnt", "Scheduling passes", |d| d.cycles as f64),
     gauge("slurm_schedule_cycle_depth", "Jobs tried in all scheduling passes", |d| d.cycle_depth_total as f64),
