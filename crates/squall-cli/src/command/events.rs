@@ -52,8 +52,8 @@ fn events(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return call.fail(&format!("unexpected argument `{operand}`; see `squall events --help`"));
     }
     if given.last("kind") == Some("help") {
-        let kinds: String = FeedKind::ALL.iter().map(|kind| format!("{}\n", kind.name())).collect();
-        call.print(&kinds);
+        let kinds: Vec<&str> = FeedKind::ALL.iter().map(|kind| kind.name()).collect();
+        call.print(&(kinds.join("\n") + "\n"));
         return Ok(());
     }
     let wanted = wanted(call, &given)?;
@@ -76,11 +76,11 @@ fn events(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         }
         let mut text = String::new();
         for event in page.events.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-            text.push_str(&if given.has("json") {
-                format!("{}\n", event::event(event))
+            if given.has("json") {
+                text.extend([&event::event(event).to_string(), "\n"]);
             } else {
-                line(call, &clock, event)
-            });
+                text.push_str(&line(call, &clock, event));
+            }
             left -= 1;
         }
         call.print(&text);

@@ -27,7 +27,7 @@ fn without_a_valid_token_nothing_is_told() {
         assert_eq!(c.get(bad, "/squall/v1/events").status, 401);
     }
     c.ok(&["scontrol", "token", "revoke"]);
-    c.until("the token is revoked", || c.get(&token, jobs).status == 401);
+    Cluster::until("the token is revoked", || c.get(&token, jobs).status == 401);
     assert_eq!(c.get(&c.token(None), jobs).status, 200);
 }
 
@@ -133,7 +133,7 @@ fn slow_and_many_clients_keep_nobody_out() {
     assert!(refused.count() > 50, "connections beyond the limit are closed");
     assert_eq!(c.send_here("GET", "/slurm/v0.0.42/ping", &[], "").status, 200);
     drop(slow);
-    c.until("the address is served again", || {
+    Cluster::until("the address is served again", || {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", c.port)) else { return false };
         let text = format!(
             "GET /slurm/v0.0.42/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-SLURM-USER-TOKEN: {token}\r\n\r\n"
@@ -165,9 +165,9 @@ fn the_server_has_no_rights_and_may_die_at_any_time() {
         c.post(&token, "/slurm/v0.0.42/job/submit", &script("goes-on", "sleep 1; exit 4", &c.dir)).json()["job_id"]
             .clone();
     assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-    c.until("the server is dead", || TcpStream::connect(("127.0.0.1", c.port)).is_err());
+    Cluster::until("the server is dead", || TcpStream::connect(("127.0.0.1", c.port)).is_err());
     c.ok(&["up"]);
-    c.until("the job has ended", || c.get(&token, &format!("/slurm/v0.0.42/job/{id}")).body.contains("FAILED"));
+    Cluster::until("the job has ended", || c.get(&token, &format!("/slurm/v0.0.42/job/{id}")).body.contains("FAILED"));
     c.ok(&["down"]);
     assert!(TcpStream::connect(("127.0.0.1", c.port)).is_err(), "down ends the server too");
 }

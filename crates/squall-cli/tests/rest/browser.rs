@@ -20,7 +20,7 @@ impl Browser {
     /// Starts a browser of this size, pixels. None: there is none on this machine.
     fn start(width: u32, height: u32, dark: bool) -> Option<Self> {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut driver = driver.map_err(|e| println!("skipped: chromedriver: {e}")).ok()?;
+        let mut driver = driver.inspect_err(|e| eprintln!("skipped: chromedriver: {e}")).ok()?;
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
         let port = lines
             .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok())
@@ -108,17 +108,17 @@ fn a_person_logs_in_sees_a_job_appear_and_cancels_it() {
     browser.run("window.marker = 7");
     let name = "from-<b>sbatch</b>";
     let id = c.ok(&["sbatch", "--parsable", "-J", name, "-o", "/dev/null", "--wrap", "sleep 300"]).trim().to_owned();
-    c.until("the job appears", || browser.text().contains(name));
+    Cluster::until("the job appears", || browser.text().contains(name));
     assert_eq!(browser.run("return window.marker"), 7, "the page was not loaded again");
     assert_eq!(browser.run("return document.querySelectorAll('main b').length"), 0, "a job's name is text");
     browser.click(&format!("main a[href='/job/{id}']"));
-    c.until("the job's page is there", || browser.run("return location.pathname") == format!("/job/{id}"));
+    Cluster::until("the job's page is there", || browser.run("return location.pathname") == format!("/job/{id}"));
     assert!(browser.text().contains("RUNNING"), "{}", browser.text());
     browser.click(&format!("form[action='/job/{id}/cancel'] button"));
-    c.until("the job is cancelled", || {
+    Cluster::until("the job is cancelled", || {
         c.ok(&["squeue", "-h", "-t", "all", "-j", &id, "-o", "%T"]).contains("CANCELLED")
     });
-    c.until("the page says so", || browser.text().contains("CANCELLED"));
+    Cluster::until("the page says so", || browser.text().contains("CANCELLED"));
     // The link was good for one browser, once.
     let used = c.send("GET", link.trim_start_matches(&home), &[], "");
     assert_ne!(used.status, 303, "{used:?}");
@@ -149,14 +149,14 @@ fn a_form_of_another_site_does_nothing() {
     );
     std::fs::write(&page, form).unwrap();
     browser.open(&format!("file://{}", page.display()));
-    c.until("the form was answered", || browser.run("return location.host") == format!("127.0.0.1:{}", c.port));
+    Cluster::until("the form was answered", || browser.run("return location.host") == format!("127.0.0.1:{}", c.port));
     assert!(!c.ok(&["squeue", "-h", "-t", "all", "-j", &id, "-o", "%T"]).contains("CANCELLED"));
 }
 
 #[test]
 fn prometheus_scrapes() {
     if Command::new("prometheus").arg("--version").output().is_err() {
-        println!("skipped: there is no prometheus");
+        eprintln!("skipped: there is no prometheus");
         return;
     }
     let c = Cluster::start("prometheus");
@@ -178,7 +178,7 @@ fn prometheus_scrapes() {
         .spawn()
         .unwrap();
     let mut last = String::new();
-    c.until("Prometheus has the number of CPUs", || {
+    Cluster::until("Prometheus has the number of CPUs", || {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", own)) else { return false };
         let ask = "GET /api/v1/query?query=slurm_cpus_total HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         stream.write_all(ask.as_bytes()).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Longest wait for anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A cluster with an HTTP server on a port and a Unix socket, ended and removed at the end.
 pub(crate) struct Cluster {
@@ -111,7 +111,7 @@ impl Cluster {
     }
 
     /// Waits until something holds.
-    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !holds() {
             assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
@@ -128,7 +128,8 @@ impl Drop for Cluster {
 }
 
 fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers = headers.concat();
     let length = body.len();
     format!(
         "{method} {path} HTTP/1.1\r\nHost: squall\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
@@ -137,7 +138,7 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> St
 
 /// Reads an answer: as many bytes as it says, or up to the end of the connection.
 pub(crate) fn answer(stream: &mut impl Read) -> Answer {
-    let (mut bytes, mut piece) = (Vec::new(), [0; 65536]);
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; 65536]);
     let is_whole = |bytes: &[u8]| {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
         let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();

@@ -1,6 +1,5 @@
 //! Slurm's REST interface, events and metrics, asked as programs ask them; and as attackers do.
 #![cfg(test)]
-#![expect(clippy::unwrap_used, reason = "a test that fails at once says where")]
 
 mod attacks;
 mod browser;
@@ -40,7 +39,7 @@ fn every_path_of_every_version_answers_in_its_shape() {
         "nodes=n2",
         "users=root",
     ]);
-    c.until("the job runs", || c.get(&token, &format!("/slurm/v0.0.40/job/{id}")).body.contains("RUNNING"));
+    Cluster::until("the job runs", || c.get(&token, &format!("/slurm/v0.0.40/job/{id}")).body.contains("RUNNING"));
     for version in Version::ALL {
         for path in PATHS.iter().filter(|path| path.method == Method::Get && path.since <= version) {
             let at = path.at(version);
@@ -93,7 +92,7 @@ fn a_job_is_submitted_changed_watched_and_ended() {
         assert_eq!((job(id)["comment"].as_str(), job(id)["time_limit"]["number"].as_u64()), (Some("by REST"), Some(9)));
         let released = c.send("POST", &format!("/squall/v1/job/{id}/release"), &[("X-SLURM-USER-TOKEN", &token)], "");
         assert_eq!(released.status, 200, "{released:?}");
-        c.until("the job has ended", || job(id)["job_state"][0] == "FAILED");
+        Cluster::until("the job has ended", || job(id)["job_state"][0] == "FAILED");
         assert_eq!(job(id)["exit_code"]["return_code"]["number"], 3);
         let long =
             c.post(&token, &at("job/submit"), &script("long", "sleep 100", &c.dir)).json()["job_id"].as_u64().unwrap();
@@ -101,9 +100,11 @@ fn a_job_is_submitted_changed_watched_and_ended() {
         assert_eq!(both["jobs"].as_array().unwrap().len(), 2);
         let ended = c.send("DELETE", &at(&format!("job/{long}")), &[("Authorization", &format!("Bearer {token}"))], "");
         assert_eq!(ended.status, 200, "{ended:?}");
-        c.until("the job was cancelled", || job(long)["job_state"][0] == "CANCELLED");
+        Cluster::until("the job was cancelled", || job(long)["job_state"][0] == "CANCELLED");
         let past = format!("/slurmdb/{}/job/{id}", version.name());
-        c.until("accounting has it", || c.get(&token, &past).json()["jobs"][0]["state"]["current"][0] == "FAILED");
+        Cluster::until("accounting has it", || {
+            c.get(&token, &past).json()["jobs"][0]["state"]["current"][0] == "FAILED"
+        });
         assert_eq!(c.get(&token, &at("job/999999")).status, 404);
     }
     let would = c.post(&token, "/squall/v1/what-if", &script("would", "true", &c.dir));
@@ -190,7 +191,7 @@ fn events_are_followed_and_resumed() {
     }
     assert_eq!(kinds, ["job-submitted", "job-ended"]);
     c.ok(&["sbatch", "--parsable", "-J", "second", "-o", "/dev/null", "--wrap", "true"]);
-    c.until("the second job has ended", || c.ok(&["squeue", "-h"]).is_empty());
+    Cluster::until("the second job has ended", || c.ok(&["squeue", "-h"]).is_empty());
     let mut stream = c.connect();
     stream.write_all(ask(&format!("/squall/v1/events?from={last}")).as_bytes()).unwrap();
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);

@@ -10,12 +10,15 @@ use squall_text::metrics::Part;
 use super::metrics;
 use crate::command::listing::fake::{Fake, check, fake, run_with};
 
+/// A series: name, labels, value as text.
+type Series = (String, Vec<(String, String)>, String);
+
 /// A family of a text: type, help, and its series as (name, labels, value as text).
 #[derive(Debug, Default)]
 struct Family {
     kind: String,
     help: String,
-    series: Vec<(String, Vec<(String, String)>, String)>,
+    series: Vec<Series>,
 }
 
 /// Reads a text as strictly as its format is described: each family once and in one piece, HELP, TYPE, series; each

@@ -59,7 +59,7 @@ pub(super) struct Deed {
     /// What is said when it is done: `job 17: cancelled`.
     pub(super) done: String,
     /// The request that does it.
-    pub(super) request: Request,
+    pub(super) request: Box<Request>,
 }
 
 /// What happens to a top.
@@ -86,7 +86,7 @@ pub(super) enum Input {
 pub(super) enum Effect {
     Quit,
     /// Ask why this job waits; the text names it.
-    Why(String, Request),
+    Why(String, Box<Request>),
     Do(Deed),
 }
 
@@ -226,7 +226,7 @@ impl App {
         self.ahead_us = data.now.0 as i64 - here;
         self.set_time(data.now);
         if self.away.take().is_some() && self.known {
-            self.message = "the controller is back".to_owned();
+            "the controller is back".clone_into(&mut self.message);
         }
         self.totals = totals(&data, self.me);
         (self.data, self.known) = (data, true);
@@ -274,12 +274,12 @@ impl App {
 
     /// Remembers what is selected, and scrolls to it.
     fn settle(&mut self) {
-        self.selected = self.order.get(self.at).map(|position| match self.view {
-            View::Nodes => Key::Node(self.data.nodes[*position].name.clone()),
-            _ => {
-                let job = &self.data.jobs.jobs[*position];
-                Key::Job(job.id.0, job.pending_tasks.is_some())
+        self.selected = self.order.get(self.at).map(|position| {
+            if self.view == View::Nodes {
+                return Key::Node(self.data.nodes[*position].name.clone());
             }
+            let job = &self.data.jobs.jobs[*position];
+            Key::Job(job.id.0, job.pending_tasks.is_some())
         });
         self.scroll();
     }
@@ -318,7 +318,7 @@ impl App {
                 if matches!(key, KeyCode::Char('y' | 'Y')) {
                     return Some(Effect::Do(deed));
                 }
-                self.message = "nothing done".to_owned();
+                "nothing done".clone_into(&mut self.message);
             }
             Mode::Filter => {
                 match key {
@@ -332,7 +332,7 @@ impl App {
                 self.arrange();
             }
             Mode::Reason(node, mut reason) => match key {
-                KeyCode::Esc => self.message = "nothing done".to_owned(),
+                KeyCode::Esc => "nothing done".clone_into(&mut self.message),
                 KeyCode::Enter if !reason.trim().is_empty() => {
                     return Some(Effect::Do(set_node(&node, NodeAdmin::Drain, Some(reason))));
                 }
@@ -347,9 +347,8 @@ impl App {
 
     fn command(&mut self, key: KeyCode) -> Option<Effect> {
         match key {
-            KeyCode::Char('q') if self.sheet.is_some() => self.sheet = None,
+            KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter if self.sheet.is_some() => self.sheet = None,
             KeyCode::Char('q') => return Some(Effect::Quit),
-            KeyCode::Esc if self.sheet.is_some() => self.sheet = None,
             KeyCode::Esc => {
                 self.filter.clear();
                 self.arrange();
@@ -360,14 +359,13 @@ impl App {
                 self.sheet = None;
                 self.mode = Mode::Filter;
             }
-            KeyCode::Enter if self.sheet.is_some() => self.sheet = None,
             KeyCode::Enter if !self.order.is_empty() => self.show(Sheet::Details),
             KeyCode::Char('w') => match self.selected_job() {
                 Some(job) => {
                     let title = format!("Why job {} waits", job.array_id());
-                    return Some(Effect::Why(title, Request::Why { job: job.info.id }));
+                    return Some(Effect::Why(title, Box::new(Request::Why { job: job.info.id })));
                 }
-                None => self.message = "w says why a job waits: select one (1 or 3)".to_owned(),
+                None => "w says why a job waits: select one (1 or 3)".clone_into(&mut self.message),
             },
             KeyCode::Char(key @ ('c' | 'h' | 'r' | 'R')) => self.ask_job(key),
             KeyCode::Char(key @ ('d' | 'u')) => self.ask_node(key),
@@ -433,7 +431,7 @@ impl App {
         self.mode = Mode::Confirm(Deed {
             question: format!("{verb} job {id} ({name} of {})?", job.owner.user),
             done: format!("job {id}: {done}"),
-            request,
+            request: Box::new(request),
         });
     }
 
@@ -443,7 +441,7 @@ impl App {
             return;
         };
         match key {
-            _ if !self.data.operator => self.message = "only operators may drain and resume nodes".to_owned(),
+            _ if !self.data.operator => "only operators may drain and resume nodes".clone_into(&mut self.message),
             'd' => self.mode = Mode::Reason(node, String::new()),
             _ => self.mode = Mode::Confirm(set_node(&node, NodeAdmin::Resume, None)),
         }
@@ -455,7 +453,7 @@ fn set_node(node: &str, admin: NodeAdmin, reason: Option<String>) -> Deed {
     Deed {
         question: format!("{verb} node {node}?"),
         done: format!("node {node}: {done}"),
-        request: Request::UpdateNodes { nodes: node.to_owned(), admin: Some(admin), reason, change: None },
+        request: Box::new(Request::UpdateNodes { nodes: node.to_owned(), admin: Some(admin), reason, change: None }),
     }
 }
 

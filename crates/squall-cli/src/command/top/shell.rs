@@ -168,16 +168,20 @@ impl Shell {
                 }
                 match self.app.step(Input::Key(key.code)) {
                     Some(Effect::Quit) => return Ok(None),
-                    Some(effect) => {
-                        if !self.order(Order::Effect(effect))? {
-                            let line = "nothing done: the controller has not answered what was asked before";
-                            self.app.step(Input::Told(line.to_owned()));
-                        }
-                    }
+                    Some(effect) => self.send(effect)?,
                     None => {}
                 }
             }
         }
+    }
+
+    /// Gives the order for an effect, or says that too many wait already.
+    fn send(&mut self, effect: Effect) -> Result<(), String> {
+        if !self.order(Order::Effect(effect))? {
+            let line = "nothing done: the controller has not answered what was asked before";
+            self.app.step(Input::Told(line.to_owned()));
+        }
+        Ok(())
     }
 
     /// Gives an order. Returns false if too many wait already.
@@ -240,7 +244,7 @@ fn follow(mut wire: Wire) {
         if let Ok(mut follower) = Follower::connect(NAME, Wanted::default()) {
             // What happened before is not told: the lists are read again.
             while let Ok(page) = follower.next_page() {
-                if !(page.events.is_empty() && !page.missed) && !wire.send(News::Changed) {
+                if (page.missed || !page.events.is_empty()) && !wire.send(News::Changed) {
                     return;
                 }
             }

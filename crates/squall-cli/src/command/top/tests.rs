@@ -63,7 +63,7 @@ fn press(app: &mut App, keys: &str) -> Option<Effect> {
 
 fn deed(effect: Option<Effect>) -> Request {
     let Some(Effect::Do(deed)) = effect else { panic!("{effect:?}") };
-    deed.request
+    *deed.request
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn the_views_on_screens_of_all_sizes() {
         {
             let mut app = app(View::Queue, height);
             press(&mut app, keys);
-            text += &format!("{what}\n{}\n", drawn(&app, width, height));
+            text.extend([what, "\n", &drawn(&app, width, height), "\n"]);
         }
         check(&format!("top-{width}x{height}"), &text);
     }
@@ -150,7 +150,8 @@ fn a_filter_shows_what_matches() {
 #[test]
 fn why_is_asked_and_shown() {
     let mut app = app(View::Queue, 24);
-    let Some(Effect::Why(title, Request::Why { job })) = press(&mut app, "Gw") else { panic!() };
+    let Some(Effect::Why(title, request)) = press(&mut app, "Gw") else { panic!() };
+    let Request::Why { job } = *request else { panic!("{request:?}") };
     let told = Why {
         job: JobName { id: job, task: None },
         reasons: vec![PendingReason::Dependency],
@@ -222,7 +223,8 @@ fn one_screen_as_text() {
         (&["17"], &[]),
     ] {
         let seen = run_with(&mut fake(), "squall top", top, args, env);
-        text += &format!("$ squall top {} {env:?}\n{}{}exit {}\n\n", args.join(" "), seen.out, seen.err, seen.code);
+        let line = format!("$ squall top {} {env:?}\n{}{}exit {}\n\n", args.join(" "), seen.out, seen.err, seen.code);
+        text.push_str(&line);
     }
     check("top-once", &text);
 }
