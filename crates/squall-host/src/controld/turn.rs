@@ -280,7 +280,8 @@ impl Daemon {
         };
         let until = self.pipeline.deadline().map_or(poll, |d| Duration::from_micros(d.since(self.clock.now()).0));
         // A timer that stays due must not keep arrivals from being received.
-        until.clamp(Duration::from_millis(1), poll)
+        let least = Duration::from_millis(1);
+        until.clamp(least, poll.max(least))
     }
 
     /// Opens a batch, or continues the open one. A new batch is decided with the present capacity of the journal's
