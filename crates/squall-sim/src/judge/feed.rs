@@ -15,6 +15,9 @@ pub(crate) struct Expects {
     /// Index in the judge's list of events.
     next: usize,
     at: Position,
+    /// The record within which the follower began. The judge does not number the events of a record, so it can't say
+    /// which of these came before. None: the follower began with a whole record.
+    begun_in: Option<u64>,
 }
 
 impl Judge {
@@ -30,7 +33,8 @@ impl Judge {
     pub(crate) fn saw(&mut self, before: Option<Expects>, page: &FeedPage) -> Expects {
         let Some(mut expects) = before else {
             let next = self.shown.partition_point(|(record, ..)| *record < page.next.record);
-            return Expects { next, at: page.next };
+            let begun_in = Some(page.next.record).filter(|_| page.next.index > 0);
+            return Expects { next, at: page.next, begun_in };
         };
         let mut may_miss = page.missed;
         for event in &page.events {
@@ -48,13 +52,21 @@ impl Judge {
                 continue;
             }
             let rest = self.shown.get(expects.next..).unwrap_or_default();
-            let skipped = if may_miss { rest.iter().position(|shown| *shown == seen).unwrap_or(0) } else { 0 };
-            may_miss = false;
+            let before = |shown: &Shown| Some(shown.0) == expects.begun_in && *shown != seen;
+            let skipped = match may_miss {
+                true => rest.iter().position(|shown| *shown == seen).unwrap_or(0),
+                false => rest.iter().take_while(|shown| before(shown)).count(),
+            };
+            (may_miss, expects.begun_in) = (false, None);
             if rest.get(skipped) != Some(&seen) {
                 let text = format!("it was sent {seen:?} at {}, and not {:?}", event.at, rest.get(skipped));
                 self.violate("a follower is sent every event, or told that some are missed", text);
             }
             expects.next += skipped + 1;
+        }
+        if let Some(record) = expects.begun_in.filter(|record| *record < page.next.record) {
+            expects.next = expects.next.max(self.shown.partition_point(|shown| shown.0 <= record));
+            expects.begun_in = None;
         }
         let due = |shown: &Shown| shown.0 < page.next.record;
         if may_miss {

@@ -68,11 +68,12 @@ pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<
 
 /// Records the run of the node daemon that has registered, so that its counters are added up. Of a daemon that this run
 /// of the controller did not know only what it counts from now on is added: a sum that begins with the counters of all
-/// nodes would rise by those whenever the controller starts.
+/// nodes would rise by those whenever the controller starts. The registration of an earlier run may come late, and
+/// changes nothing.
 pub(crate) fn met(c: &mut Controller, node: NodeId, said: &Registration) {
     let run = (said.incarnation, said.health.run);
     let known = c.queries.counted.get(&node);
-    if known.is_none_or(|known| known.run != run) {
+    if known.is_none_or(|known| known.run.0 != run.0 || known.run.1 < run.1) {
         let counts = if known.is_none() { said.health.counts } else { NodeCounts::default() };
         c.queries.counted.insert(node, Counted { run, counts });
     }
