@@ -409,7 +409,11 @@ impl NodeMachine {
     fn health(&self) -> Health {
         let NodeCounts { steps, tasks, sessions, .. } = self.counts;
         let counts = NodeCounts { steps, tasks, sessions, ..self.outbox.counts };
-        Health { run: self.boot.life, counts, ..self.health }
+        // A report of before a reboot may come late: the upper half differs then.
+        let boot = self.boot.incarnation.0;
+        let mark = (boot ^ boot >> 32 ^ boot >> 64 ^ boot >> 96) as u32;
+        let run = u64::from(mark) << 32 | self.boot.life & u64::from(u32::MAX);
+        Health { run, counts, ..self.health }
     }
 
     /// Sends due reports and lets the relay send what is pending, with the current values of all variables.

@@ -555,7 +555,8 @@ pub struct Health {
     /// Free memory, MiB.
     #[n(1)]
     pub free_mb: u64,
-    /// Number of the node daemon's run, which rises with each start until the node reboots.
+    /// The node daemon's run: a mark of the node's boot in the upper 32 bits, and a number that rises with each start
+    /// in the lower ones.
     #[n(2)]
     #[cbor(default)]
     pub run: u64,

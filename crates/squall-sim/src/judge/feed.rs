@@ -71,6 +71,7 @@ impl Judge {
         let due = |shown: &Shown| shown.0 < page.next.record;
         if may_miss {
             expects.next = expects.next.max(self.shown.partition_point(due));
+            expects.begun_in = Some(page.next.record).filter(|_| page.next.index > 0);
         }
         if let Some(lost) = self.shown.get(expects.next).filter(|shown| due(shown)) {
             let text = format!("it was not sent {lost:?}, and goes on at {}", page.next);
