@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use squall_engine::control::{CallerId, Input, Who as Asker};
 use squall_model::job::Owner;
-use squall_model::time::Span;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{JobSelection, Request};
 use squall_model::wire::feed::{FeedPage, Position};
 
@@ -27,6 +27,8 @@ pub(crate) struct Viewer {
     connected: bool,
     /// Whether a page is on its way. The controller sends the next one when it was read.
     awaits: bool,
+    /// When the last page arrives.
+    due: Time,
     /// Position after the last page. None: there was no page.
     from: Option<Position>,
     /// What the judge expects next.
@@ -44,6 +46,7 @@ impl World {
             caller: FIRST_CALLER,
             connected: false,
             awaits: false,
+            due: Time(0),
             from: None,
             expects: None,
             missed: 0,
@@ -87,6 +90,9 @@ impl World {
         let slow = viewer.seed.chance(50_000);
         let longest = if slow { Span::from_secs(20) } else { Span::from_millis(2) };
         let delay = viewer.seed.span(Span(30), longest);
+        // The controller also sends positions unasked, and pages of a connection don't overtake each other.
+        viewer.due = viewer.due.max(self.now + delay);
+        let delay = viewer.due.since(self.now);
         self.after(delay, Happening::ViewerSees { caller, page: Box::new(page) });
     }
 
