@@ -53,9 +53,10 @@ impl Judge {
             }
             let rest = self.shown.get(expects.next..).unwrap_or_default();
             let before = |shown: &Shown| Some(shown.0) == expects.begun_in && *shown != seen;
-            let skipped = match may_miss {
-                true => rest.iter().position(|shown| *shown == seen).unwrap_or(0),
-                false => rest.iter().take_while(|shown| before(shown)).count(),
+            let skipped = if may_miss {
+                rest.iter().position(|shown| *shown == seen).unwrap_or(0)
+            } else {
+                rest.iter().take_while(|shown| before(shown)).count()
             };
             (may_miss, expects.begun_in) = (false, None);
             if rest.get(skipped) != Some(&seen) {
