@@ -56,6 +56,9 @@ const WEB_FLAGS: &[Flag] = &[
 /// Time within which the server must listen.
 const START_TIME: Duration = Duration::from_secs(30);
 
+/// Timeout for the server to end after each signal.
+const END_TIME: Duration = Duration::from_secs(3);
+
 /// Runs `squall rest`.
 pub(crate) fn rest(args: &[OsString]) -> ExitCode {
     super::own(&REST, args, |given| {
@@ -160,7 +163,7 @@ fn is_listening(rest: &Rest) -> bool {
 pub(super) fn end(place: &Place) -> Result<(), String> {
     let daemon = Daemon::Rest;
     if let Some(process) = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))? {
-        process.end(super::down::END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
+        process.end(END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
     }
     // The server can't remove this file itself where it has become another user.
     drop(std::fs::remove_file(daemon.pid_file(place)));
