@@ -7,7 +7,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use squall_model::config::TopologyFile;
-use squall_model::config::{Config, GresConfig, Key, NodeConfig, PartitionConfig, SECTIONS, Section, SwitchConfig};
+use squall_model::config::{
+    Config, GresConfig, Key, NodeConfig, PartitionConfig, Rest, SECTIONS, Section, SwitchConfig,
+};
 use toml::Table;
 
 /// Returns a line of a configuration file in its table.
@@ -35,6 +37,7 @@ fn defaults(table: &str) -> Table {
         "gres" => Table::try_from(GresConfig::default()),
         "switches" => Table::try_from(SwitchConfig::default()),
         "topology" => Table::try_from(TopologyFile::default()),
+        "rest" => Table::try_from(Rest::default()),
         other => panic!("{other}: give the test its type"),
     }
     .unwrap()

@@ -37,6 +37,9 @@ impl Listeners {
 /// Opens the sockets that the configuration names, and reads the certificate. The error is a text for administrators.
 pub fn bind(rest: &Rest) -> Result<Listeners, String> {
     let mut open = Listeners { tcp: Vec::new(), unix: Vec::new(), certificate: None };
+    if rest.certificate.is_empty() != rest.certificate_key.is_empty() {
+        return Err("[rest] certificate and certificate_key belong together: one is missing".to_owned());
+    }
     if !rest.certificate.is_empty() {
         open.certificate = Some(Certificate::read(&rest.certificate, &rest.certificate_key)?);
     }

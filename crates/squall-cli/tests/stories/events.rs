@@ -37,7 +37,7 @@ fn events(c: &Cluster) {
     let kinds: Vec<&str> = told.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["job-submitted", "job-started", "job-ended"]);
     assert!(told.iter().all(|event| event["job"]["label"] == job.as_str() && event["job"]["name"] == "seen"));
-    assert_eq!(told[2]["job"]["exit_code"]["return_code"]["number"], 3);
+    assert_eq!(told[2]["job"]["exit_code"]["return_code"], 3);
     // The feed is kept for those who come back.
     let first = told[0]["position"].as_str().unwrap();
     let again = c.run(&["squall", "events", "--from", first, "--job", &job, "--count=2"]);

@@ -49,9 +49,6 @@ impl Rest {
                 return Some(("listen", format!("`{address}` is neither HOST:PORT nor unix:/PATH")));
             }
         }
-        if self.certificate.is_empty() != self.certificate_key.is_empty() {
-            return Some(("certificate", "certificate and certificate_key belong together: one is missing".to_owned()));
-        }
         None
     }
 }
@@ -70,7 +67,6 @@ mod tests {
         for wrong in ["6820", "localhost:", ":80", "unix:here", "localhost:70000"] {
             assert_eq!(fault(wrong), Some(format!("`{wrong}` is neither HOST:PORT nor unix:/PATH")));
         }
-        let half = Rest { certificate: "/c.pem".to_owned(), ..Rest::default() };
-        assert!(half.fault().is_some_and(|(key, _)| key == "certificate") && !half.is_on() && half.user() == "nobody");
+        assert!(!Rest::default().is_on() && Rest::default().user() == "nobody");
     }
 }
