@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use squall_client::Wanted;
-use squall_model::wire::client::JobSelection;
+use squall_model::wire::client::{JobSelection, Refusal};
 use squall_model::wire::feed::{FeedEvent, FeedKind};
 
+use crate::client::ClientError;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::parts;
 use crate::command::squeue::known_users;
@@ -69,6 +70,9 @@ fn events(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     loop {
         let page = match call.controller.next_events() {
             Ok(page) => page,
+            Err(ClientError::Refused(Refusal::InvalidNode(name))) => {
+                return call.fail(&format!("Invalid node name {name}"));
+            }
             Err(error) => return call.failed("squall events", &error),
         };
         if page.missed {
