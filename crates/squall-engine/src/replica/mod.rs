@@ -358,6 +358,7 @@ impl Replica {
         if let Some(ask) = self.lease.due(now) {
             out.push(Act::Ask { lane: Lane::Lease, ask });
         }
+        self.side.applied = self.last;
         self.look_aside(now, out);
     }
 }

@@ -55,7 +55,10 @@ pub(super) struct Side {
     since: Time,
     /// Records up to this one are on the disk.
     pub(super) durable: u64,
-    told: u64,
+    /// Number of the last record that was applied or appended.
+    pub(super) applied: u64,
+    /// What was told last: `durable` and `applied`.
+    told: (u64, u64),
     told_at: Option<Time>,
     /// Files to be passed to other controllers.
     pushes: VecDeque<(String, TrustFile)>,
@@ -78,7 +81,8 @@ impl Side {
             next: now,
             since: now,
             durable,
-            told: 0,
+            applied: durable,
+            told: (0, 0),
             told_at: None,
             pushes: VecDeque::new(),
             trusted: (0, 0),
@@ -116,7 +120,7 @@ impl Side {
     }
 
     fn tell_at(&self) -> Time {
-        let pause = if self.durable == self.told { BEAT } else { TELL };
+        let pause = if (self.durable, self.applied) == self.told { BEAT } else { TELL };
         self.told_at.map_or(self.since, |at| at + pause)
     }
 
@@ -170,7 +174,7 @@ impl Replica {
             let (address, release) = (self.settings.address.clone(), self.settings.release.clone());
             let (durable, run) = (side.durable, self.settings.run);
             let member = Member { address, release, durable, applied: self.last, since: side.since, run };
-            (side.told, side.told_at) = (durable, Some(now));
+            (side.told, side.told_at) = ((durable, self.last), Some(now));
             return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
         }
         let Phase::Leading(lead) = &self.phase else { return None };
