@@ -83,6 +83,7 @@ impl Head {
             address: format!("10.0.0.{rank}:6817"),
             release: "0.2.0".into(),
             run: u64::from(rank) << 32 | life,
+            started: Time(1),
             journal: copy.cluster() as u64,
             log: etcd::copy_of(&dir).unwrap(),
             new_log: 4711,
@@ -116,8 +117,8 @@ impl Head {
                     assert_eq!((entry.records.last().unwrap().seq, length), (last, bytes.len()));
                     self.copy.as_mut().unwrap().append(&entry.into_append()).unwrap();
                 }
-                News::Lead => self.leads = true,
-                News::Trust(path, file) => self.trusted.push((path, file)),
+                News::Lead(_) => self.leads = true,
+                News::Trust(files) => self.trusted.extend(files),
                 News::Ended(why) => self.end = Some(why),
                 News::Behind(first) => panic!("behind {first}"),
                 News::Leader(_) | News::Trouble(_) => {}

@@ -210,7 +210,8 @@ impl Replica {
             }
             return Ok(());
         }
-        self.set_leader(leader.filter(|_| !own && !won).cloned(), out);
+        let other = view.leader.as_ref().filter(|_| !own && !won);
+        self.set_leader(other.map(|(leader, at)| (leader.clone(), at.unsigned_abs())), out);
         let founds = self.judge(&view, out)?;
         let Phase::Following(follow) = &mut self.phase else { return Ok(()) };
         follow.seen_leader |= view.leader.is_some() && !own;
@@ -227,6 +228,10 @@ impl Replica {
             return Ok(());
         } else {
             self.catch_up(view.entries, end, out);
+        }
+        let Phase::Following(follow) = &self.phase else { return Ok(()) };
+        if follow.drained {
+            self.fresh = Some(now);
         }
         self.schedule(now);
         Ok(())
@@ -307,8 +312,9 @@ impl Replica {
         }
         self.phase = Phase::Leading(Lead::new(leader_at, head_at));
         self.lease.want(true);
-        self.set_leader(Some(self.settings.leader()), out);
-        out.push(Act::Lead);
+        let term = leader_at.unsigned_abs();
+        self.set_leader(Some((self.settings.leader(), term)), out);
+        out.push(Act::Lead { term });
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Settings {
     pub release: String,
     /// Random number of this run of its process.
     pub run: u64,
+    /// When its process started, by the wall clock.
+    pub started: Time,
     /// Number of its journal.
     pub journal: u64,
     /// Number of the log that its journal is a copy of. None: of none so far.
@@ -152,21 +154,19 @@ pub enum Act {
         /// The encoded batch.
         bytes: Vec<u8>,
     },
-    /// Lead from now on.
-    Lead,
+    /// Lead from now on, in the term of this number.
+    Lead {
+        /// Number of the term: higher than those of all leaders before.
+        term: u64,
+    },
     /// The batch was appended. Err: there is no room; nothing was appended.
     Appended(Result<(), String>),
-    /// Who leads has changed.
-    Leader(Option<Leader>),
+    /// Who leads has changed: the leader, with the number of its term.
+    Leader(Option<(Leader, u64)>),
     /// The controllers that have told of themselves, by name. Only while it leads.
     Members(Vec<(String, Member)>),
-    /// A file of `keys/` was changed by another controller.
-    Trust {
-        /// Path of the file below `keys/`.
-        path: String,
-        /// The file.
-        file: TrustFile,
-    },
+    /// All files of `keys/` that are in etcd, by their paths below it: at the start, and when one was changed.
+    Trust(Vec<(String, TrustFile)>),
     /// What comes after this journal is not in etcd any more: fetch a copy from the leader, and begin anew.
     Behind {
         /// Number of the first record that is in etcd.
@@ -267,7 +267,10 @@ pub struct Replica {
     log: Option<u64>,
     /// Number of the last record that was applied or appended.
     last: u64,
-    leader: Option<Leader>,
+    /// Who leads, with the number of its term.
+    leader: Option<(Leader, u64)>,
+    /// When it had applied the whole log last.
+    fresh: Option<Time>,
     /// Since when etcd has not answered.
     silent_since: Option<Time>,
     /// Whether that was said.
@@ -285,6 +288,7 @@ impl Replica {
             log: settings.log,
             last: settings.last,
             leader: None,
+            fresh: None,
             silent_since: None,
             troubled: false,
             settings,
@@ -301,12 +305,17 @@ impl Replica {
         self.last
     }
 
+    /// Returns when it had applied the whole log last. None: not yet.
+    pub fn fresh(&self) -> Option<Time> {
+        self.fresh
+    }
+
     fn end(&mut self, why: Why, out: &mut Vec<Act>) {
         self.phase = Phase::Over;
         out.push(Act::Ended(why));
     }
 
-    fn set_leader(&mut self, leader: Option<Leader>, out: &mut Vec<Act>) {
+    fn set_leader(&mut self, leader: Option<(Leader, u64)>, out: &mut Vec<Act>) {
         if self.leader != leader {
             self.leader.clone_from(&leader);
             out.push(Act::Leader(leader));

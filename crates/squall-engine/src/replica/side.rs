@@ -62,8 +62,8 @@ pub(super) struct Side {
     told_at: Option<Time>,
     /// Files to be passed to other controllers.
     pushes: VecDeque<(String, TrustFile)>,
-    /// Revision of `trusted`: as seen, and as fetched.
-    trusted: (i64, i64),
+    /// Revision of `trusted`, 0 if there is none: as seen (None: not yet), and as fetched (None: nothing was).
+    trusted: (Option<i64>, Option<i64>),
     looked: Option<Time>,
     members: BTreeMap<String, Known>,
     trimmed: (u64, Option<Time>),
@@ -85,7 +85,7 @@ impl Side {
             told: (0, 0),
             told_at: None,
             pushes: VecDeque::new(),
-            trusted: (0, 0),
+            trusted: (None, None),
             looked: None,
             members: BTreeMap::new(),
             trimmed: (0, None),
@@ -102,7 +102,7 @@ impl Side {
     }
 
     pub(super) fn see_trusted(&mut self, revision: i64) {
-        self.trusted.0 = revision;
+        self.trusted.0 = Some(revision);
     }
 
     /// Returns when something is due, for a leader or a standby.
@@ -172,8 +172,8 @@ impl Replica {
         }
         if now >= side.tell_at() {
             let (address, release) = (self.settings.address.clone(), self.settings.release.clone());
-            let (durable, run) = (side.durable, self.settings.run);
-            let member = Member { address, release, durable, applied: self.last, since: side.since, run };
+            let (durable, run, since) = (side.durable, self.settings.run, self.settings.started);
+            let member = Member { address, release, durable, applied: self.last, since, run };
             (side.told, side.told_at) = ((durable, self.last), Some(now));
             return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
         }
@@ -226,15 +226,17 @@ impl Replica {
     fn fetched(&mut self, done: Done, out: &mut Vec<Act>) {
         let mut results = done.results.into_iter();
         let marker = results.next().unwrap_or_default();
-        self.side.trusted.1 = marker.first().map_or(0, |pair| pair.modified);
+        self.side.trusted.1 = Some(marker.first().map_or(0, |pair| pair.modified));
         self.side.trusted.0 = self.side.trusted.0.max(self.side.trusted.1);
+        let mut files = Vec::new();
         for pair in results.next().unwrap_or_default() {
             let Some(path) = self.keys.trust_path(&pair.key) else { continue };
             // What can't be read is of a newer release, which needs it and this one does not.
             if let Ok(file) = decoded::<TrustFile>(&pair) {
-                out.push(Act::Trust { path: path.to_owned(), file });
+                files.push((path.to_owned(), file));
             }
         }
+        out.push(Act::Trust(files));
     }
 
     fn looked(&mut self, now: Time, done: &Done, out: &mut Vec<Act>) {

@@ -59,12 +59,12 @@ pub enum News {
     Adopt(u64),
     /// A batch that the leader has appended: the number of its last record, and its encoded content.
     Apply(u64, Vec<u8>),
-    /// It leads from now on.
-    Lead,
-    /// Who leads has changed.
-    Leader(Option<Leader>),
-    /// Another controller has changed a file of `keys/`.
-    Trust(String, TrustFile),
+    /// It leads from now on, in the term of this number.
+    Lead(u64),
+    /// Who leads has changed: the leader, with the number of its term.
+    Leader(Option<(Leader, u64)>),
+    /// All files of `keys/` that are in etcd: at the start, and when one was changed.
+    Trust(Vec<(String, TrustFile)>),
     /// See [`Act::Behind`].
     Behind(u64),
     /// etcd does not answer (why), or does again (None).
@@ -84,6 +84,8 @@ pub struct Reign {
 struct Shared {
     /// The boot clock until which the controller leads, microseconds. 0: it does not lead.
     until: AtomicU64,
+    /// The boot clock when the controller had applied the whole log last, microseconds. 0: not yet.
+    fresh: AtomicU64,
     full: AtomicBool,
     members: Mutex<Vec<(String, Member)>>,
 }
@@ -92,6 +94,12 @@ impl Reign {
     /// Whether the word of this controller counts: it leads, and its lease has not expired.
     pub fn counts(&self) -> bool {
         boot_time().0 < self.shared.until.load(Ordering::Acquire)
+    }
+
+    /// Returns for how long the controller has not had applied the whole log, as far as it knows. None: it never has.
+    pub fn age(&self) -> Option<Duration> {
+        let fresh = Time(self.shared.fresh.load(Ordering::Acquire));
+        (fresh.0 > 0).then(|| Duration::from_micros(boot_time().since(fresh).0))
     }
 
     /// Whether etcd has little room left.
@@ -186,6 +194,7 @@ impl Driver {
         loop {
             let mut acts = Vec::new();
             self.replica.step(boot_time(), input, &mut acts);
+            self.shared.fresh.store(self.replica.fresh().map_or(0, |fresh| fresh.0), Ordering::Release);
             self.shared.until.store(self.replica.leads_until().map_or(0, |until| until.0), Ordering::Release);
             for act in acts {
                 if let Act::Ask { lane, ask } = act {
@@ -217,9 +226,9 @@ impl Driver {
             Act::Ask { .. } => return std::ops::ControlFlow::Continue(()),
             Act::Adopt { log } => News::Adopt(log),
             Act::Apply { first: _, last, bytes } => News::Apply(last, bytes),
-            Act::Lead => News::Lead,
+            Act::Lead { term } => News::Lead(term),
             Act::Leader(leader) => News::Leader(leader),
-            Act::Trust { path, file } => News::Trust(path, file),
+            Act::Trust(files) => News::Trust(files),
             Act::Behind { first } => News::Behind(first),
             Act::Trouble(why) => News::Trouble(why),
             Act::Appended(done) => {
