@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
+use squall_engine::replica::Why;
 use squall_files::place::Place;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
@@ -22,6 +23,7 @@ use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
+use super::follow::Crown;
 use super::meter::{self, Appended, Meter};
 use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
@@ -70,6 +72,10 @@ pub(super) struct Daemon {
     /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
+    /// The leadership of one of several controllers. None: there is one.
+    crown: Option<Crown>,
+    /// The client that has asked for a take-over, and the standby that goes first.
+    resigns: Option<(CallerId, Option<String>)>,
     clock: Clock,
     /// Time as of which the open batch is decided, or the last one if none is open.
     now: Time,
@@ -104,7 +110,7 @@ impl Daemon {
         log: Box<dyn Log>,
         accounts: Accounts,
         (place, bearers): (Place, Bearers),
-        (mouth, clock): (Option<Mouth>, Clock),
+        (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
@@ -118,6 +124,8 @@ impl Daemon {
             peers,
             waiting: Fair::default(),
             mouth,
+            crown,
+            resigns: None,
             clock,
             now,
             trim_at: Instant::now() + TRIM_EVERY,
@@ -154,12 +162,13 @@ impl Daemon {
     ) -> Result<(), ControllerError> {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
-        while !self.done {
+        while !self.done && self.resigns.is_none() {
             let room = WAITING_MAX.saturating_sub(self.waiting.len()).min(INPUTS_MAX);
             let timer = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
+                why = over(&mut self.crown) => return Err(ControllerError::Deposed(why)),
                 flushed = flushed(&mut flushing) => {
                     self.finish(flushed?).await?;
                     flushing = self.commit()?;
@@ -215,9 +224,22 @@ impl Daemon {
         self.feed_at = Instant::now();
         self.feed();
         self.complete().await?;
+        let resigned = self.resign().await;
         self.farewell().await;
         self.close();
-        Ok(())
+        resigned
+    }
+
+    /// Ends the leadership of one of several controllers, so that another one need not wait for its lease to end.
+    async fn resign(&mut self) -> Result<(), ControllerError> {
+        let Some(crown) = self.crown.take() else { return Ok(()) };
+        let Some((caller, to)) = self.resigns.take() else {
+            crown.resign(None).await;
+            return Ok(());
+        };
+        let why = crown.resign(to).await;
+        self.answer(caller.0, Answer::Done);
+        Err(ControllerError::Deposed(why))
     }
 
     /// Closes journal and accounting. The memory of jobs is not freed but left to the kernel, which reclaims a whole
@@ -476,6 +498,10 @@ impl Daemon {
     /// once.
     fn commit(&mut self) -> Result<Option<Flushing>, ControllerError> {
         let batch = self.pipeline.commit();
+        // Nothing of a controller that leads no more may leave, not even what it has read.
+        if batch.is_some() && self.crown.as_ref().is_some_and(|crown| !crown.counts()) {
+            return Err(ControllerError::Deposed(Why::Expired));
+        }
         if batch.is_some() {
             std::mem::swap(&mut self.unanswered, &mut self.submitted);
         }
@@ -522,6 +548,9 @@ impl Daemon {
                     said = true;
                     tokio::time::sleep(DISK_POLL).await;
                     flushed = append(log, work).await.map_err(lost)?;
+                }
+                Err(LogError::Fenced) if let Some(crown) = &mut self.crown => {
+                    return Err(ControllerError::Deposed(crown.over().await));
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -629,6 +658,14 @@ struct Flushing {
 impl Flushing {
     async fn wait(&mut self) -> Result<Flushed, ControllerError> {
         (&mut self.work).await.map_err(lost)
+    }
+}
+
+/// Waits until the leadership of one of several controllers is over; with None it waits forever.
+async fn over(crown: &mut Option<Crown>) -> Why {
+    match crown {
+        None => std::future::pending().await,
+        Some(crown) => crown.over().await,
     }
 }
 
