@@ -142,6 +142,19 @@ impl Place {
     pub fn content_of(&self, name: &str) -> PathBuf {
         self.node(name).join(CONTENT)
     }
+    /// Returns the name of the controller that this state folder is for, in a cluster that has several. None: it is the
+    /// one with the host's name.
+    pub fn controller_name(&self) -> Option<String> {
+        let name = fs::read_to_string(self.dir.join(CONTROLLER_NAME)).ok()?;
+        Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+    }
+    /// Records the name of the controller that this state folder is for.
+    pub fn note_controller_name(&self, name: &str) -> io::Result<()> {
+        if self.controller_name().as_deref() == Some(name) {
+            return Ok(());
+        }
+        durable::write(&self.dir.join(CONTROLLER_NAME), format!("{name}\n").as_bytes(), 0o644)
+    }
     /// Returns the path of the folder with the state folders of cells, in a cluster that has some.
     pub fn cells_folder(&self) -> PathBuf {
         self.dir.join(CELLS)
@@ -229,6 +242,8 @@ impl Place {
 /// State folder of root's cluster by default: the one of the whole machine.
 const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
+/// Name of the file with the controller's name.
+const CONTROLLER_NAME: &str = "controller-name";
 /// Name of the folder of files in a node's folder.
 pub const CONTENT: &str = "content";
 /// Name of the folder of steps in a node's folder.

@@ -183,6 +183,8 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
         Request::ShutDown { .. } => "REQUEST_SHUTDOWN",
         Request::Caller => "REQUEST_CALLER",
+        Request::Controllers => "REQUEST_CONTROLLER_INFO",
+        Request::StepDown { .. } => "REQUEST_TAKEOVER",
         Request::Token { .. } => "REQUEST_AUTH_TOKEN",
         Request::RevokeTokens { .. } => "REQUEST_AUTH_TOKEN_REVOKE",
         Request::Unresolved => "REQUEST_CELL_DEPENDENCIES",

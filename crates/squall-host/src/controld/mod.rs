@@ -8,7 +8,10 @@ mod clock;
 mod connection;
 mod desk;
 mod fair;
+mod join;
 mod meter;
+#[cfg_attr(not(test), expect(dead_code, reason = "for a controller that follows"))]
+mod standby;
 mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -39,7 +42,8 @@ use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::service;
 use clock::Clock;
-use connection::{Door, Gate};
+use connection::{Door, Gate, Others};
+pub use join::join;
 use turn::Daemon;
 
 /// Settings with which a controller is started.
@@ -172,7 +176,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let bearers = Bearers::of(&place, &config);
-    let (door, inbox) = Door::new(config.cluster.clone(), files, bearers.clone());
+    let others = Others::of(&place, &config, &controller_name(&place))
+        .map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let (door, inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
     let gate = Gate::open(&place, &config)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
@@ -199,6 +205,20 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     // Removes the socket, so that no client tries it; if that fails because it is missing, nothing is lost.
     drop(std::fs::remove_file(place.controller_socket()));
     result
+}
+
+/// Records which of several controllers this machine is. Err: the configuration names no such controller; the text is
+/// for users.
+pub fn name_controller(place: &Place, name: &str) -> Result<(), String> {
+    let files = ConfigFiles::read(&place.config()).map_err(|e| e.to_string())?;
+    let files = files.ok_or_else(|| format!("{}: there is no such file", place.config().display()))?;
+    let config = files.check().map_err(|e| e.to_string())?.config;
+    let path = place.config().display().to_string();
+    if !config.has_standbys() {
+        return Err(format!("{path}: it has no [[controllers]], so the cluster has one controller without a name"));
+    }
+    config.as_controller(name).map_err(|problem| format!("{path}: {problem}"))?;
+    place.note_controller_name(name).map_err(|e| format!("{}: {e}", place.dir().display()))
 }
 
 fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {
@@ -271,10 +291,26 @@ pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
     check_config(place).map(|checked| checked.config)
 }
 
-/// Like `read_config`, and returns warnings with the configuration.
+/// Like `read_config`, and returns warnings with the configuration. On the machine of one of several controllers,
+/// `slurmctld_host` and `slurmctld_port` are those of that one.
 pub fn check_config(place: &Place) -> Result<Checked, ControllerError> {
     let files = ConfigFiles::read(&place.config())?;
-    files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?.check()
+    let files = files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?;
+    if place.joined().exists() {
+        return files.check_of_node();
+    }
+    let mut checked = files.check()?;
+    if checked.config.has_standbys() {
+        let wrong = |problem| ControllerError::Config { path: place.config(), problem };
+        checked.config = checked.config.as_controller(&controller_name(place)).map_err(wrong)?;
+    }
+    Ok(checked)
+}
+
+/// Returns which of several controllers is the one of this machine: the one that the state folder names, otherwise the
+/// one with this host's name.
+pub fn controller_name(place: &Place) -> String {
+    place.controller_name().unwrap_or_else(life::host_name)
 }
 
 /// Opens the controller's Unix socket. Unless the controller runs as root, only its own user (and root) may connect.

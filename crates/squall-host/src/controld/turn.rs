@@ -436,10 +436,20 @@ impl Daemon {
                 }
                 return;
             }
+            Request::StepDown { to } => {
+                let refusal = if who.operator { self.step_down(to.as_deref()) } else { Refusal::AccessDenied };
+                return self.refuse(id, refusal);
+            }
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}
         }
         self.step(Input::Ask { caller: CallerId(id), who, request });
+    }
+
+    /// Hands over to the standby `to`; None: to any.
+    fn step_down(&mut self, to: Option<&str>) -> Refusal {
+        let name = to.unwrap_or("another controller");
+        Refusal::NotSupported(format!("{name} can't take over: the cluster has one controller"))
     }
 
     fn refuse(&mut self, id: u64, refusal: Refusal) {

@@ -25,6 +25,7 @@ use super::beside::Besides;
 use super::reach::Reach;
 use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
+use crate::leader::{Controllers, Met};
 use crate::link::{Outgoing, make_room, read, write};
 use crate::local::Direct;
 
@@ -62,6 +63,17 @@ pub(super) struct Conversation {
     pub(super) writer: Writer,
     /// Name and key of a child of another machine. The connection is closed when the key is revoked.
     key: Option<(String, PublicKey)>,
+    /// The controller that leads, among several, in the term of this number. The connection is closed when another one
+    /// leads.
+    leader: Option<(Controllers, u64)>,
+}
+
+impl Conversation {
+    /// Makes the conversation with a controller that leads.
+    pub(super) fn with_leader(met: Met, controllers: Controllers) -> Self {
+        let Met { reader, writer, term, .. } = met;
+        Self { reader, writer, key: None, leader: Some((controllers, term)) }
+    }
 }
 
 /// Handle of a served connection. Dropping it closes the connection after all queued frames were sent.
@@ -241,17 +253,21 @@ impl Net {
         };
         let (events, reach) = (self.events.clone(), self.reach.clone());
         tokio::task::spawn_local(async move {
-            let key = conversation.key.clone();
-            let revoked = async {
-                match key {
-                    Some(key) => reach.revoked(key).await,
-                    None => std::future::pending().await,
+            let (key, leader) = (conversation.key.clone(), conversation.leader.clone());
+            let over = async {
+                match (key, leader) {
+                    (Some(key), _) => reach.revoked(key).await,
+                    (None, Some((controllers, term))) => {
+                        controllers.moved(term).await;
+                        info!("another controller leads now");
+                    }
+                    (None, None) => std::future::pending().await,
                 }
             };
             tokio::select! {
                 // An error ends this connection only.
                 _ = converse(number, conversation, &queue, &events, event) => {}
-                () = revoked => {}
+                () = over => {}
             }
             drop(events.send(Event::Net(NetEvent::Ended(number))).await);
         });
@@ -324,7 +340,7 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
     let role = greeting(&mut reader).await?;
     write(&mut writer, &Hello::new(Role::Node(reach.name().to_owned()))).await?;
     match role {
-        Role::Node(_) => Ok(Conversation { reader, writer, key: None }),
+        Role::Node(_) => Ok(Conversation { reader, writer, key: None, leader: None }),
         _ => Err(io::Error::other("it is no node")),
     }
 }
@@ -338,19 +354,18 @@ async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Convers
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     write(&mut writer, &Hello::new(Role::Node(reach.name().to_owned()))).await?;
-    Ok(Conversation { reader, writer, key: Some((name, key)) })
+    Ok(Conversation { reader, writer, key: Some((name, key)), leader: None })
 }
 
 /// Exchanges greetings with a parent to which this node has connected; it must have the role `expected`.
 pub(super) async fn introduce(
-    mut reader: Reader,
-    mut writer: Writer,
+    (mut reader, mut writer): (Reader, Writer),
     name: &str,
     expected: &Role,
 ) -> io::Result<Conversation> {
     write(&mut writer, &Hello::new(Role::Node(name.to_owned()))).await?;
     if greeting(&mut reader).await? == *expected {
-        Ok(Conversation { reader, writer, key: None })
+        Ok(Conversation { reader, writer, key: None, leader: None })
     } else {
         Err(io::Error::other("somebody else answers"))
     }

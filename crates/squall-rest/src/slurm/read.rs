@@ -19,7 +19,7 @@ pub(super) async fn ping(ask: &mut Ask) -> Done {
     match ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await {
         Ok(Answer::Pong { host, .. }) => {
             let answered_us = begin.elapsed().as_micros() as u64;
-            Ok(ask.answer(vec![("pings", json!([shapes::step::ping(&host, Some(answered_us))]))]))
+            Ok(ask.answer(vec![("pings", json!([shapes::step::ping(&host, "primary", Some(answered_us))]))]))
         }
         Ok(_) => Err(ask.problem(&unexpected())),
         Err(e) => Err(ask.problem(&e)),

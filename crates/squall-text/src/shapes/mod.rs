@@ -73,9 +73,9 @@ pub struct Meta<'a> {
     pub now: Time,
 }
 
-/// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`.
-pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>) -> String {
-    let all = answer(meta, kind, body, &Notes::default());
+/// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`, with `notes`.
+pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> String {
+    let all = answer(meta, kind, body, notes);
     let shape = Shape::of(meta.version, kind);
     match notation {
         Notation::Json => {

@@ -39,14 +39,15 @@ pub fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> Value {
     })
 }
 
-/// Returns the JSON about a controller that answered after `answered_us` microseconds. None: it did not answer.
-pub fn ping(host: &str, answered_us: Option<u64>) -> Value {
+/// Returns the JSON about a controller that answered after `answered_us` microseconds. None: it did not answer. `mode`:
+/// `primary`, or `backup` and a number.
+pub fn ping(host: &str, mode: &str, answered_us: Option<u64>) -> Value {
     json!({
         "hostname": host,
         "pinged": if answered_us.is_some() { "UP" } else { "DOWN" },
         "latency": answered_us.unwrap_or(0),
-        "mode": "primary",
+        "mode": mode,
         "responding": answered_us.is_some(),
-        "primary": true,
+        "primary": mode == "primary",
     })
 }

@@ -17,12 +17,13 @@ use squall_model::resource::Hardware;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
+use squall_model::wire::Standby;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
-    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo, NodeInfo,
-    PartitionInfo, RunInfo, StepInfo,
+    AccountingRow, BackfillCounts, ControllerInfo, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo,
+    NodeInfo, PartitionInfo, RunInfo, StepInfo,
 };
 use squall_model::wire::standing::Share;
 
@@ -55,6 +56,10 @@ pub(crate) struct Fake {
     /// Requests of followers.
     pub(crate) follows: Vec<Wanted>,
     pub(crate) licenses: Vec<LicenseInfo>,
+    /// All controllers, if there are several.
+    pub(crate) controllers: Vec<ControllerInfo>,
+    /// What the standby on this host says, if the command asks one.
+    pub(crate) standby: Option<Standby>,
 }
 
 impl Controller for Fake {
@@ -64,6 +69,18 @@ impl Controller for Fake {
 
     fn home(&mut self) -> Option<(std::path::PathBuf, u32)> {
         Some(("/srv/squall/squall.toml".into(), 0))
+    }
+
+    fn name_here(&self) -> Option<String> {
+        Some("head2".to_owned())
+    }
+
+    fn ask_this_host(&mut self) {
+        self.standby = Some(Standby { leader: None, name: "head2".to_owned(), age_ms: Some(1234) });
+    }
+
+    fn standby(&self) -> Option<&Standby> {
+        self.standby.as_ref()
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
@@ -84,6 +101,7 @@ impl Controller for Fake {
                 }
                 Answer::Done
             }
+            Request::Controllers => Answer::Controllers(self.controllers.clone()),
             Request::Reservations => Answer::Reservations(Vec::new()),
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
@@ -485,6 +503,8 @@ pub(crate) fn fake() -> Fake {
         page: jobs(),
         nodes,
         partitions: vec![partition("debug", true, "n[1-4]", 4), partition("long", false, "n[3-4]", 2)],
+        controllers: Vec::new(),
+        standby: None,
         rows: rows(),
         diag: Diag {
             since: at(-3600),

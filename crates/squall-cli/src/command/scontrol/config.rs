@@ -14,7 +14,7 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::show;
+use crate::command::scontrol::controllers;
 use crate::command::sinfo::all_partitions;
 use squall_text::format::words;
 
@@ -51,7 +51,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     for (key, value) in PMIX {
         let _ = writeln!(text, "{key:<23} = {value}");
     }
-    let _ = write!(text, "\n{}", show::up(&host));
+    let _ = write!(text, "\n{}", controllers::up(&host));
     call.print(&text);
     if let Some(trouble) = trouble {
         call.complain(&trouble);
