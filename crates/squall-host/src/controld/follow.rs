@@ -15,12 +15,11 @@ use squall_store::accounts::Accounts;
 use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
 use squall_store::file::FileLog;
 use squall_store::{Entry, Log, LogError};
-use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use super::ControllerError;
+use super::{Begun, ControllerError, Signals};
 use super::clock::Clock;
 use super::connection::{Door, Inbox};
 use super::keyring::Keyring;
@@ -36,7 +35,7 @@ const RELEASE_TIME: Duration = Duration::from_secs(1);
 
 /// One of several controllers, before it leads.
 pub(super) struct Standby {
-    config: Box<Config>,
+    config: Config,
     /// Name of this controller.
     name: String,
     machine: Controller,
@@ -56,16 +55,6 @@ pub(super) struct Standby {
     dirty: bool,
 }
 
-/// What a controller had when it began to lead.
-pub(super) struct Leading {
-    pub(super) machine: Controller,
-    pub(super) log: Box<dyn Log>,
-    pub(super) accounts: Accounts,
-    /// Time of the last record.
-    pub(super) last: Time,
-    pub(super) crown: Crown,
-}
-
 /// The leadership of one of several controllers.
 #[derive(Debug)]
 pub(super) struct Crown {
@@ -80,17 +69,17 @@ impl Standby {
     /// Begins to follow. `copy`: the journal with its state, after which `last` is the time of its last record.
     pub(super) fn begin(
         place: &Place,
-        config: Box<Config>,
+        config: &Config,
         settings: replica::Settings,
         (machine, copy, accounts): (Controller, FileLog, Accounts),
         (accounted, last): (u64, Time),
     ) -> Result<Self, ControllerError> {
         let name = settings.name.clone();
         let wrong = |problem| ControllerError::Config { path: place.config(), problem };
-        let servers = servers(&config).map_err(wrong)?;
+        let servers = servers(config).map_err(wrong)?;
         let (reign, news, appends) = etcd::start(&servers, settings).map_err(wrong)?;
         Ok(Self {
-            config,
+            config: config.clone(),
             name,
             machine,
             copy,
@@ -112,8 +101,8 @@ impl Standby {
         mut self,
         door: &Arc<Door>,
         inbox: &mut Inbox,
-        (terminate, interrupt): (&mut Signal, &mut Signal),
-    ) -> Result<Option<Leading>, ControllerError> {
+        signals: &mut Signals,
+    ) -> Result<Option<Begun>, ControllerError> {
         let mut readers = Readers::default();
         let mut leader = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -121,8 +110,7 @@ impl Standby {
         loop {
             let arrival = tokio::select! {
                 biased;
-                _ = terminate.recv() => return Ok(None),
-                _ = interrupt.recv() => return Ok(None),
+                () = signals.heard() => return Ok(None),
                 news = self.news.recv() => {
                     match news {
                         Some(News::Lead(term)) => return self.lead(door, term).map(Some),
@@ -175,7 +163,7 @@ impl Standby {
             News::Apply(last, bytes) => self.apply(last, &bytes).await?,
             News::Trust(files) => keep(&mut self.keyring, files, &self.reign),
             News::Trouble(why) => say_trouble(why.as_deref()),
-            News::Behind(first) => return Err(ControllerError::Behind { first }),
+            News::Behind(first) => return Err(ControllerError::Behind { first, problem: "not yet".to_owned() }),
             News::Ended(why) => return Err(ControllerError::Unfit(why)),
             News::Lead(_) | News::Leader(_) => {}
         }
@@ -223,7 +211,7 @@ impl Standby {
     }
 
     /// Begins to lead.
-    fn lead(mut self, door: &Arc<Door>, term: u64) -> Result<Leading, ControllerError> {
+    fn lead(mut self, door: &Arc<Door>, term: u64) -> Result<Begun, ControllerError> {
         self.look()?;
         let name = self.name;
         info!(term, records = self.copy.next_seq() - 1, "this controller leads");
@@ -234,7 +222,7 @@ impl Standby {
         let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
         let crown = Crown { reign, over, name, term };
         let machine = Controller::new(self.machine.into_state());
-        Ok(Leading { machine, log, accounts: self.accounts, last: self.last, crown })
+        Ok(Begun { machine, log, accounts: self.accounts, last: self.last, crown: Some(crown) })
     }
 }
 
@@ -301,7 +289,7 @@ async fn attend(mut news: mpsc::Receiver<News>, mut keyring: Keyring, reign: Rei
 }
 
 /// Tells connections what is known of all controllers, while this one leads.
-async fn roll(door: Arc<Door>, config: Box<Config>, reign: Reign, own: String) {
+async fn roll(door: Arc<Door>, config: Config, reign: Reign, own: String) {
     loop {
         let members = reign.members();
         let head = members.iter().map(|(_, member)| member.applied).max().unwrap_or_default();

@@ -13,11 +13,10 @@ use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
 use squall_model::wire::info::Diag;
 use squall_store::accounts::{Accounts, Reply};
 use squall_store::{Log, LogError};
-use tokio::signal::unix::Signal;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::ControllerError;
+use super::{ControllerError, Signals};
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
@@ -157,17 +156,16 @@ impl Daemon {
     pub(super) async fn run(
         mut self,
         mut inbox: Inbox,
-        mut terminate: Signal,
-        mut interrupt: Signal,
+        mut signals: Signals,
     ) -> Result<(), ControllerError> {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
         while !self.done && self.resigns.is_none() {
             let room = WAITING_MAX.saturating_sub(self.waiting.len()).min(INPUTS_MAX);
+            let patience = self.patience();
             let timer = tokio::select! {
                 biased;
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                () = signals.heard() => break,
                 why = over(&mut self.crown) => return Err(ControllerError::Deposed(why)),
                 flushed = flushed(&mut flushing) => {
                     self.finish(flushed?).await?;
@@ -177,7 +175,7 @@ impl Daemon {
                 _ = inbox.nodes.recv_many(&mut of_nodes, INPUTS_MAX) => false,
                 _ = inbox.users.recv_many(&mut of_users, room), if room > 0 => false,
                 () = std::future::ready(()), if flushing.is_none() && self.has_work() => true,
-                () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
+                () = tokio::time::sleep(patience), if flushing.is_none() => true,
             };
             // Whichever event woke the loop, all arrivals so far belong to the same turn.
             of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(INPUTS_MAX));
@@ -436,20 +434,24 @@ impl Daemon {
                 }
                 return;
             }
-            Request::StepDown { to } => {
-                let refusal = if who.operator { self.step_down(to.as_deref()) } else { Refusal::AccessDenied };
-                return self.refuse(id, refusal);
-            }
+            Request::StepDown { to } => return self.step_down(id, &who, to.as_deref()),
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}
         }
         self.step(Input::Ask { caller: CallerId(id), who, request });
     }
 
-    /// Hands over to the standby `to`; None: to any.
-    fn step_down(&mut self, to: Option<&str>) -> Refusal {
-        let name = to.unwrap_or("another controller");
-        Refusal::NotSupported(format!("{name} can't take over: the cluster has one controller"))
+    /// Hands over, after this batch, to the standby `to`; None: to any.
+    fn step_down(&mut self, id: u64, who: &Who, to: Option<&str>) {
+        let heir = match &self.crown {
+            _ if !who.operator => Err(Refusal::AccessDenied),
+            Some(crown) => crown.heir(to).map_err(Refusal::NotSupported),
+            None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
+        };
+        match heir {
+            Ok(heir) => self.resigns = Some((CallerId(id), heir)),
+            Err(refusal) => self.refuse(id, refusal),
+        }
     }
 
     fn refuse(&mut self, id: u64, refusal: Refusal) {
