@@ -43,7 +43,7 @@ use crate::pidfile::PidFile;
 use crate::service;
 use clock::Clock;
 use connection::{Door, Gate, Others};
-pub use join::join;
+pub use join::{has_joined, join};
 use turn::Daemon;
 
 /// Settings with which a controller is started.
