@@ -11,5 +11,6 @@ pub mod front;
 pub mod invariant;
 pub mod machine;
 pub mod node;
+pub mod replica;
 pub mod step;
 pub mod wireup;

@@ -19,6 +19,7 @@ pub mod license;
 pub mod limits;
 pub mod plain;
 pub mod policy;
+pub mod replica;
 pub mod report;
 pub mod reservation;
 pub mod resource;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::event::Event;
+use squall_model::event::{Event, Record};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
@@ -144,6 +144,16 @@ impl Controller {
     /// Returns the journaled state.
     pub fn state(&self) -> &State {
         &self.state
+    }
+    /// Returns the journaled state, to be given to the controller that leads from now on.
+    pub fn into_state(self) -> State {
+        self.state.into_state()
+    }
+    /// Applies a record of another controller, which leads. Nothing is decided.
+    pub fn follow(&mut self, record: &Record) {
+        for event in &record.events {
+            self.state.apply(record.time, event);
+        }
     }
     /// Returns whether a node has a session.
     pub fn is_connected(&self, node: NodeId) -> bool {

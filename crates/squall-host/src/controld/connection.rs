@@ -190,7 +190,6 @@ impl Door {
     }
 
     /// From now on this controller leads, in the term of this number. None: it is the only one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for a controller that has followed"))]
     pub(super) fn lead(&self, term: Option<u64>) {
         if let (Some(others), Some(term)) = (&self.others, term) {
             others.controllers.note(&Leader { address: others.address.clone(), term });
@@ -199,7 +198,6 @@ impl Door {
     }
 
     /// Takes in what is known of all controllers, for commands that ask.
-    #[expect(dead_code, reason = "for a controller that follows")]
     pub(super) fn tell(&self, controllers: Vec<ControllerInfo>) {
         if let Some(others) = &self.others {
             others.tell(controllers);
@@ -208,7 +206,6 @@ impl Door {
 
     /// From now on this controller follows `leader`; None: none leads. `as_of`: when its state was last known to be up
     /// to date; None: it has no state yet.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for a controller that follows"))]
     pub(super) fn follow(&self, leader: Option<&Leader>, as_of: Option<Instant>) {
         if let (Some(others), Some(leader)) = (&self.others, leader) {
             others.controllers.note(leader);

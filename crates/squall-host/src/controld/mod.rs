@@ -8,30 +8,34 @@ mod clock;
 mod connection;
 mod desk;
 mod fair;
+mod follow;
 mod join;
+mod keyring;
 mod meter;
-#[cfg_attr(not(test), expect(dead_code, reason = "for a controller that follows"))]
 mod standby;
 mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
+use squall_engine::replica::Why;
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::id::JobId;
+use squall_model::time::Time;
 use squall_model::wire::fabric::Newer;
 use squall_store::accounts::{self, Accounts};
 use squall_store::file::{FileLog, JournalError, Opened, Options, ReplayReport, StateLock};
 use squall_store::{Log, LogError};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::spawn_local;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_local};
 use tracing::{error, info, warn};
 
 use crate::bearer::Bearers;
@@ -43,8 +47,12 @@ use crate::pidfile::PidFile;
 use crate::service;
 use clock::Clock;
 use connection::{Door, Gate, Others};
+use follow::Crown;
 pub use join::{has_joined, join};
 use turn::Daemon;
+
+/// This program, also if its file was replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
 
 /// Settings with which a controller is started.
 #[derive(Clone, Debug)]
@@ -94,6 +102,31 @@ pub enum ControllerError {
         /// The last job id in this state.
         last: JobId,
     },
+    /// It led, as one of several controllers, and leads no more. The process goes on as a standby.
+    #[error("{0}")]
+    Deposed(Why),
+    /// It can't follow the log of the cluster's controllers.
+    #[error("{0}")]
+    Unfit(Why),
+    /// What comes after its journal is not in etcd any more.
+    #[error(
+        "etcd begins with record {first}, after the end of this journal: a copy of the leader's journal is needed, and can't \
+         be fetched: {problem}"
+    )]
+    Behind {
+        /// Number of the first record that is in etcd.
+        first: u64,
+        /// Why no copy could be fetched.
+        problem: String,
+    },
+    /// A batch of the log in etcd can't be read.
+    #[error("cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it")]
+    Batch {
+        /// Number of its last record.
+        last: u64,
+        /// What is wrong.
+        problem: String,
+    },
     /// A system call failed.
     #[error("cannot {doing} {}: {error}", path.display())]
     Io {
@@ -132,10 +165,24 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let result = Box::pin(serve_holding(settings, &mut held)).await;
     match &result {
         Ok(()) => info!("controller ends"),
+        Err(ControllerError::Deposed(why)) => {
+            warn!("this controller leads no more: {why}. It goes on as a standby");
+            return Err(begin_anew());
+        }
         // Faults in a configuration are shown with their place in it, over several lines.
         Err(error) => format!("controller ends: {error}").lines().for_each(|line| error!("{line}")),
     }
     result
+}
+
+/// Executes this program again, which then follows: nothing that it knew as a leader is left. Returns only on an error.
+fn begin_anew() -> ControllerError {
+    let mut given = std::env::args_os();
+    let name = given.next().unwrap_or_else(|| "squall".into());
+    // A loss is accepted once.
+    let args = given.filter(|arg| arg != "--accept-loss");
+    let error = std::process::Command::new(SELF).arg0(name).args(args).exec();
+    ControllerError::io("execute", SELF.into())(error)
 }
 
 /// Runs the controller; `held` receives pid file and state lock, by which other processes see that the controller runs.
@@ -155,8 +202,11 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
             "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring"
         );
     }
+    let several = config.has_standbys();
+    let seen = accounts::seen(&place.accounts());
     let options = Options {
-        seen: accounts::seen(&place.accounts()),
+        // One of several controllers reads from etcd what its journal lacks.
+        seen: seen.filter(|_| !several),
         accept_loss: settings.accept_loss,
         durable: settings.durable,
         ..Options::default()
@@ -173,38 +223,111 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let accounts = Accounts::start(&place, log.cluster(), last, log.accounted())
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
     log.settle();
-    let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
-    let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
+    let mut signals = Signals::listen(&place)?;
     let bearers = Bearers::of(&place, &config);
-    let others = Others::of(&place, &config, &controller_name(&place))
-        .map_err(ControllerError::io("read the keys of", place.keys()))?;
-    let (door, inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
+    let name = controller_name(&place);
+    let others =
+        Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let (door, mut inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
     let gate = Gate::open(&place, &config)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mouth = mouth(&place, &config, &door)?;
-    let clock = Clock::start(&place, report.last);
+    spawn_local(service::beat());
+    let machine = Controller::new(state);
+    let config = Box::new(config);
+    let mut entrance = Entrance::new(&place, gate);
+    let begun = if several {
+        door.follow(None, None);
+        entrance.open(&door)?;
+        let part = follow::settings(&place, &config, &name, &log, (&settings.version, settings.accept_loss))?;
+        let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
+        let own = (machine, log, accounts);
+        let standby = follow::Standby::begin(&place, &config, part, own, (accounted, report.last))?;
+        info!("ready");
+        service::ready();
+        standby.follow(&door, &mut inbox, &mut signals).await?
+    } else {
+        Some(Begun { machine, log: Box::new(log), accounts, last: report.last, crown: None })
+    };
+    let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
+    let clock = Clock::start(&place, last);
     clock.remember();
-    let mut machine = Controller::new(state);
     if settings.accept_loss {
         machine.accept_loss();
     }
-    let mut daemon = Daemon::new(machine, Box::new(log), accounts, (place.clone(), bearers), (mouth, clock));
-    let start = Input::Start { config: Box::new(config), version: settings.version, host: life::host_name() };
-    daemon.start(start).await?;
-    let listener = listen(&place)?;
-    let mut accepting = vec![tokio::spawn(Arc::clone(&door).accept(listener))];
-    if let Some((listener, gate)) = gate {
-        accepting.push(tokio::spawn(door.accept_remote(listener, gate)));
+    let term = crown.as_ref().map(Crown::term);
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown));
+    daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
+    door.lead(term);
+    if !several {
+        entrance.open(&door)?;
+        info!("ready");
+        service::ready();
     }
-    info!("ready");
-    service::ready();
-    spawn_local(service::beat());
-    let result = daemon.run(inbox, terminate, interrupt).await;
-    accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    // Removes the socket, so that no client tries it; if that fails because it is missing, nothing is lost.
-    drop(std::fs::remove_file(place.controller_socket()));
-    result
+    daemon.run(inbox, signals).await
+}
+
+/// The signals that tell a controller to end.
+pub(in crate::controld) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen(place: &Place) -> Result<Self, ControllerError> {
+        let listen =
+            |kind| signal(kind).map_err(ControllerError::io("wait for signals in", place.run()));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Waits for one of them.
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// What a controller begins to lead with.
+struct Begun {
+    machine: Controller,
+    log: Box<dyn Log>,
+    accounts: Accounts,
+    /// Time of the last record.
+    last: Time,
+    /// The leadership of one of several controllers. None: there is one.
+    crown: Option<Crown>,
+}
+
+/// The sockets at which clients and nodes arrive. Dropping this closes them.
+struct Entrance {
+    place: Place,
+    gate: Option<(TcpListener, Gate)>,
+    accepting: Vec<JoinHandle<()>>,
+}
+
+impl Entrance {
+    fn new(place: &Place, gate: Option<(TcpListener, Gate)>) -> Self {
+        Self { place: place.clone(), gate, accepting: Vec::new() }
+    }
+
+    fn open(&mut self, door: &Arc<Door>) -> Result<(), ControllerError> {
+        self.accepting.push(tokio::spawn(Arc::clone(door).accept(listen(&self.place)?)));
+        if let Some((listener, gate)) = self.gate.take() {
+            self.accepting.push(tokio::spawn(Arc::clone(door).accept_remote(listener, gate)));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        self.accepting.iter().for_each(JoinHandle::abort);
+        // So that no client tries it; if that fails because it is missing, nothing is lost.
+        drop(std::fs::remove_file(self.place.controller_socket()));
+    }
 }
 
 /// Records which of several controllers this machine is. Err: the configuration names no such controller; the text is

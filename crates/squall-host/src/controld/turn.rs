@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 
 use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
+use squall_engine::replica::Why;
 use squall_files::place::Place;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
 use squall_model::wire::info::Diag;
 use squall_store::accounts::{Accounts, Reply};
 use squall_store::{Log, LogError};
-use tokio::signal::unix::Signal;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::ControllerError;
+use super::{ControllerError, Signals};
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
+use super::follow::Crown;
 use super::meter::{self, Appended, Meter};
 use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
@@ -70,6 +71,10 @@ pub(super) struct Daemon {
     /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
+    /// The leadership of one of several controllers. None: there is one.
+    crown: Option<Crown>,
+    /// The client that has asked for a take-over, and the standby that goes first.
+    resigns: Option<(CallerId, Option<String>)>,
     clock: Clock,
     /// Time as of which the open batch is decided, or the last one if none is open.
     now: Time,
@@ -104,7 +109,7 @@ impl Daemon {
         log: Box<dyn Log>,
         accounts: Accounts,
         (place, bearers): (Place, Bearers),
-        (mouth, clock): (Option<Mouth>, Clock),
+        (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
@@ -118,6 +123,8 @@ impl Daemon {
             peers,
             waiting: Fair::default(),
             mouth,
+            crown,
+            resigns: None,
             clock,
             now,
             trim_at: Instant::now() + TRIM_EVERY,
@@ -149,17 +156,17 @@ impl Daemon {
     pub(super) async fn run(
         mut self,
         mut inbox: Inbox,
-        mut terminate: Signal,
-        mut interrupt: Signal,
+        mut signals: Signals,
     ) -> Result<(), ControllerError> {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
-        while !self.done {
+        while !self.done && self.resigns.is_none() {
             let room = WAITING_MAX.saturating_sub(self.waiting.len()).min(INPUTS_MAX);
+            let patience = self.patience();
             let timer = tokio::select! {
                 biased;
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                () = signals.heard() => break,
+                why = over(&mut self.crown) => return Err(ControllerError::Deposed(why)),
                 flushed = flushed(&mut flushing) => {
                     self.finish(flushed?).await?;
                     flushing = self.commit()?;
@@ -168,7 +175,7 @@ impl Daemon {
                 _ = inbox.nodes.recv_many(&mut of_nodes, INPUTS_MAX) => false,
                 _ = inbox.users.recv_many(&mut of_users, room), if room > 0 => false,
                 () = std::future::ready(()), if flushing.is_none() && self.has_work() => true,
-                () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
+                () = tokio::time::sleep(patience), if flushing.is_none() => true,
             };
             // Whichever event woke the loop, all arrivals so far belong to the same turn.
             of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(INPUTS_MAX));
@@ -215,9 +222,22 @@ impl Daemon {
         self.feed_at = Instant::now();
         self.feed();
         self.complete().await?;
+        let resigned = self.resign().await;
         self.farewell().await;
         self.close();
-        Ok(())
+        resigned
+    }
+
+    /// Ends the leadership of one of several controllers, so that another one need not wait for its lease to end.
+    async fn resign(&mut self) -> Result<(), ControllerError> {
+        let Some(crown) = self.crown.take() else { return Ok(()) };
+        let Some((caller, to)) = self.resigns.take() else {
+            crown.resign(None).await;
+            return Ok(());
+        };
+        let why = crown.resign(to).await;
+        self.answer(caller.0, Answer::Done);
+        Err(ControllerError::Deposed(why))
     }
 
     /// Closes journal and accounting. The memory of jobs is not freed but left to the kernel, which reclaims a whole
@@ -414,20 +434,24 @@ impl Daemon {
                 }
                 return;
             }
-            Request::StepDown { to } => {
-                let refusal = if who.operator { self.step_down(to.as_deref()) } else { Refusal::AccessDenied };
-                return self.refuse(id, refusal);
-            }
+            Request::StepDown { to } => return self.step_down(id, &who, to.as_deref()),
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}
         }
         self.step(Input::Ask { caller: CallerId(id), who, request });
     }
 
-    /// Hands over to the standby `to`; None: to any.
-    fn step_down(&mut self, to: Option<&str>) -> Refusal {
-        let name = to.unwrap_or("another controller");
-        Refusal::NotSupported(format!("{name} can't take over: the cluster has one controller"))
+    /// Hands over, after this batch, to the standby `to`; None: to any.
+    fn step_down(&mut self, id: u64, who: &Who, to: Option<&str>) {
+        let heir = match &self.crown {
+            _ if !who.operator => Err(Refusal::AccessDenied),
+            Some(crown) => crown.heir(to).map_err(Refusal::NotSupported),
+            None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
+        };
+        match heir {
+            Ok(heir) => self.resigns = Some((CallerId(id), Some(heir))),
+            Err(refusal) => self.refuse(id, refusal),
+        }
     }
 
     fn refuse(&mut self, id: u64, refusal: Refusal) {
@@ -486,6 +510,10 @@ impl Daemon {
     /// once.
     fn commit(&mut self) -> Result<Option<Flushing>, ControllerError> {
         let batch = self.pipeline.commit();
+        // Nothing of a controller that leads no more may leave, not even what it has read.
+        if batch.is_some() && self.crown.as_ref().is_some_and(|crown| !crown.counts()) {
+            return Err(ControllerError::Deposed(Why::Expired));
+        }
         if batch.is_some() {
             std::mem::swap(&mut self.unanswered, &mut self.submitted);
         }
@@ -532,6 +560,9 @@ impl Daemon {
                     said = true;
                     tokio::time::sleep(DISK_POLL).await;
                     flushed = append(log, work).await.map_err(lost)?;
+                }
+                Err(LogError::Fenced) if let Some(crown) = &mut self.crown => {
+                    return Err(ControllerError::Deposed(crown.over().await));
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -639,6 +670,14 @@ struct Flushing {
 impl Flushing {
     async fn wait(&mut self) -> Result<Flushed, ControllerError> {
         (&mut self.work).await.map_err(lost)
+    }
+}
+
+/// Waits until the leadership of one of several controllers is over; with None it waits forever.
+async fn over(crown: &mut Option<Crown>) -> Why {
+    match crown {
+        None => std::future::pending().await,
+        Some(crown) => crown.over().await,
     }
 }
 

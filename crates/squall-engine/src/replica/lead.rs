@@ -1,0 +1,183 @@
+//! A leader: appends batches, each by transactions that no other leader's can precede.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use squall_model::encoding;
+use squall_model::replica::{Entry, Handover, Head, Leader};
+use squall_model::time::Time;
+
+use super::etcd::{Ask, Compare, Done, Op, Problem, Reply, Txn};
+use super::follow::decoded;
+use super::{Act, Lane, Phase, RETRY, Replica, Why};
+
+/// Longest value of a key, bytes. etcd refuses requests above 1.5 MiB.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The open question of a leader's log lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// A piece of the batch.
+    Piece,
+    /// The batch's entry, and the new end of the log.
+    Append,
+    /// The end of the leadership.
+    Resign,
+}
+
+/// A batch that is being appended.
+#[derive(Debug)]
+struct Batch {
+    first: u64,
+    last: u64,
+    bytes: Arc<Vec<u8>>,
+    /// Pieces that are written before the entry, by number.
+    left: VecDeque<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Lead {
+    /// Revision of `leader`, which is this controller's.
+    leader_at: i64,
+    /// Revision of `head` after the last append.
+    head_at: i64,
+    batch: Option<Batch>,
+    /// Whom to name when it resigns. None: it does not resign.
+    resigns: Option<Option<String>>,
+    asked: Asked,
+    next: Time,
+}
+
+impl Lead {
+    pub(super) fn new(leader_at: i64, head_at: i64) -> Self {
+        let (batch, resigns, asked, next) = (None, None, Asked::Nothing, Time(0));
+        Self { leader_at, head_at, batch, resigns, asked, next }
+    }
+
+    pub(super) fn begin(&mut self, first: u64, last: u64, bytes: Arc<Vec<u8>>) {
+        let count = if bytes.len() > PIECE_BYTES { bytes.len().div_ceil(PIECE_BYTES) as u32 } else { 0 };
+        self.batch = Some(Batch { first, last, bytes, left: (0..count).collect() });
+    }
+
+    pub(super) fn resign(&mut self, to: Option<String>) {
+        self.resigns = Some(to);
+    }
+
+    pub(super) fn resigns(&self) -> bool {
+        self.resigns.is_some()
+    }
+
+    /// Returns when the log lane is needed. None: it has nothing to do.
+    pub(super) fn due(&self) -> Option<Time> {
+        let works = self.batch.is_some() || self.resigns.is_some();
+        (works && self.asked == Asked::Nothing).then_some(self.next)
+    }
+
+    /// The condition of everything that a leader writes: it still leads.
+    pub(super) fn leads(&self, key: &str) -> Compare {
+        Compare { key: key.to_owned(), modified: self.leader_at }
+    }
+}
+
+impl Replica {
+    /// Asks what a leader needs next.
+    pub(super) fn lead(&mut self, now: Time, out: &mut Vec<Act>) {
+        let Phase::Leading(lead) = &mut self.phase else { return };
+        if lead.asked != Asked::Nothing || now < lead.next {
+            return;
+        }
+        let (keys, run) = (&self.keys, self.settings.run);
+        let put = |key: String, value: Vec<u8>, lease| Op::Put { key, value, lease };
+        let mut txn = Txn { compare: vec![lead.leads(&keys.leader)], ..Txn::default() };
+        if let Some(batch) = &lead.batch {
+            let (first, last) = (batch.first, batch.last);
+            if let Some(piece) = batch.left.front() {
+                let begin = *piece as usize * PIECE_BYTES;
+                let end = (begin + PIECE_BYTES).min(batch.bytes.len());
+                txn.then = vec![put(keys.piece(first, run, *piece), batch.bytes[begin..end].to_vec(), None)];
+                lead.asked = Asked::Piece;
+            } else {
+                let pieces = if batch.bytes.len() > PIECE_BYTES { batch.bytes.len().div_ceil(PIECE_BYTES) } else { 0 };
+                let bytes = if pieces == 0 { batch.bytes.to_vec() } else { Vec::new() };
+                let entry = Entry { last, run, pieces: pieces as u32, bytes };
+                let head = Head { last, run, log: self.log.unwrap_or_default() };
+                txn.compare.push(Compare { key: keys.head.clone(), modified: lead.head_at });
+                txn.then = vec![
+                    put(keys.entry(first), encoding::to_vec(&entry), None),
+                    put(keys.head.clone(), encoding::to_vec(&head), None),
+                ];
+                lead.asked = Asked::Append;
+            }
+        } else if let Some(to) = &lead.resigns {
+            txn.then = vec![Op::Delete { key: keys.leader.clone(), end: None }];
+            if let Some(to) = to {
+                let named = encoding::to_vec(&Handover { to: to.clone() });
+                txn.then.push(put(keys.handover.clone(), named, self.lease.held(now)));
+            }
+            lead.asked = Asked::Resign;
+        } else {
+            return;
+        }
+        txn.otherwise = vec![Op::get(&keys.leader), Op::get(&keys.head)];
+        out.push(Act::Ask { lane: Lane::Log, ask: Ask::Txn(txn) });
+    }
+
+    pub(super) fn take_led(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
+        let Phase::Leading(lead) = &mut self.phase else { return };
+        let asked = std::mem::replace(&mut lead.asked, Asked::Nothing);
+        lead.next = now;
+        match reply {
+            Ok(Reply::Txn(done)) if done.succeeded => match asked {
+                Asked::Nothing => {}
+                Asked::Piece => {
+                    if let Some(batch) = &mut lead.batch {
+                        batch.left.pop_front();
+                    }
+                }
+                Asked::Append => self.appended(done.revision, out),
+                Asked::Resign => {
+                    let to = lead.resigns.take().flatten();
+                    self.end(Why::Resigned { to }, out);
+                }
+            },
+            Ok(Reply::Txn(done)) if asked != Asked::Nothing => self.fenced(&done, out),
+            Ok(_) => {}
+            Err(Problem::NoSpace(why)) if lead.batch.take().is_some() => out.push(Act::Appended(Err(why))),
+            // It is unknown whether that was done. It is asked again: what was done fails the comparison then.
+            Err(_) => lead.next = now + RETRY,
+        }
+    }
+
+    fn appended(&mut self, head_at: i64, out: &mut Vec<Act>) {
+        let Phase::Leading(lead) = &mut self.phase else { return };
+        let Some(batch) = lead.batch.take() else { return };
+        lead.head_at = head_at;
+        self.last = batch.last;
+        out.push(Act::Appended(Ok(())));
+    }
+
+    /// A comparison has failed: either what was asked had been done although no answer came, or another controller has
+    /// won.
+    fn fenced(&mut self, done: &Done, out: &mut Vec<Act>) {
+        let mut read = done.results.iter().map(|pairs| pairs.first());
+        let (leader, head) = (read.next().flatten(), read.next().flatten());
+        let Phase::Leading(lead) = &mut self.phase else { return };
+        let leads = leader.is_some_and(|pair| pair.modified == lead.leader_at);
+        let own = head.and_then(|pair| Some((decoded::<Head>(pair).ok()?, pair.modified)));
+        if let (true, Some((head, at)), Some(batch)) = (leads, own, &lead.batch)
+            && head.run == self.settings.run
+            && head.last == batch.last
+        {
+            return self.appended(at, out);
+        }
+        if let (None, Some(to)) = (leader, &lead.resigns)
+            && lead.batch.is_none()
+        {
+            let to = to.clone();
+            return self.end(Why::Resigned { to }, out);
+        }
+        let by = leader.and_then(|pair| Some(decoded::<Leader>(pair).ok()?.name));
+        self.end(Why::Deposed { by }, out);
+    }
+}

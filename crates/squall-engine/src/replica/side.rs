@@ -1,0 +1,270 @@
+//! What may be late: what each controller tells of itself, files of `keys/`, trimming the log.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use squall_model::encoding;
+use squall_model::replica::{Member, TrustFile};
+use squall_model::time::{Span, Time};
+
+use super::etcd::{Ask, Done, Op, Problem, Reply, Txn};
+use super::follow::decoded;
+use super::{Act, Lane, Phase, RETRY, Replica};
+
+/// Shortest interval at which a controller tells how far its copy is.
+const TELL: Span = Span::from_secs(1);
+/// Longest such interval, by which others see that it is there.
+const BEAT: Span = Span::from_secs(5);
+/// Interval at which a leader looks at the others.
+const LOOK: Span = Span::from_millis(500);
+/// Interval at which a standby does, so that it can tell who is there.
+const GLANCE: Span = Span::from_secs(2);
+/// Time after which a controller that tells nothing more does not run.
+const SILENT: Span = Span::from_secs(12);
+/// Time for which a controller that tells nothing more is waited for with trimming.
+const ABSENT: Span = Span::from_secs(30);
+/// Interval of trimming the log.
+const TRIM: Span = Span::from_secs(2);
+/// Interval of asking for the size of etcd's database.
+const MEASURE: Span = Span::from_secs(3);
+
+/// The open question of the side lane.
+#[derive(Clone, Debug, PartialEq)]
+enum Asked {
+    Nothing,
+    Tell,
+    Push,
+    Fetch,
+    Look,
+    /// Remove the records before this one.
+    Trim(u64),
+    Compact,
+    Measure,
+}
+
+/// What is known of another controller's copy.
+#[derive(Debug)]
+struct Known {
+    /// Revision of its last word.
+    at: i64,
+    /// When that was seen.
+    seen: Time,
+    durable: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Side {
+    asked: Asked,
+    /// Not before this time, after a question without an answer.
+    next: Time,
+    since: Time,
+    /// Records up to this one are on the disk.
+    pub(super) durable: u64,
+    /// Number of the last record that was applied or appended.
+    pub(super) applied: u64,
+    /// What was told last: `durable` and `applied`.
+    told: (u64, u64),
+    told_at: Option<Time>,
+    /// Files to be passed to other controllers.
+    pushes: VecDeque<(String, TrustFile)>,
+    /// Revision of `trusted`, 0 if there is none: as seen (None: not yet), and as fetched (None: nothing was).
+    trusted: (Option<i64>, Option<i64>),
+    looked: Option<Time>,
+    members: BTreeMap<String, Known>,
+    trimmed: (u64, Option<Time>),
+    /// Revision before which old versions are to be forgotten.
+    compact: Option<i64>,
+    measured: Option<Time>,
+    used: u64,
+    full: bool,
+}
+
+impl Side {
+    pub(super) fn new(now: Time, durable: u64) -> Self {
+        Self {
+            asked: Asked::Nothing,
+            next: now,
+            since: now,
+            durable,
+            applied: durable,
+            told: (0, 0),
+            told_at: None,
+            pushes: VecDeque::new(),
+            trusted: (None, None),
+            looked: None,
+            members: BTreeMap::new(),
+            trimmed: (0, None),
+            compact: None,
+            measured: None,
+            used: 0,
+            full: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, path: String, file: TrustFile) {
+        self.pushes.retain(|(other, _)| *other != path);
+        self.pushes.push_back((path, file));
+    }
+
+    pub(super) fn see_trusted(&mut self, revision: i64) {
+        self.trusted.0 = Some(revision);
+    }
+
+    /// Returns when something is due, for a leader or a standby.
+    pub(super) fn deadline(&self, leads: bool) -> Option<Time> {
+        let due = match self.work() {
+            true => self.next,
+            false => self.tell_at().min(self.look_at(leads)),
+        };
+        (self.asked == Asked::Nothing).then_some(due.max(self.next))
+    }
+
+    fn work(&self) -> bool {
+        !self.pushes.is_empty() || self.trusted.0 != self.trusted.1
+    }
+
+    fn tell_at(&self) -> Time {
+        let pause = if (self.durable, self.applied) == self.told { BEAT } else { TELL };
+        self.told_at.map_or(self.since, |at| at + pause)
+    }
+
+    fn look_at(&self, leads: bool) -> Time {
+        self.looked.map_or(self.since, |at| at + if leads { LOOK } else { GLANCE })
+    }
+
+    /// Returns the last record that enough controllers have on their disks.
+    fn safe(&self, now: Time, own: &str, controllers: usize, quota: u64) -> u64 {
+        let present: Vec<u64> = self
+            .members
+            .iter()
+            .filter(|(name, known)| *name != own && now.since(known.seen) < ABSENT)
+            .map(|(_, known)| known.durable)
+            .chain([self.durable])
+            .collect();
+        let enough = present.len() >= controllers.min(2) || self.used > quota / 2;
+        let slowest = present.into_iter().min().unwrap_or_default();
+        match enough {
+            false => 0,
+            true if self.used > quota / 2 => self.durable,
+            true => slowest,
+        }
+    }
+}
+
+impl Replica {
+    /// Asks what is due besides lease and log.
+    pub(super) fn look_aside(&mut self, now: Time, out: &mut Vec<Act>) {
+        if self.side.asked != Asked::Nothing || now < self.side.next || self.log.is_none() {
+            return;
+        }
+        if let Some((asked, ask)) = self.choose(now) {
+            self.side.asked = asked;
+            out.push(Act::Ask { lane: Lane::Side, ask });
+        }
+    }
+
+    fn choose(&mut self, now: Time) -> Option<(Asked, Ask)> {
+        let (keys, side) = (&self.keys, &mut self.side);
+        let put = |key: String, value| Op::Put { key, value, lease: None };
+        let all = |then| Ask::Txn(Txn { then, ..Txn::default() });
+        if let Some((path, file)) = side.pushes.front() {
+            let then = vec![put(keys.trust(path), encoding::to_vec(file)), put(keys.trusted.clone(), b"1".to_vec())];
+            return Some((Asked::Push, all(then)));
+        }
+        if side.trusted.0 != side.trusted.1 {
+            return Some((Asked::Fetch, all(vec![Op::get(&keys.trusted), keys.all("trust")])));
+        }
+        if now >= side.tell_at() {
+            let (address, release) = (self.settings.address.clone(), self.settings.release.clone());
+            let (durable, run, since) = (side.durable, self.settings.run, self.settings.started);
+            let member = Member { address, release, durable, applied: self.last, since, run };
+            (side.told, side.told_at) = ((durable, self.last), Some(now));
+            return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
+        }
+        if now >= side.look_at(matches!(self.phase, Phase::Leading(_))) {
+            side.looked = Some(now);
+            return Some((Asked::Look, all(vec![Op::get(&keys.trusted), keys.all("member")])));
+        }
+        let Phase::Leading(lead) = &self.phase else { return None };
+        let due = |last: Option<Time>, pause| last.is_none_or(|at| now >= at + pause);
+        if let Some(revision) = side.compact.take() {
+            return Some((Asked::Compact, Ask::Compact { revision }));
+        }
+        if due(side.measured, MEASURE) {
+            side.measured = Some(now);
+            return Some((Asked::Measure, Ask::Usage));
+        }
+        let safe = side.safe(now, &self.settings.name, self.settings.controllers, self.settings.quota);
+        if safe > side.trimmed.0 && due(side.trimmed.1, TRIM) {
+            side.trimmed.1 = Some(now);
+            let first = safe + 1;
+            let mut then = keys.before(first).to_vec();
+            then.push(put(keys.first.clone(), first.to_string().into_bytes()));
+            let txn = Txn { compare: vec![lead.leads(&keys.leader)], then, otherwise: Vec::new() };
+            return Some((Asked::Trim(safe), Ask::Txn(txn)));
+        }
+        None
+    }
+
+    pub(super) fn take_side(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
+        let asked = std::mem::replace(&mut self.side.asked, Asked::Nothing);
+        match (asked, reply) {
+            (asked, Err(_)) => {
+                self.side.next = now + RETRY;
+                if asked == Asked::Tell {
+                    self.side.told_at = None;
+                }
+            }
+            (Asked::Push, Ok(_)) => drop(self.side.pushes.pop_front()),
+            (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
+            (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),
+            (Asked::Trim(last), Ok(Reply::Txn(done))) if done.succeeded => {
+                self.side.trimmed.0 = last;
+                self.side.compact = Some(done.revision);
+            }
+            (Asked::Measure, Ok(Reply::Usage { used })) => self.measured(used, out),
+            _ => {}
+        }
+    }
+
+    fn fetched(&mut self, done: Done, out: &mut Vec<Act>) {
+        let mut results = done.results.into_iter();
+        let marker = results.next().unwrap_or_default();
+        self.side.trusted.1 = Some(marker.first().map_or(0, |pair| pair.modified));
+        self.side.trusted.0 = self.side.trusted.0.max(self.side.trusted.1);
+        let mut files = Vec::new();
+        for pair in results.next().unwrap_or_default() {
+            let Some(path) = self.keys.trust_path(&pair.key) else { continue };
+            // What can't be read is of a newer release, which needs it and this one does not.
+            if let Ok(file) = decoded::<TrustFile>(&pair) {
+                files.push((path.to_owned(), file));
+            }
+        }
+        out.push(Act::Trust(files));
+    }
+
+    fn looked(&mut self, now: Time, done: &Done, out: &mut Vec<Act>) {
+        let trusted = done.results.first().and_then(|pairs| pairs.first()).map_or(0, |pair| pair.modified);
+        self.side.see_trusted(trusted);
+        let mut members = Vec::new();
+        for pair in done.results.get(1).into_iter().flatten() {
+            let Some(name) = self.keys.member_name(&pair.key) else { continue };
+            let Ok(member) = decoded::<Member>(pair) else { continue };
+            let known = self.side.members.entry(name.to_owned()).or_insert(Known { at: 0, seen: now, durable: 0 });
+            if known.at != pair.modified {
+                *known = Known { at: pair.modified, seen: now, durable: member.durable };
+            }
+            if now.since(known.seen) < SILENT {
+                members.push((name.to_owned(), member));
+            }
+        }
+        out.push(Act::Members(members));
+    }
+
+    fn measured(&mut self, used: u64, out: &mut Vec<Act>) {
+        self.side.used = used;
+        let full = used > self.settings.quota / 5 * 4;
+        if std::mem::replace(&mut self.side.full, full) != full {
+            out.push(Act::Full(full));
+        }
+    }
+}
