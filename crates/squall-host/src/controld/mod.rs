@@ -48,7 +48,7 @@ use crate::service;
 use clock::Clock;
 use connection::{Door, Gate, Others};
 use follow::Crown;
-pub use join::join;
+pub use join::{has_joined, join};
 use turn::Daemon;
 
 /// This program, also if its file was replaced meanwhile.
