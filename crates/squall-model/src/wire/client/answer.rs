@@ -261,6 +261,9 @@ pub enum Answer {
     /// A token (JWT) by which its bearer is a user.
     #[n(41)]
     Token(#[n(0)] String),
+    /// The next bytes of a backup.
+    #[n(42)]
+    Backup(#[n(0)] ByteBuf),
     /// Events that the client has not got before.
     #[n(35)]
     Followed(#[n(0)] Box<FeedPage>),
