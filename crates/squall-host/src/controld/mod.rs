@@ -3,6 +3,7 @@
 //! One thread decides. Each turn takes all arrivals, steps the state machine over them, writes the decisions to the
 //! journal with one flush, and only then sends answers and frames.
 
+mod backups;
 mod changes;
 mod clock;
 mod connection;
@@ -31,6 +32,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_local;
 use tracing::{error, info, warn};
 
+use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::config_files::{Checked, ConfigFiles};
 use crate::life;
@@ -38,6 +40,7 @@ use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::service;
+use backups::Backups;
 use clock::Clock;
 use connection::{Door, Gate};
 use turn::Daemon;
@@ -140,10 +143,12 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     make_folders(&place)?;
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
+    let lock = StateLock::take(&place)?;
+    backup::finish(&place).map_err(ControllerError::io("put restored files into", place.dir().to_owned()))?;
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
-    let lock = StateLock::take(&place, &config.cluster)?;
+    lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
     if !settings.durable {
@@ -179,13 +184,13 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let mouth = mouth(&place, &config, &door)?;
     let clock = Clock::start(&place, report.last);
     clock.remember();
-    let mut machine = Controller::new(state);
-    if settings.accept_loss {
-        machine.accept_loss();
-    }
-    let mut daemon = Daemon::new(machine, Box::new(log), accounts, (place.clone(), bearers), (mouth, clock));
+    let machine = machine(&place, state, settings.accept_loss)?;
+    let backups = Backups::new(place.clone(), log.copier(), settings.version.clone());
+    let mut daemon = Daemon::new(machine, Box::new(log), accounts, (place.clone(), bearers), (mouth, clock), backups);
     let start = Input::Start { config: Box::new(config), version: settings.version, host: life::host_name() };
     daemon.start(start).await?;
+    // The start is durable: the next one is like any other.
+    durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
     let listener = listen(&place)?;
     let mut accepting = vec![tokio::spawn(Arc::clone(&door).accept(listener))];
     if let Some((listener, gate)) = gate {
@@ -199,6 +204,30 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     // Removes the socket, so that no client tries it; if that fails because it is missing, nothing is lost.
     drop(std::fs::remove_file(place.controller_socket()));
     result
+}
+
+/// Makes the state machine. If the state was just restored from a backup, its start passes over what may have happened
+/// since.
+fn machine(place: &Place, state: State, accept_loss: bool) -> Result<Controller, ControllerError> {
+    let mark = Mark::read(place).map_err(ControllerError::io("read", place.restored()))?;
+    let (pending, last) = (state.waiting(), state.last_id);
+    let mut machine = Controller::new(state);
+    if accept_loss {
+        machine.accept_loss();
+    }
+    if let Some(Mark { time_s, ids }) = mark {
+        let age_s = crate::sys::clock::now().secs().saturating_sub(time_s);
+        warn!(
+            age_s,
+            pending,
+            %last,
+            "this state was restored from a backup, and what came after that is lost. Jobs that nodes run are left to \
+             their end. Pending jobs are held, as they may have run since: `scontrol release` lets them run. The next \
+             {ids} job ids are passed over"
+        );
+        machine.restore(ids);
+    }
+    Ok(machine)
 }
 
 fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {
