@@ -385,6 +385,7 @@ fn samples() -> Vec<Event> {
         Event::Recorded { job: id, values: vec![("comment".into(), "golden".into())], by: 7 },
         Event::NodesChanged { nodes: NodeSet::one(node), change: Box::new(node_change()) },
         with_options(id),
+        Event::Restored { last: id },
     ]
 }
 

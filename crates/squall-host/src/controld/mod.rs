@@ -3,6 +3,7 @@
 //! One thread decides. Each turn takes all arrivals, steps the state machine over them, writes the decisions to the
 //! journal with one flush, and only then sends answers and frames.
 
+mod backups;
 mod changes;
 mod clock;
 mod connection;
@@ -38,6 +39,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_local};
 use tracing::{error, info, warn};
 
+use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::config_files::{Checked, ConfigFiles};
 use crate::life;
@@ -45,6 +47,7 @@ use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::service;
+use backups::Backups;
 use clock::Clock;
 use connection::{Door, Gate, Others};
 use follow::Crown;
@@ -193,10 +196,12 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     make_folders(&place)?;
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
+    let lock = StateLock::take(&place)?;
+    backup::finish(&place).map_err(ControllerError::io("put restored files into", place.dir().to_owned()))?;
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
-    let lock = StateLock::take(&place, &config.cluster)?;
+    lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
     if !settings.durable {
@@ -207,6 +212,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
     let several = config.has_standbys();
     let (own, accounted) = read(&settings, &config)?;
+    let backups = Backups::new(place.clone(), own.log.copier(), settings.version.clone());
     let mut signals = Signals::listen(&place)?;
     let bearers = Bearers::of(&place, &config);
     let name = controller_name(&place);
@@ -234,12 +240,12 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
     let clock = Clock::start(&place, last);
     clock.remember();
-    if settings.accept_loss {
-        machine.accept_loss();
-    }
+    prepare(&mut machine, &settings)?;
     let term = crown.as_ref().map(Crown::term);
-    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown));
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), backups);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
+    // The start is durable: the next one is like any other.
+    durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
     door.lead(term);
     if !several {
         entrance.open(&door)?;
@@ -357,6 +363,30 @@ pub fn name_controller(place: &Place, name: &str) -> Result<(), String> {
     }
     config.as_controller(name).map_err(|problem| format!("{path}: {problem}"))?;
     place.note_controller_name(name).map_err(|e| format!("{}: {e}", place.dir().display()))
+}
+
+/// Prepares the state machine for its start. If its state was just restored from a backup, the start passes over what may
+/// have happened since.
+fn prepare(machine: &mut Controller, settings: &Settings) -> Result<(), ControllerError> {
+    let place = &settings.place;
+    if settings.accept_loss {
+        machine.accept_loss();
+    }
+    let mark = Mark::read(place).map_err(ControllerError::io("read", place.restored()))?;
+    if let Some(Mark { time_s, ids }) = mark {
+        let age_s = crate::sys::clock::now().secs().saturating_sub(time_s);
+        let (pending, last) = (machine.state().waiting(), machine.state().last_id);
+        warn!(
+            age_s,
+            pending,
+            %last,
+            "this state was restored from a backup, and what came after that is lost. Jobs that nodes run are left to \
+             their end. Pending jobs are held, as they may have run since: `scontrol release` lets them run. The next \
+             {ids} job ids are passed over"
+        );
+        machine.restore(ids);
+    }
+    Ok(())
 }
 
 fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {

@@ -16,6 +16,7 @@ use squall_store::{Log, LogError};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
+use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
@@ -65,6 +66,7 @@ pub(super) struct Daemon {
     /// The journal. None while a flush runs on another thread.
     log: Option<Box<dyn Log>>,
     accounts: Accounts,
+    backups: Backups,
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
@@ -110,6 +112,7 @@ impl Daemon {
         accounts: Accounts,
         (place, bearers): (Place, Bearers),
         (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
+        backups: Backups,
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
@@ -118,6 +121,7 @@ impl Daemon {
             pipeline: Pipeline::new(machine, log.next_seq()),
             log: Some(log),
             accounts,
+            backups,
             desk,
             meter,
             peers,
@@ -391,6 +395,10 @@ impl Daemon {
         if !login && matches!(*request, Request::ChangePolicy { .. }) {
             return self.refuse(id, Refusal::AccessDenied);
         }
+        if matches!(*request, Request::Backup) {
+            let why = "a backup has the cluster's secret keys: make it on the controller's machine";
+            return self.refuse(id, Refusal::NotSupported(why.to_owned()));
+        }
         if !login && !self.pipeline.machine().has_user_on(host, who.owner.uid) {
             return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
         }
@@ -411,7 +419,8 @@ impl Daemon {
     fn ask(&mut self, id: u64, who: Who, mut request: Box<Request>) {
         request.on_clock_ahead(-self.clock.ahead_us());
         match &mut *request {
-            Request::Accounting(_) | Request::History | Request::Script { .. } => {
+            Request::Backup if !who.operator => return self.refuse(id, Refusal::AccessDenied),
+            Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Backup => {
                 return self.pipeline.later((id, who, request));
             }
             Request::Reconfigure { config } => {
@@ -616,6 +625,12 @@ impl Daemon {
                     if let Some(peer) = self.peers.get(&id) {
                         let query = if let Request::Accounting(query) = request { Some(query) } else { None };
                         self.accounts.ask(query, self.clock.ahead_us(), Box::new(peer.out.clone()));
+                    }
+                }
+                Request::Backup => {
+                    if let Some(peer) = self.peers.get(&id) {
+                        let cluster = self.pipeline.machine().state().config.cluster.clone();
+                        self.backups.start(cluster, self.accounts.copying(), &peer.out);
                     }
                 }
                 Request::Script { job } => {

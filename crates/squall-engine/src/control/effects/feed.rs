@@ -132,6 +132,7 @@ fn draft(state: &State, now: Time, event: &Event) -> Option<Draft> {
         | Event::LeaseReturned { .. }
         | Event::ForeignResolved { .. }
         | Event::IdsLost { .. }
+        | Event::Restored { .. }
         | Event::Recorded { .. } => return None,
     })
 }
