@@ -314,6 +314,7 @@ fn options() -> Chosen {
         step,
         // Came later: bytes without it are read.
         oom_kill_step: None,
+        report: None,
     }
 }
 
