@@ -47,9 +47,9 @@ const AHEAD_MIN: usize = 64;
 const LIST_SHARE: u32 = 8;
 /// Shortest pause between two rounds in which followers are sent events, so that a page has many.
 const FEED_EVERY: Duration = Duration::from_millis(10);
-/// The pause between two rounds is at least this many times what the last round took.
+/// The pause between two rounds is at least this many times what making and encoding the last pages took.
 const FEED_SHARE: u32 = 24;
-/// Estimated time for sending one page.
+/// Estimated time for passing one page to the kernel.
 const FEED_SEND_TIME: Duration = Duration::from_micros(20);
 /// Time after which a round ends although some followers were not served.
 const FEED_ROUND_TIME: Duration = Duration::from_millis(2);
@@ -651,11 +651,15 @@ impl Daemon {
             self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
         }
         answer.on_clock_ahead(self.clock.ahead_us());
+        let start = matches!(answer, Answer::Followed(_)).then(Instant::now);
         if let Some(peer) = self.peers.get(&id)
             && let Err(e) = peer.out.push(&answer)
         {
             error!(error = %e, "an answer can't be sent: its connection is closed");
             peer.out.close();
+        }
+        if let Some(start) = start {
+            self.feed_at += start.elapsed() * FEED_SHARE;
         }
     }
 
