@@ -35,11 +35,11 @@ impl Backups {
         Self { place, copier, release, turn: Arc::default() }
     }
 
-    /// Starts a thread that sends a backup of the cluster of this name. `copying`: handle of the accounting thread; None:
+    /// Starts a thread that sends a backup of the cluster of this name, or a part of it. `copying`: handle of the accounting thread; None:
     /// that thread ends.
-    pub(super) fn start(&self, cluster: String, copying: Option<Copying>, out: &Outgoing) {
+    pub(super) fn start(&self, (cluster, scope): (String, Scope), copying: Option<Copying>, out: &Outgoing) {
         let (place, copier, turn) = (self.place.clone(), self.copier.clone(), Arc::clone(&self.turn));
-        let about = About { cluster, release: self.release.clone(), scope: Scope::All };
+        let about = About { cluster, release: self.release.clone(), scope };
         let (mut pipe, out) = (Pipe { out: out.clone(), piece: Vec::new() }, out.clone());
         let answer = move || {
             let Some(copying) = copying else { return refused("the controller ends") };

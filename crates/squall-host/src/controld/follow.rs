@@ -165,7 +165,7 @@ impl Standby {
             News::Apply(last, bytes) => self.apply(last, &bytes).await?,
             News::Trust(files) => keep(&mut self.keyring, files, &self.reign),
             News::Trouble(why) => say_trouble(why.as_deref()),
-            News::Behind(first) => return Err(ControllerError::Behind { first, problem: "not yet".to_owned() }),
+            News::Behind(first) => return Err(ControllerError::Behind { first }),
             News::Ended(why) => return Err(ControllerError::Unfit(why)),
             News::Lead(_) | News::Leader(_) => {}
         }
@@ -185,7 +185,7 @@ impl Standby {
             .ok_or_else(|| damaged("it is not complete".to_owned()))?;
         let batch = entry.into_append();
         let mut said = false;
-        while let Err(e) = self.copy.append(&batch) {
+        while let Err(e) = etcd::append_to_copy(&mut self.copy, &batch) {
             let LogError::NoRoom(_) = e else { return Err(e.into()) };
             if !std::mem::replace(&mut said, true) {
                 error!(error = %e, "no room for the journal: this standby falls behind until there is some");

@@ -9,6 +9,7 @@ mod clock;
 mod connection;
 mod desk;
 mod fair;
+mod fetch;
 mod follow;
 mod join;
 mod keyring;
@@ -112,15 +113,10 @@ pub enum ControllerError {
     #[error("{0}")]
     Unfit(Why),
     /// What comes after its journal is not in etcd any more.
-    #[error(
-        "etcd begins with record {first}, after the end of this journal: a copy of the leader's journal is needed, and can't \
-         be fetched: {problem}"
-    )]
+    #[error("etcd begins with record {first}, after the end of this journal: a copy of the leader's is needed")]
     Behind {
         /// Number of the first record that is in etcd.
         first: u64,
-        /// Why no copy could be fetched.
-        problem: String,
     },
     /// A batch of the log in etcd can't be read.
     #[error(
@@ -166,7 +162,7 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
 /// Runs the controller, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line
 /// in the log.
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
-    let mut held = None;
+    let (mut held, place) = (None, settings.place.clone());
     let result = Box::pin(serve_holding(settings, &mut held)).await;
     match &result {
         Ok(()) => info!("controller ends"),
@@ -174,10 +170,29 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
             warn!("this controller leads no more: {why}. It goes on as a standby");
             return Err(begin_anew());
         }
+        Err(error @ ControllerError::Behind { .. }) => {
+            warn!("{error}");
+            return fetch_copy(&place).await;
+        }
         // Faults in a configuration are shown with their place in it, over several lines.
         Err(error) => format!("controller ends: {error}").lines().for_each(|line| error!("{line}")),
     }
     result
+}
+
+/// Fetches a copy of the leader's journal, and begins anew with it.
+async fn fetch_copy(place: &Place) -> Result<(), ControllerError> {
+    let config = check_config(place)?.config;
+    let others = Others::of(place, &config, &controller_name(place))
+        .map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let mut signals = Signals::listen(place)?;
+    if let Some(others) = others {
+        tokio::select! {
+            () = fetch::fetch(place, &others) => return Err(begin_anew()),
+            () = signals.heard() => info!("controller ends"),
+        }
+    }
+    Ok(())
 }
 
 /// Executes this program again, which then follows: nothing that it knew as a leader is left. Returns only on an error.

@@ -25,6 +25,7 @@ use super::fair::Fair;
 use super::follow::Crown;
 use super::meter::{self, Appended, Meter};
 use super::{ControllerError, Signals};
+use crate::backup::Scope;
 use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
 use crate::logging;
@@ -391,11 +392,14 @@ impl Daemon {
     /// Decides a request of a user for whom another machine vouches. If that is a node, the user must have a job there,
     /// and changes of accounts are refused, whatever the user's admin level. Submissions are logged with the machine.
     fn ask_by(&mut self, id: u64, who: Who, via: &Via, request: Box<Request>) {
-        let Via { host, login } = via;
+        let Via { host, login, controller } = via;
         if !login && matches!(*request, Request::ChangePolicy { .. }) {
             return self.refuse(id, Refusal::AccessDenied);
         }
-        if matches!(*request, Request::Backup) {
+        if *request == Request::CopyLog && *controller {
+            return self.pipeline.later((id, who, request));
+        }
+        if matches!(*request, Request::Backup) && !controller {
             let why = "a backup has the cluster's secret keys: make it on the controller's machine";
             return self.refuse(id, Refusal::NotSupported(why.to_owned()));
         }
@@ -420,6 +424,7 @@ impl Daemon {
         request.on_clock_ahead(-self.clock.ahead_us());
         match &mut *request {
             Request::Backup if !who.operator => return self.refuse(id, Refusal::AccessDenied),
+            Request::CopyLog => return self.refuse(id, Refusal::AccessDenied),
             Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Backup => {
                 return self.pipeline.later((id, who, request));
             }
@@ -627,10 +632,11 @@ impl Daemon {
                         self.accounts.ask(query, self.clock.ahead_us(), Box::new(peer.out.clone()));
                     }
                 }
-                Request::Backup => {
+                request @ (Request::Backup | Request::CopyLog) => {
                     if let Some(peer) = self.peers.get(&id) {
                         let cluster = self.pipeline.machine().state().config.cluster.clone();
-                        self.backups.start(cluster, self.accounts.copying(), &peer.out);
+                        let scope = if request == Request::Backup { Scope::All } else { Scope::Log };
+                        self.backups.start((cluster, scope), self.accounts.copying(), &peer.out);
                     }
                 }
                 Request::Script { job } => {

@@ -75,7 +75,7 @@ impl Log for EtcdLog {
         self.fenced = matches!(done, Err(LogError::Fenced | LogError::Failed(_)));
         done?;
         // The batch is in etcd. A copy that lacks it can't go on: the controller ends, and follows from there.
-        self.copy.append(batch).map_err(|e| LogError::Failed(e.into()))
+        append_to_copy(&mut self.copy, batch).map_err(|e| LogError::Failed(e.into()))
     }
 
     fn flush(&mut self) -> Result<(), LogError> {
@@ -120,6 +120,13 @@ impl Log for EtcdLog {
         self.fenced = true;
         self.copy.fence();
     }
+}
+
+/// Appends a batch that is in etcd to the journal, which is a copy. Returns its size there, bytes.
+pub fn append_to_copy(copy: &mut FileLog, batch: &Append) -> Result<u64, LogError> {
+    let size = copy.append(batch)?;
+    copy.count_durable();
+    Ok(size)
 }
 
 fn no_room(why: &str) -> String {

@@ -205,6 +205,12 @@ impl FileLog {
         Ok(frame.len() as u64)
     }
 
+    /// Counts what was appended as durable: it is, in another log of which this one is a copy.
+    pub(crate) fn count_durable(&mut self) {
+        self.unflushed = self.cursor.seq;
+        self.note_durable();
+    }
+
     /// Closes the current segment and begins the next, so that a snapshot can cover all records so far.
     pub(crate) fn close_segment(&mut self) -> Result<(), JournalError> {
         self.roll(0)
@@ -309,8 +315,7 @@ impl Log for FileLog {
         let synced = self.sync();
         self.fenced |= synced.is_err();
         synced?;
-        self.unflushed = self.cursor.seq;
-        self.note_durable();
+        self.count_durable();
         Ok(())
     }
 
