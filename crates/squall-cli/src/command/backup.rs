@@ -82,7 +82,7 @@ fn back_up(given: &Arguments) -> Result<String, String> {
 /// Refuses machines on which there is no controller, and clusters that have several.
 fn refuse_others(place: &Place) -> Result<(), String> {
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
-        return Err(format!("the controller is on another machine ({}): run it there", joined.controller));
+        return Err(format!("the controller is on another machine ({}): run it there", joined.addresses()));
     }
     if place.cells().map_err(|e| e.to_string())?.is_empty() {
         return Ok(());
