@@ -6,6 +6,7 @@
 //! | [`memory::MemoryLog`] | the simulator: the same promises, with faults below them |
 
 pub mod accounts;
+pub mod entry;
 pub mod file;
 mod log;
 pub mod memory;

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use minicbor::{Decode, Encode};
 use squall_engine::commit::{Append, Capacity};
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Part;
@@ -13,18 +12,8 @@ use squall_model::event::Record;
 use squall_model::job::{Blob, Digest};
 use squall_model::{codec, encoding};
 
+use crate::entry::Entry;
 use crate::log::{BlobReader, Log, LogError, Snapshot};
-
-/// Content of one append.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-struct Entry {
-    /// The records of events that were appended.
-    #[n(0)]
-    records: Vec<Record>,
-    /// Scripts and environments that the records need.
-    #[n(1)]
-    blobs: Vec<Blob>,
-}
 
 /// A snapshot in the form in which it is stored.
 #[derive(Clone, Debug)]
@@ -174,7 +163,7 @@ impl Log for MemoryLog {
             batch.records.first().is_none_or(|first| first.seq == self.next_seq()),
             "numbers follow each other"
         );
-        let entry = Entry { records: batch.records.to_vec(), blobs: batch.blobs.clone() };
+        let entry = Entry::of(batch);
         let mut bytes = Vec::new();
         codec::encode(&entry, &mut bytes).map_err(|e| LogError::Failed(e.into()))?;
         let size = bytes.len() as u64;
