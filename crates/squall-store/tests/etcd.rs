@@ -15,9 +15,10 @@ use squall_model::id::NodeId;
 use squall_model::job::Blob;
 use squall_model::replica::TrustFile;
 use squall_model::time::Time;
+use squall_store::entry::Entry;
 use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
 use squall_store::file::{FileLog, Options};
-use squall_store::{Entry, Log, LogError};
+use squall_store::{Log, LogError};
 use tokio::sync::mpsc;
 
 /// A server of etcd in a folder of its own; it ends with this value.
@@ -113,8 +114,8 @@ impl Head {
             match news {
                 News::Adopt(log) => etcd::set_copy_of(&self.dir, log).unwrap(),
                 News::Apply(last, bytes) => {
-                    let (entry, length) = Entry::take(&bytes).unwrap().unwrap();
-                    assert_eq!((entry.records.last().unwrap().seq, length), (last, bytes.len()));
+                    let entry = Entry::decode(&bytes).unwrap();
+                    assert_eq!(entry.records.last().unwrap().seq, last);
                     self.copy.as_mut().unwrap().append(&entry.into_append()).unwrap();
                 }
                 News::Lead(_) => self.leads = true,

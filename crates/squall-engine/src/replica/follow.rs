@@ -192,6 +192,7 @@ impl Replica {
     /// Looks at what a poll has read: who leads, and what is new.
     fn look(&mut self, now: Time, view: View, out: &mut Vec<Act>) -> Result<(), Why> {
         self.side.see_trusted(view.trusted);
+        self.side.see_first(view.first);
         let leader = view.leader.as_ref().map(|(leader, _)| leader);
         let own = leader.is_some_and(|leader| self.settings.was(leader));
         if let (Phase::Following(follow), Some(twin)) = (&self.phase, leader)
@@ -307,6 +308,7 @@ impl Replica {
         let Phase::Following(follow) = &self.phase else { return };
         if follow.founds {
             self.log = Some(self.settings.new_log);
+            self.side.see_first(self.last + 1);
             out.push(Act::Adopt { log: self.settings.new_log });
         }
         self.phase = Phase::Leading(Lead::new(leader_at, head_at));

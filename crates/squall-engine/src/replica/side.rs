@@ -111,6 +111,12 @@ impl Side {
         self.trusted.0 = Some(revision);
     }
 
+    /// Notes the first record that is in etcd. A leader never names an earlier one: its predecessor may have trimmed more
+    /// than it would, and a standby which lacks records must see that.
+    pub(super) fn see_first(&mut self, first: u64) {
+        self.trimmed.0 = first.saturating_sub(1);
+    }
+
     /// Returns when something is due, for a leader or a standby.
     pub(super) fn deadline(&self, leads: bool) -> Option<Time> {
         let due = if self.work() { self.next } else { self.tell_at().min(self.look_at(leads)) };

@@ -12,9 +12,10 @@ use squall_model::time::Time;
 use squall_model::wire::Leader;
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_store::accounts::Accounts;
+use squall_store::entry::Entry;
 use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
 use squall_store::file::FileLog;
-use squall_store::{Entry, Log, LogError};
+use squall_store::{Log, LogError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tracing::{error, info};
@@ -179,10 +180,7 @@ impl Standby {
 
     /// Applies a batch of the leader, and writes it to the journal.
     async fn apply(&mut self, last: u64, bytes: &[u8]) -> Result<(), ControllerError> {
-        let damaged = |problem: String| ControllerError::Batch { last, problem };
-        let (entry, _) = Entry::take(bytes)
-            .map_err(|e| damaged(e.to_string()))?
-            .ok_or_else(|| damaged("it is not complete".to_owned()))?;
+        let entry = Entry::decode(bytes).map_err(|problem| ControllerError::Batch { last, problem })?;
         let batch = entry.into_append();
         let mut said = false;
         while let Err(e) = etcd::append_to_copy(&mut self.copy, &batch) {

@@ -52,8 +52,7 @@ impl EtcdLog {
     /// Appends a batch to etcd, and waits until it is there.
     fn commit(&self, batch: &Append) -> Result<(), LogError> {
         let (Some(first), Some(last)) = (batch.records.first(), batch.records.last()) else { return Ok(()) };
-        let bytes = Entry::encode(batch).map_err(|e| LogError::Failed(e.into()))?;
-        self.reign.append(first.seq, last.seq, bytes);
+        self.reign.append(first.seq, last.seq, Entry::of(batch).encode());
         match self.appends.0.recv() {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Some(why))) => Err(LogError::NoRoom(no_room(&why).into())),
