@@ -42,6 +42,12 @@ const FLAGS: &[Flag] = &[
     flag("seed", '\0', Arg::Needed("N"), "simulate the random world of this seed"),
     flag("nodes", '\0', Arg::Needed("N"), "nodes of a random world (otherwise 64)"),
     flag("cells", '\0', Arg::Needed("N"), "cells of a random world, with their front"),
+    flag(
+        "controllers",
+        '\0',
+        Arg::Needed("N"),
+        "controllers of a random world (otherwise one, in a quarter of the worlds 3)",
+    ),
     flag("hours", '\0', Arg::Needed("H"), "simulated hours of a random world (otherwise 1)"),
     flag("threads", '\0', Arg::Needed("N"), "worlds or policies at a time (otherwise all CPUs)"),
     flag("trace", '\0', Arg::None, "show what happens"),
@@ -79,7 +85,7 @@ const FLAGS: &[Flag] = &[
 ];
 
 /// Options for random worlds alone.
-pub(crate) const WORLD: &[&str] = &["seeds", "seed", "cells", "hours", "trace", "mutations", "mutation"];
+pub(crate) const WORLD: &[&str] = &["seeds", "seed", "cells", "controllers", "hours", "trace", "mutations", "mutation"];
 
 /// Options for workload traces alone.
 const OF_TRACES: &[&str] = &["policy", "procs", "machine", "config", "strict", "csv", "pictures", "days"];
@@ -93,6 +99,7 @@ struct Ask {
     seeds: Option<RangeInclusive<u64>>,
     nodes: u32,
     cells: u32,
+    controllers: u32,
     hours: f64,
     json: bool,
     trace: bool,
@@ -149,6 +156,7 @@ fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
         seeds,
         nodes: given.parsed("nodes")?.unwrap_or(64),
         cells: given.parsed("cells")?.unwrap_or(0).min(64),
+        controllers: given.parsed("controllers")?.unwrap_or(0),
         hours: given.parsed("hours")?.unwrap_or(1.0),
         json: given.has("json"),
         trace: given.has("trace"),
@@ -195,13 +203,15 @@ fn story(file: &str) -> bool {
 impl Ask {
     fn settings(&self, seed: u64) -> Settings {
         let span = Span((self.hours * 3_600_000_000.0) as u64);
-        Settings { seed, nodes: self.nodes, cells: self.cells, span, mutation: self.mutation, trace: self.trace }
+        let Self { nodes, cells, controllers, mutation, trace, .. } = *self;
+        Settings { seed, nodes, cells, controllers, span, mutation, trace }
     }
     /// Returns the command that replays this seed.
     fn replay(&self, seed: u64) -> String {
         let bug = self.mutation.map(|m| format!(" --mutation {}", m.name())).unwrap_or_default();
-        let cells = if self.cells > 0 { format!(" --cells {}", self.cells) } else { String::new() };
-        format!("squall sim --seed {seed} --nodes {}{cells} --hours {}{bug} --trace", self.nodes, self.hours)
+        let given = |name: &str, n: u32| if n > 0 { format!(" --{name} {n}") } else { String::new() };
+        let several = given("cells", self.cells) + &given("controllers", self.controllers);
+        format!("squall sim --seed {seed} --nodes {}{several} --hours {}{bug} --trace", self.nodes, self.hours)
     }
 }
 
@@ -353,8 +363,15 @@ fn mutations(ask: &Ask) -> bool {
 /// Simulates small worlds, one after the other, until one detects the planted bug. None: none does.
 fn hunt(mutation: Mutation) -> Option<(u64, Report)> {
     (1..=MUTATION_SEEDS).find_map(|seed| {
-        let settings =
-            Settings { seed, nodes: 8, cells: 0, span: Span::from_secs(1200), mutation: Some(mutation), trace: false };
+        let settings = Settings {
+            seed,
+            nodes: 8,
+            cells: 0,
+            controllers: 0,
+            span: Span::from_secs(1200),
+            mutation: Some(mutation),
+            trace: false,
+        };
         let report = squall_sim::run(&settings);
         report.violation.is_some().then_some((seed, report))
     })

@@ -25,6 +25,7 @@ use squall_model::job::{
     JobSpec, JobState, Outcome, Owner,
 };
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
+use squall_model::replica::{Entry, Handover, Head, Leader, Member, TrustFile};
 use squall_model::report::StepEnd;
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
@@ -132,6 +133,32 @@ fn messages_and_files_stand_as_they_did() {
     ];
     let golden = golden("messages-2", &found);
     assert_eq!(golden, found, "the layout of a message has changed: its numbers must stay, and versions may be needed");
+}
+
+// What controllers store in etcd, which one of the release before or after reads.
+#[test]
+fn values_in_etcd_stand_as_they_did() {
+    let (name, address, release) = ("head1".to_owned(), "10.0.0.1:6817".to_owned(), "0.2.0".to_owned());
+    let member = Member {
+        address: address.clone(),
+        release: release.clone(),
+        durable: 90,
+        applied: 91,
+        since: Time(1_700_000_000_000_000),
+        run: 7,
+    };
+    let found = [
+        kept(&Leader { name: name.clone(), address, run: 7, journal: 12, release }),
+        kept(&Head { last: 91, run: 7, log: 5 }),
+        kept(&Entry { last: 91, run: 7, pieces: 0, bytes: vec![1, 2, 3] }),
+        kept(&Entry { last: 91, run: 7, pieces: 3, bytes: Vec::new() }),
+        kept(&member),
+        kept(&Handover { to: name }),
+        kept(&TrustFile { content: Some(b"key".to_vec()), mode: 0o600 }),
+        kept(&TrustFile { content: None, mode: 0 }),
+    ];
+    let golden = golden("etcd-1", &found);
+    assert_eq!(golden, found, "the layout of a value in etcd has changed: its numbers must stay");
 }
 
 fn at(record: u64, index: u32) -> Position {

@@ -13,7 +13,6 @@ use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
-use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::reservation::ReservationChange;
 
 use crate::coverage::Fault;
@@ -21,6 +20,7 @@ use crate::files::Parcel;
 use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::order::{Order, Truth};
+use crate::query::Question;
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
@@ -31,6 +31,8 @@ pub(crate) struct Clients {
     calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
+    /// The controller that users try first.
+    pub(crate) controller: usize,
     /// Whether the clients are on another machine than the controller.
     pub(crate) away: bool,
     /// Probability that the connection of a request breaks, in millionths.
@@ -135,22 +137,13 @@ pub(crate) enum Wish {
     AuditCounters,
 }
 
-/// A query of all nodes by an operator.
-#[derive(Clone, Debug)]
-pub(crate) struct Question {
-    /// Name of the query in a scenario.
-    pub(crate) name: String,
-    pub(crate) test: Test,
-    pub(crate) wait: bool,
-    pub(crate) write: Option<(Variable, i64)>,
-    pub(crate) time: Span,
-}
-
 /// A user's request to the controller, which is retried until it is answered.
 #[derive(Clone, Debug)]
 struct Call {
     wish: Wish,
     caller: Option<u64>,
+    /// The controller that was asked last.
+    controller: usize,
     tries: u32,
     done: bool,
     /// Arrival time of the last answer in flight.
@@ -187,6 +180,10 @@ impl Clients {
         let Some(call) = self.by_caller.get(&caller).and_then(|&call| self.calls.get_mut(call)) else { return at };
         call.last_answer = at.max(Time(call.last_answer.0 + 1));
         call.last_answer
+    }
+    /// Returns the controller at the other end of a connection.
+    pub(crate) fn controller_of(&self, caller: u64) -> Option<usize> {
+        self.by_caller.get(&caller).map(|&call| self.calls[call].controller)
     }
     /// Returns whether all users' requests are finished.
     pub(crate) fn are_content(&self) -> bool {
@@ -254,6 +251,7 @@ impl World {
         self.clients.calls.push(Call {
             wish,
             caller: None,
+            controller: 0,
             tries: 0,
             done: false,
             last_answer: self.now,
@@ -279,10 +277,12 @@ impl World {
         if self.clients.calls[call].done || self.clients.calls[call].caller.is_some() {
             return;
         }
-        if !self.controller.serves() || self.is_shut() || self.lacks_ids(call) {
-            let again = self.seed.span(Span::from_millis(100), Span::from_millis(1500));
+        let found = if self.is_shut() || self.lacks_ids(call) { None } else { self.find_leader() };
+        let Some(controller) = found else {
+            let again = self.pause_of_clients();
             return self.after(again, Happening::ClientTries { call });
-        }
+        };
+        self.clients.calls[call].controller = controller;
         self.clients.calls[call].tries += 1;
         self.clients.calls[call].asked = self.now;
         let order = self.clients.calls[call].wish.order();
@@ -326,7 +326,8 @@ impl World {
 
     pub(crate) fn ask_arrives(&mut self, caller: u64, request: Box<Request>) {
         let Some(&call) = self.clients.by_caller.get(&caller) else { return };
-        if !self.controller.serves() {
+        let controller = self.clients.calls[call].controller;
+        if !self.controllers[controller].serves() || !self.reaches_clients(controller) {
             return self.client_breaks(caller);
         }
         let order = self.clients.calls[call].wish.order();
@@ -335,16 +336,14 @@ impl World {
         let uid = order.map_or(0, |order| 1000 + (order % 3) as u32);
         let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("user{uid}"), group: format!("user{uid}") };
         let who = Asker { owner: Arc::new(owner), operator };
-        self.tell_controller(Input::Ask { caller: CallerId(caller), who, request });
+        self.tell_controller(controller, Input::Ask { caller: CallerId(caller), who, request });
     }
 
     /// Breaks a client's connection: the controller receives a hangup, the client retries.
     pub(crate) fn client_breaks(&mut self, caller: u64) {
         let Some(call) = self.clients.by_caller.remove(&caller) else { return };
         self.clients.calls[call].caller = None;
-        if self.controller.serves() {
-            self.tell_controller(Input::Hangup { caller: CallerId(caller), away: self.clients.away });
-        }
+        self.hang_up_client(call, caller);
         if self.clients.calls[call].done {
             return;
         }
@@ -354,6 +353,14 @@ impl World {
         }
         let again = self.seed.span(Span::from_millis(1), Span::from_millis(2000));
         self.after(again, Happening::ClientTries { call });
+    }
+
+    /// Tells the controller that a client's connection has ended.
+    fn hang_up_client(&mut self, call: usize, caller: u64) {
+        let controller = self.clients.calls[call].controller;
+        if self.controllers[controller].serves() {
+            self.tell_controller(controller, Input::Hangup { caller: CallerId(caller), away: self.clients.away });
+        }
     }
 
     /// Breaks the connection of a job order's srun or salloc, which retries.
@@ -366,10 +373,13 @@ impl World {
         }
     }
 
-    /// Breaks all clients' connections after the controller's end.
-    pub(crate) fn clients_lose_controller(&mut self) {
-        for (_, call) in std::mem::take(&mut self.clients.by_caller) {
+    /// Breaks all clients' connections to a controller, which has ended or can't be reached.
+    pub(crate) fn clients_lose_controller(&mut self, of: usize) {
+        let calls = &self.clients.calls;
+        let lost: Vec<_> = self.clients.by_caller.extract_if(.., |_, call| calls[*call].controller == of).collect();
+        for (caller, call) in lost {
             self.clients.calls[call].caller = None;
+            self.hang_up_client(call, caller);
             if self.is_killed(call) {
                 continue;
             }
@@ -445,9 +455,7 @@ impl World {
         }
         if let Some(caller) = self.clients.calls[call].caller.take() {
             self.clients.by_caller.remove(&caller);
-            if self.controller.serves() {
-                self.tell_controller(Input::Hangup { caller: CallerId(caller), away: self.clients.away });
-            }
+            self.hang_up_client(call, caller);
         }
     }
 
@@ -571,6 +579,9 @@ impl World {
 
     pub(crate) fn answer_arrives(&mut self, caller: u64, answer: Answer) {
         let Some(&call) = self.clients.by_caller.get(&caller) else { return };
+        if !self.reaches_clients(self.clients.calls[call].controller) {
+            return self.client_breaks(caller);
+        }
         self.say(Who::Client(call as u32), answer_name(&answer), 0, 0);
         match self.clients.calls[call].wish.clone() {
             Wish::Submit { order } => self.submit_answered(call, order, answer),
@@ -617,7 +628,10 @@ impl World {
                     self.wish(Wish::Policy(changes));
                 }
             }
-            Wish::Query(question) => self.queried(call, &question, &answer),
+            Wish::Query(question) => {
+                self.queried(self.clients.calls[call].asked, &question, &answer);
+                self.content(call);
+            }
             Wish::Bring(parcel) => {
                 if self.parcel_answered(caller, &parcel, &answer) {
                     self.content(call);
@@ -631,25 +645,6 @@ impl World {
             }
             _ => self.content(call),
         }
-    }
-
-    fn query_request(&self, question: &Question) -> Request {
-        let Question { test, wait, write, time, .. } = question.clone();
-        let nodes = squall_model::hostlist::compress(&self.setup.names);
-        Request::QueryNodes { nodes, test, wait, write, time_ms: time.0 / 1000 }
-    }
-
-    fn queried(&mut self, call: usize, question: &Question, answer: &Answer) {
-        if let Answer::Queried { no, unreachable } = answer {
-            let others: Vec<String> = no.iter().chain(unreachable).cloned().collect();
-            let times = (self.clients.calls[call].asked, self.now);
-            self.judge.told_so(times, &others, &question.test);
-            if let Some((variable, value)) = question.write.clone().filter(|_| others.is_empty()) {
-                self.judge.told_so(times, &others, &Test { variable, comparison: Comparison::Equal, value });
-            }
-            self.clients.told.insert(question.name.clone(), (no.clone(), unreachable.clone()));
-        }
-        self.content(call);
     }
 
     fn submit_answered(&mut self, call: usize, order: usize, answer: Answer) {
@@ -736,14 +731,6 @@ impl World {
         } else if self.clients.placed[order].order.kind != JobKind::Batch {
             self.wish(Wish::Finish { order });
         }
-    }
-}
-
-impl Question {
-    /// Returns a query with a condition that holds on every node that can be reached.
-    pub(crate) fn probe() -> Self {
-        let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
-        Self { name: String::new(), test, wait: false, write: None, time: Span::from_secs(5) }
     }
 }
 

@@ -19,6 +19,7 @@ use squall_store::{Log, LogError};
 
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
+use crate::peers::{Base, Peer};
 use crate::trace::Who;
 use crate::tree::Side;
 use crate::world::{Happening, World};
@@ -46,6 +47,10 @@ pub(crate) enum CrashPoint {
     InRecovery,
     /// Not a crash: an operator shut the controller down.
     ShutDown,
+    /// The controller is killed while it follows another one.
+    Standby,
+    /// Not a crash: the controller begins anew, because it leads no more or has a new copy of the log.
+    Anew(Fault),
 }
 
 impl CrashPoint {
@@ -58,6 +63,8 @@ impl CrashPoint {
             Self::Idle => Fault::CrashIdle,
             Self::InRecovery => Fault::CrashInRecovery,
             Self::ShutDown => Fault::ShutDown,
+            Self::Standby => Fault::StandbyKilled,
+            Self::Anew(fault) => fault,
         }
     }
 }
@@ -65,8 +72,12 @@ impl CrashPoint {
 /// A simulated controller process: its pipeline, its log and its planned faults.
 #[derive(Debug)]
 pub(crate) struct ControllerHost {
-    /// The running pipeline. None: the controller is down.
-    pipeline: Option<Pipeline<()>>,
+    /// The running pipeline. None: the controller is down, or follows another one.
+    pub(crate) pipeline: Option<Pipeline<()>>,
+    /// Its part in the log of several controllers. None: there is only one controller, or this one is down.
+    pub(crate) peer: Option<Box<Peer>>,
+    /// Its machine, if there are several controllers.
+    pub(crate) base: Base,
     pub(crate) log: MemoryLog,
     /// Number of starts and crashes so far. Events that were scheduled when it was lower are dropped.
     pub(crate) life: u64,
@@ -76,7 +87,8 @@ pub(crate) struct ControllerHost {
     /// A batch of records that waits because the log's disk is full.
     pub(crate) roomless: Option<Append>,
     turn_due: bool,
-    seq: u64,
+    /// Number of the last record in its log.
+    pub(crate) seq: u64,
     /// Cache of scripts and environments since the controller's last start; all of them are also in the log.
     blobs: BTreeMap<Digest, Blob>,
     tick_at: Option<Time>,
@@ -103,7 +115,7 @@ pub(crate) struct ControllerHost {
 }
 
 impl ControllerHost {
-    pub(crate) fn new(mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(of: usize, mutation: Option<Mutation>) -> Self {
         let lie = match mutation {
             Some(Mutation::FlushSkipped) => Lie::FlushSkipped,
             Some(Mutation::TornTailKept) => Lie::TornTailKept,
@@ -111,6 +123,8 @@ impl ControllerHost {
         };
         Self {
             pipeline: None,
+            peer: None,
+            base: Base::new(of),
             log: MemoryLog::new(lie),
             life: 0,
             inbox: Vec::new(),
@@ -136,6 +150,10 @@ impl ControllerHost {
     pub(crate) fn serves(&self) -> bool {
         self.pipeline.is_some()
     }
+    /// Returns whether the controller's process has started: it serves, or follows another controller.
+    pub(crate) fn runs(&self) -> bool {
+        self.pipeline.is_some() || self.peer.is_some()
+    }
     /// Returns whether the controller has a session with a node.
     pub(crate) fn is_connected(&self, name: &str) -> bool {
         let machine = self.pipeline.as_ref().map(Pipeline::machine);
@@ -150,6 +168,10 @@ impl ControllerHost {
     pub(crate) fn change_log(&mut self, log: MemoryLog) {
         (self.log, self.at_crash) = (log, None);
         self.plan.clear();
+    }
+    /// Forgets the state at the last crash, because the log has changed since.
+    pub(crate) fn forget_crash(&mut self) {
+        self.at_crash = None;
     }
     /// Returns a script or environment from the cache or the log. None: neither has it.
     fn blob(&mut self, digest: Digest) -> Option<Blob> {
@@ -174,74 +196,84 @@ impl ControllerHost {
 
 impl World {
     /// Schedules a start of the controller.
-    pub(crate) fn start_controller(&mut self, after: Span) {
-        self.controller.life += 1;
-        let life = self.controller.life;
-        self.after(after, Happening::ControllerStart { life });
+    pub(crate) fn start_controller(&mut self, of: usize, after: Span) {
+        self.controllers[of].life += 1;
+        let life = self.controllers[of].life;
+        self.after(after, Happening::ControllerStart { of, life });
     }
 
     /// Begins recovery. It takes time, during which the controller may be killed again.
-    pub(crate) fn controller_starts(&mut self, life: u64) {
-        if life != self.controller.life || self.controller.serves() {
+    pub(crate) fn controller_starts(&mut self, of: usize, life: u64) {
+        if life != self.controllers[of].life || self.controllers[of].runs() {
             return;
         }
-        if self.is_crash_due(CrashPoint::InRecovery) {
-            self.controller.crashes_in_recovery += 1;
-            return self.crash_controller(CrashPoint::InRecovery);
+        if self.is_crash_due(of, CrashPoint::InRecovery) {
+            self.controllers[of].crashes_in_recovery += 1;
+            return self.crash_controller(of, CrashPoint::InRecovery);
         }
         let span = self.seed.span(Span::from_millis(2), Span::from_millis(60));
-        self.after(span, Happening::ControllerServe { life });
+        self.after(span, Happening::ControllerServe { of, life });
     }
 
     /// Ends recovery: the controller serves with the state that the disk holds.
-    pub(crate) fn controller_serves(&mut self, life: u64) {
-        if life != self.controller.life {
+    pub(crate) fn controller_serves(&mut self, of: usize, life: u64) {
+        if life != self.controllers[of].life {
             return;
         }
-        let torn_bytes = self.controller.log.recover();
+        let torn_bytes = self.controllers[of].log.recover();
         if torn_bytes > 0 {
             self.strike(Fault::TornTail, torn_bytes);
         }
-        let records = self.read_log();
-        let surviving = self.judge.recovered(&records);
-        if surviving > 0 {
-            self.strike(Fault::UnflushedSurvived, surviving);
+        let records = self.read_log(of);
+        if self.etcd.is_some() {
+            self.judge.recovered_copy(of, &records, self.controllers[of].base.durable);
+        } else {
+            let surviving = self.judge.recovered(&records);
+            if surviving > 0 {
+                self.strike(Fault::UnflushedSurvived, surviving);
+            }
+            self.judge.take_survivors(self.now, &self.clients);
         }
-        self.judge.take_survivors(self.now, &self.clients);
-        let mut state = self.rebuild(&records);
-        self.controller.seq = records.last().map_or(0, |record| record.seq);
-        self.compare_with_crash(&state);
+        let state = self.rebuild(of, &records);
+        self.controllers[of].seq = records.last().map_or(0, |record| record.seq);
+        self.compare_with_crash(of, &state);
+        self.controllers[of].base.durable = self.controllers[of].seq;
+        if self.etcd.is_some() { self.follow(of, state) } else { self.serve(of, state) }
+    }
+
+    /// Begins to decide, with the state after the log's last record.
+    pub(crate) fn serve(&mut self, of: usize, mut state: State) {
         self.judge.check_acknowledged(&state);
         if self.is_planted(Mutation::IdsReset) {
             state.last_id = squall_model::id::JobId(0);
         }
-        self.say(Who::Controller, "serves", 0, self.controller.seq);
+        self.say(Who::Controller, "serves", 0, self.controllers[of].seq);
         let mut machine = Controller::new(state);
         machine.set_page(PAGE);
         if self.accepts_loss() {
             machine.accept_loss();
         }
-        self.controller.pipeline = Some(Pipeline::new(machine, self.controller.log.next_seq()));
+        self.controllers[of].pipeline = Some(Pipeline::new(machine, self.controllers[of].log.next_seq()));
         let config = Box::new(self.setup.config.clone());
-        self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
+        self.tell_controller(of, Input::Start { config, version: "sim".into(), host: "sim".into() });
         if self.setup.multicast.is_some() {
             let secret = std::array::from_fn(|_| self.seed.next() as u8);
-            self.tell_controller(Input::Multicast { secret });
+            self.tell_controller(of, Input::Multicast { secret });
         }
     }
 
-    fn read_log(&mut self) -> Vec<Record> {
-        let records = self.controller.records();
+    fn read_log(&mut self, of: usize) -> Vec<Record> {
+        let records = self.controllers[of].records();
         records.unwrap_or_else(|error| {
             self.judge.violate("the journal can be read", error.to_string());
             Vec::new()
         })
     }
 
-    fn rebuild(&mut self, records: &[Record]) -> State {
+    fn rebuild(&mut self, of: usize, records: &[Record]) -> State {
         let mut from = 0;
         let mut state = State::default();
-        let snapshot = self.controller.log.snapshot().unwrap_or_else(|error| {
+        let snapshot = self.controllers[of].log.snapshot().unwrap_or_else(|error| {
             self.judge.violate("a snapshot can be read", error.to_string());
             None
         });
@@ -275,58 +307,69 @@ impl World {
         state
     }
 
-    fn compare_with_crash(&mut self, state: &State) {
-        if let Some((seq, live)) = self.controller.at_crash.take()
-            && seq == self.controller.seq
+    fn compare_with_crash(&mut self, of: usize, state: &State) {
+        if let Some((seq, live)) = self.controllers[of].at_crash.take()
+            && seq == self.controllers[of].seq
             && *live != *state
         {
             self.judge.violate("the replayed state equals the live state", format!("at record {seq}"));
         }
     }
 
-    /// Checks that a replay of the journal gives the live state.
+    /// Checks that a replay of each journal gives the live state.
     pub(crate) fn check_replay(&mut self) {
-        let Some(pipeline) = self.controller.pipeline.as_ref().filter(|p| !p.is_open() && !p.is_flushing()) else {
+        (0..self.controllers.len()).for_each(|of| self.check_replay_of(of));
+    }
+
+    fn check_replay_of(&mut self, of: usize) {
+        if self.etcd.is_some() && self.controllers[of].log.flush().is_err() {
             return;
-        };
-        let live = pipeline.machine().state();
+        }
+        let host = &self.controllers[of];
+        let idle = host.pipeline.as_ref().filter(|p| !p.is_open() && !p.is_flushing());
+        let followed = host.peer.as_ref().and_then(|peer| peer.state.as_ref());
+        let Some(live) = idle.map(|pipeline| pipeline.machine().state()).or(followed) else { return };
         let mut replayed = State::default();
-        for record in self.controller.records().unwrap_or_default() {
+        for record in self.controllers[of].records().unwrap_or_default() {
             replayed.apply_record(&record);
         }
         if replayed != *live {
             self.judge
-                .violate("the replayed state equals the live state", format!("at record {}", self.controller.seq));
+                .violate("the replayed state equals the live state", format!("at record {}", self.controllers[of].seq));
         }
     }
 
     /// Queues an input for the controller's next iteration.
-    pub(crate) fn tell_controller(&mut self, input: Input) {
-        self.controller.inbox.push(input);
-        self.plan_turn();
+    pub(crate) fn tell_controller(&mut self, of: usize, input: Input) {
+        self.controllers[of].inbox.push(input);
+        self.plan_turn(of);
     }
 
     /// Schedules a controller iteration, unless one is scheduled or a batch of records is not committed yet.
-    pub(crate) fn plan_turn(&mut self) {
-        if !self.controller.turn_due && self.controller.pipeline.as_ref().is_none_or(|p| !p.is_open()) {
-            self.controller.turn_due = true;
-            let life = self.controller.life;
-            self.after(Span(20), Happening::Turn { life });
+    pub(crate) fn plan_turn(&mut self, of: usize) {
+        if !self.controllers[of].turn_due && self.controllers[of].pipeline.as_ref().is_none_or(|p| !p.is_open()) {
+            self.controllers[of].turn_due = true;
+            let life = self.controllers[of].life;
+            self.after(Span(20), Happening::Turn { of, life });
         }
     }
 
     /// Runs one controller iteration. Its records join the open batch. While a flush is in progress, the batch stays
     /// open for further iterations.
-    pub(crate) fn controller_turn(&mut self, life: u64) {
-        if life != self.controller.life {
+    pub(crate) fn controller_turn(&mut self, of: usize, life: u64) {
+        if life != self.controllers[of].life {
             return;
         }
-        self.controller.turn_due = false;
-        let now = self.controller_now();
-        let Some(mut pipeline) = self.controller.pipeline.take() else { return };
+        self.controllers[of].turn_due = false;
+        if !self.may_speak(of) {
+            return;
+        }
+        let now = self.controller_now(of);
+        let Some(mut pipeline) = self.controllers[of].pipeline.take() else { return };
         pipeline.begin(now);
-        pipeline.set_capacity(self.controller.log.capacity());
-        for input in std::mem::take(&mut self.controller.inbox) {
+        let capacity = self.controllers[of].log.capacity();
+        pipeline.set_capacity(self.controllers[of].peer.as_ref().map_or(capacity, |peer| peer.capacity()));
+        for input in std::mem::take(&mut self.controllers[of].inbox) {
             if let Some(input) = self.perturb_input(input) {
                 pipeline.take(input);
             }
@@ -337,41 +380,42 @@ impl World {
         let lists = pipeline.machine().lists();
         if let Some(out) = pipeline.open_out() {
             let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
-            if takes && self.controller.knows_full && self.controller.log.is_full() {
-                self.judge.violate("a full disk takes no submissions", format!("after record {}", self.controller.seq));
+            if takes && self.controllers[of].knows_full && self.controllers[of].log.is_full() {
+                self.judge
+                    .violate("a full disk takes no submissions", format!("after record {}", self.controllers[of].seq));
             }
             self.perturb_out(out);
         }
-        self.controller.pipeline = Some(pipeline);
-        self.controller.knows_full = self.controller.log.is_full();
-        self.plan_tick(deadline);
-        self.commit();
-        if lists && life == self.controller.life {
-            self.tell_controller(Input::Page);
+        self.controllers[of].pipeline = Some(pipeline);
+        self.controllers[of].knows_full = self.controllers[of].log.is_full();
+        self.plan_tick(of, deadline);
+        self.commit(of);
+        if lists && life == self.controllers[of].life {
+            self.tell_controller(of, Input::Page);
         }
         self.feed_viewer();
     }
 
     /// Returns the time for the controller. It does not depend on the wall clock, except with planted bugs.
-    fn controller_now(&mut self) -> Time {
-        let wall = self.now.on_clock_ahead(self.controller.wall_ahead_us);
+    fn controller_now(&mut self, of: usize) -> Time {
+        let wall = self.now.on_clock_ahead(self.controllers[of].wall_ahead_us);
         let now = match self.setup.mutation {
             Some(Mutation::ClockFollowed) => wall,
-            Some(Mutation::ClockFrozen) => self.controller.last_now.max(wall),
+            Some(Mutation::ClockFrozen) => self.controllers[of].last_now.max(wall),
             _ => self.now,
         };
-        self.controller.last_now = now;
+        self.controllers[of].last_now = now;
         now
     }
 
     /// Closes the open batch, unless a flush is in progress.
-    fn commit(&mut self) {
-        match self.controller.pipeline.as_mut().and_then(Pipeline::commit) {
+    fn commit(&mut self, of: usize) {
+        match self.controllers[of].pipeline.as_mut().and_then(Pipeline::commit) {
             None => {}
-            Some(Commit::Append(work)) => self.append(work),
-            Some(Commit::Release(release)) => self.release(release),
+            Some(Commit::Append(work)) => self.append(of, work),
+            Some(Commit::Release(release)) => self.release(of, release),
             Some(Commit::Fenced(newer)) => {
-                self.controller.log.fence();
+                self.controllers[of].log.fence();
                 if self.refuses_backup() {
                     return;
                 }
@@ -381,76 +425,92 @@ impl World {
     }
 
     /// Appends a batch to the log. A batch that does not fit waits until there is room.
-    pub(crate) fn append(&mut self, work: Append) {
-        if self.is_crash_due(CrashPoint::BeforeAppend) {
-            return self.crash_controller(CrashPoint::BeforeAppend);
+    pub(crate) fn append(&mut self, of: usize, work: Append) {
+        if self.is_crash_due(of, CrashPoint::BeforeAppend) {
+            return self.crash_controller(of, CrashPoint::BeforeAppend);
         }
         for blob in &work.blobs {
-            self.controller.blobs.insert(blob.digest, blob.clone());
+            self.controllers[of].blobs.insert(blob.digest, blob.clone());
         }
         let blobs = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { work.blobs };
         let work = Append { records: work.records, blobs };
-        match self.controller.log.append(&work) {
+        if self.etcd.is_some() {
+            return self.append_to_etcd(of, work);
+        }
+        match self.controllers[of].log.append(&work) {
             Ok(_) => {}
             Err(LogError::NoRoom(_)) => {
-                self.controller.roomless = Some(work);
+                self.controllers[of].roomless = Some(work);
                 return;
             }
             Err(error) => self.judge.violate("the journal takes every record", error.to_string()),
         }
-        for record in work.records.iter() {
-            self.controller.seq = record.seq;
-            self.say(Who::Controller, "appends", 0, record.seq);
-            if record.seq.is_multiple_of(SNAPSHOT_EVERY) {
-                self.controller.log.take_snapshot();
-            }
-        }
-        self.controller.unflushed = work.records;
-        if self.is_crash_due(CrashPoint::BeforeFlush) {
-            return self.crash_controller(CrashPoint::BeforeFlush);
+        self.note_appended(of, &work.records);
+        self.controllers[of].unflushed = work.records;
+        if self.is_crash_due(of, CrashPoint::BeforeFlush) {
+            return self.crash_controller(of, CrashPoint::BeforeFlush);
         }
         if self.is_planted(Mutation::ReleaseBeforeFlush) {
-            self.release_flushed();
+            self.release_flushed(of);
         }
-        let (low, high) = self.controller.flush_span;
-        let (span, life) = (self.seed.span(low, high), self.controller.life);
-        self.after(span, Happening::Flushed { life });
+        let (low, high) = self.controllers[of].flush_span;
+        let (span, life) = (self.seed.span(low, high), self.controllers[of].life);
+        self.after(span, Happening::Flushed { of, life });
+    }
+
+    /// Notes what was written to a controller's journal.
+    pub(crate) fn note_appended(&mut self, of: usize, records: &[Record]) {
+        for record in records {
+            self.controllers[of].seq = record.seq;
+            self.say(Who::Controller, "appends", 0, record.seq);
+            if record.seq.is_multiple_of(SNAPSHOT_EVERY) {
+                self.controllers[of].log.take_snapshot();
+            }
+        }
     }
 
     /// Handles the end of a flush: the appended records are durable, and their messages may be sent.
-    pub(crate) fn flushed(&mut self, life: u64) {
-        if life != self.controller.life {
+    pub(crate) fn flushed(&mut self, of: usize, life: u64) {
+        if life != self.controllers[of].life {
             return;
         }
-        if let Err(error) = self.controller.log.flush() {
+        if let Err(error) = self.controllers[of].log.flush() {
             self.judge.violate("the journal flushes", error.to_string());
         }
-        for record in std::mem::take(&mut self.controller.unflushed).iter() {
+        if self.etcd.is_some() {
+            return self.copy_flushed(of);
+        }
+        for record in std::mem::take(&mut self.controllers[of].unflushed).iter() {
             self.tell_of(record);
             self.judge.durable(self.now, record, &self.clients);
             self.restored_decides(record);
         }
-        if self.is_crash_due(CrashPoint::BeforeRelease) {
-            return self.crash_controller(CrashPoint::BeforeRelease);
+        self.committed(of);
+    }
+
+    /// Handles that the batch which was to be made durable is that: its messages leave, and the next one follows.
+    pub(crate) fn committed(&mut self, of: usize) {
+        if self.is_crash_due(of, CrashPoint::BeforeRelease) {
+            return self.crash_controller(of, CrashPoint::BeforeRelease);
         }
-        self.release_flushed();
-        self.commit();
-        let news = self.controller.knows_full != self.controller.log.is_full();
-        if self.controller.serves() && (news || !self.controller.inbox.is_empty()) {
-            self.plan_turn();
+        self.release_flushed(of);
+        self.commit(of);
+        let news = self.controllers[of].knows_full != self.controllers[of].log.is_full();
+        if self.controllers[of].serves() && (news || !self.controllers[of].inbox.is_empty()) {
+            self.plan_turn(of);
         }
         self.feed_viewer();
     }
 
     /// Sends the messages of the batch that the pipeline reports durable.
-    fn release_flushed(&mut self) {
-        if let Some(release) = self.controller.pipeline.as_mut().and_then(Pipeline::flushed) {
-            self.release(release);
+    pub(crate) fn release_flushed(&mut self, of: usize) {
+        if let Some(release) = self.controllers[of].pipeline.as_mut().and_then(Pipeline::flushed) {
+            self.release(of, release);
         }
     }
 
     /// Adds lines to the simulation's trace for a record that became durable.
-    fn tell_of(&mut self, record: &Record) {
+    pub(crate) fn tell_of(&mut self, record: &Record) {
         for event in &record.events {
             let (what, job, number) = match event {
                 Event::JobSubmitted { id, .. } => ("submitted", id.0, 0),
@@ -473,9 +533,13 @@ impl World {
         }
     }
 
-    fn release(&mut self, mut release: Release<()>) {
+    fn release(&mut self, of: usize, mut release: Release<()>) {
+        if !self.may_speak(of) {
+            return;
+        }
+        self.judge_word(of, &release);
         let crash =
-            !(release.sends.is_empty() && release.answers.is_empty()) && self.is_crash_due(CrashPoint::MidRelease);
+            !(release.sends.is_empty() && release.answers.is_empty()) && self.is_crash_due(of, CrashPoint::MidRelease);
         if crash {
             let keep = self.seed.below(release.sends.len() as u64 + 1) as usize;
             release.sends.truncate(keep);
@@ -483,7 +547,7 @@ impl World {
             release.answers.truncate(keep);
         }
         for (LinkId(link), mut frame) in release.sends {
-            self.attach(&mut frame);
+            self.attach(of, &mut frame);
             self.perturb_down(&mut frame);
             self.judge.said(&frame);
             self.send_down(link, &frame);
@@ -491,21 +555,21 @@ impl World {
         for LinkId(link) in release.drops {
             self.close(link, Side::Parent);
         }
-        self.cast(release.casts);
+        self.cast(of, release.casts);
         self.release_answers(release.answers);
         if crash {
-            self.crash_controller(CrashPoint::MidRelease);
+            self.crash_controller(of, CrashPoint::MidRelease);
         } else if release.exit {
-            self.crash_controller(CrashPoint::ShutDown);
+            self.crash_controller(of, CrashPoint::ShutDown);
         }
     }
 
     /// Adds the scripts and environments that the messages in a frame refer to.
-    fn attach(&mut self, frame: &mut DownFrame) {
+    fn attach(&mut self, of: usize, frame: &mut DownFrame) {
         for put in frame.says.iter_mut().filter_map(put_of) {
             let Ok(mut parcel) = put.parcel.open() else { continue };
             let wanted = parcel.messages.iter().flat_map(Down::digests);
-            let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controller.blob(digest)).collect();
+            let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controllers[of].blob(digest)).collect();
             if !blobs.is_empty() {
                 Arc::make_mut(&mut parcel).blobs = blobs;
                 put.parcel = Sealed::Open(parcel);
@@ -525,73 +589,84 @@ impl World {
         }
     }
 
-    fn plan_tick(&mut self, deadline: Option<Time>) {
+    fn plan_tick(&mut self, of: usize, deadline: Option<Time>) {
         let Some(deadline) = deadline else { return };
         let at = deadline.max(self.now + Span(1000));
-        if self.controller.tick_at.is_none_or(|planned| at < planned) {
-            self.controller.tick_at = Some(at);
-            let life = self.controller.life;
-            self.agenda.at(at, Happening::ControllerTick { life });
+        if self.controllers[of].tick_at.is_none_or(|planned| at < planned) {
+            self.controllers[of].tick_at = Some(at);
+            let life = self.controllers[of].life;
+            self.agenda.at(at, Happening::ControllerTick { of, life });
         }
     }
 
-    pub(crate) fn controller_tick(&mut self, life: u64) {
-        if life == self.controller.life && self.controller.tick_at.is_some_and(|at| at <= self.now) {
-            self.controller.tick_at = None;
-            self.tell_controller(Input::Tick);
+    pub(crate) fn controller_tick(&mut self, of: usize, life: u64) {
+        if life == self.controllers[of].life && self.controllers[of].tick_at.is_some_and(|at| at <= self.now) {
+            self.controllers[of].tick_at = None;
+            self.tell_controller(of, Input::Tick);
         }
     }
 
     /// Returns whether the planned crash is due now; counts down each time this point is reached.
-    fn is_crash_due(&mut self, point: CrashPoint) -> bool {
-        let Some((_, left)) = self.controller.plan.front_mut().filter(|(planned, _)| *planned == point) else {
+    pub(crate) fn is_crash_due(&mut self, of: usize, point: CrashPoint) -> bool {
+        let Some((_, left)) = self.controllers[of].plan.front_mut().filter(|(planned, _)| *planned == point) else {
             return false;
         };
         *left = left.saturating_sub(1);
         let due = *left == 0;
         if due {
-            self.controller.plan.pop_front();
+            self.controllers[of].plan.pop_front();
         }
         due
     }
 
     /// Ends the controller, by kill -9 or a requested shutdown, and schedules the restart.
-    pub(crate) fn crash_controller(&mut self, point: CrashPoint) {
-        self.strike(point.fault(), self.controller.seq);
-        self.controller.life += 1;
-        let mut pipeline = self.controller.pipeline.take();
+    pub(crate) fn crash_controller(&mut self, of: usize, point: CrashPoint) {
+        self.strike(point.fault(), self.controllers[of].seq);
+        self.controllers[of].life += 1;
+        let mut pipeline = self.controllers[of].pipeline.take();
+        let peer = self.controllers[of].peer.take();
+        let followed = peer.and_then(|peer| peer.state).map(Box::new);
+        let appending = self.etcd.is_some() && pipeline.as_ref().is_some_and(Pipeline::is_flushing);
         let open = pipeline.as_mut().and_then(Pipeline::open_out);
         let decided = open.is_some_and(|out| !out.events.is_empty());
-        let roomless = self.controller.roomless.take().is_some();
-        let decided = decided || roomless;
+        let roomless = self.controllers[of].roomless.take().is_some();
+        let decided = decided || roomless || appending;
         let complete = !decided && point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
-        if let Some(pipeline) = pipeline.filter(|_| complete) {
-            self.controller.at_crash = Some((self.controller.seq, Box::new(pipeline.machine().state().clone())));
+        let live = pipeline.filter(|_| complete).map(|pipeline| Box::new(pipeline.machine().state().clone()));
+        if let Some(live) = live.or(followed) {
+            self.controllers[of].at_crash = Some((self.controllers[of].seq, live));
         }
-        self.controller.inbox.clear();
-        self.controller.unflushed = Arc::default();
-        self.controller.blobs.clear();
-        self.controller.turn_due = false;
-        self.controller.tick_at = None;
-        self.controller.knows_full = false;
+        self.controllers[of].inbox.clear();
+        self.controllers[of].unflushed = Arc::default();
+        self.controllers[of].blobs.clear();
+        self.controllers[of].turn_due = false;
+        self.controllers[of].tick_at = None;
+        self.controllers[of].knows_full = false;
         if point != CrashPoint::InRecovery {
-            let loose = self.controller.log.unflushed_bytes();
-            let kept = match self.seed.below(4) {
-                0 => 0,
-                1 => loose,
-                _ => self.seed.between(0, loose),
+            let loose = self.controllers[of].log.unflushed_bytes();
+            let kept = match point {
+                CrashPoint::Anew(_) => loose,
+                _ => match self.seed.below(4) {
+                    0 => 0,
+                    1 => loose,
+                    _ => self.seed.between(0, loose),
+                },
             };
-            self.controller.log.crash(kept);
-            self.controller.crashes_in_recovery = 0;
+            self.controllers[of].log.crash(kept);
+            self.controllers[of].crashes_in_recovery = 0;
         }
-        self.close_all(self.network.controller(), true);
-        self.clients_lose_controller();
-        self.viewer_loses_controller();
-        if let Some(span) = self.controller.restart {
-            if self.controller.crashes_in_recovery < 3 && self.nemesis.is_active() && self.seed.chance(150_000) {
-                self.controller.plan.push_front((CrashPoint::InRecovery, 1));
+        self.close_all(self.network.controller(of), true);
+        self.clients_lose_controller(of);
+        self.viewer_loses_controller(of);
+        self.controllers[of].base.paused_until = Time(0);
+        if matches!(point, CrashPoint::Anew(_)) {
+            let span = self.seed.span(Span::from_millis(5), Span::from_millis(60));
+            self.start_controller(of, span);
+        } else if let Some(span) = self.controllers[of].restart {
+            if self.controllers[of].crashes_in_recovery < 3 && self.nemesis.is_active() && self.seed.chance(150_000) {
+                self.controllers[of].plan.push_front((CrashPoint::InRecovery, 1));
             }
-            self.start_controller(span);
+            self.start_controller(of, span);
         }
     }
 }

@@ -79,11 +79,59 @@ pub enum Fault {
     ClockSet,
     /// The controller's disk is lost, and an older backup is restored.
     BackupRestored,
+    /// A leading controller does nothing for seconds, and then goes on with what it had.
+    LeaderPaused,
+    /// A controller that follows is killed.
+    StandbyKilled,
+    /// All controllers are killed at the same time.
+    AllControllersKilled,
+    /// A controller loses its disk.
+    JournalLost,
+    /// The leader is asked to resign.
+    ResignAsked,
+    /// A controller and etcd do not reach each other.
+    CutFromEtcd,
+    /// What a controller asks etcd is lost, the other direction works.
+    CutToEtcd,
+    /// What etcd answers a controller is lost, the other direction works.
+    CutOfEtcd,
+    /// A controller reaches etcd, but neither nodes nor users.
+    ControllerCut,
+    /// A controller reaches nothing.
+    ControllerIsolated,
+    /// etcd has no quorum.
+    EtcdDown,
+    /// etcd elects another leader among its members, which extends all leases.
+    EtcdElects,
+    /// etcd is slow.
+    EtcdSlow,
+    /// Many answers of etcd are lost.
+    EtcdDoubtful,
+    /// The database of etcd has reached its quota.
+    EtcdFull,
+    /// etcd has done what it was asked, but the answer is lost or late.
+    AnswerOfEtcdLost,
+    /// etcd does what it was asked after the controller has given up.
+    EtcdLate,
+    /// A batch does not fit into etcd.
+    AppendRefused,
+    /// A batch is too large for one value in etcd, and is written in pieces.
+    BatchInPieces,
+    /// A controller takes over.
+    TakenOver,
+    /// A leader finds that another controller leads.
+    Deposed,
+    /// A leader cannot renew its lease in time.
+    LeaseExpired,
+    /// A leader has resigned.
+    SteppedDown,
+    /// A controller needs a copy of another one's journal.
+    CopyFetched,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 62] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -122,6 +170,30 @@ impl Fault {
         Self::SubtreeCut,
         Self::ClockSet,
         Self::BackupRestored,
+        Self::LeaderPaused,
+        Self::StandbyKilled,
+        Self::AllControllersKilled,
+        Self::JournalLost,
+        Self::ResignAsked,
+        Self::CutFromEtcd,
+        Self::CutToEtcd,
+        Self::CutOfEtcd,
+        Self::ControllerCut,
+        Self::ControllerIsolated,
+        Self::EtcdDown,
+        Self::EtcdElects,
+        Self::EtcdSlow,
+        Self::EtcdDoubtful,
+        Self::EtcdFull,
+        Self::AnswerOfEtcdLost,
+        Self::EtcdLate,
+        Self::AppendRefused,
+        Self::BatchInPieces,
+        Self::TakenOver,
+        Self::Deposed,
+        Self::LeaseExpired,
+        Self::SteppedDown,
+        Self::CopyFetched,
     ];
     /// Returns the fault's name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -164,6 +236,30 @@ impl Fault {
             Self::SubtreeCut => "subtree-cut",
             Self::ClockSet => "clock-set",
             Self::BackupRestored => "backup-restored",
+            Self::LeaderPaused => "leader-paused",
+            Self::StandbyKilled => "standby-killed",
+            Self::AllControllersKilled => "all-controllers-killed",
+            Self::JournalLost => "journal-lost",
+            Self::ResignAsked => "resign-asked",
+            Self::CutFromEtcd => "cut-from-etcd",
+            Self::CutToEtcd => "cut-to-etcd",
+            Self::CutOfEtcd => "cut-of-etcd",
+            Self::ControllerCut => "controller-cut",
+            Self::ControllerIsolated => "controller-isolated",
+            Self::EtcdDown => "etcd-down",
+            Self::EtcdElects => "etcd-elects",
+            Self::EtcdSlow => "etcd-slow",
+            Self::EtcdDoubtful => "etcd-doubtful",
+            Self::EtcdFull => "etcd-full",
+            Self::AnswerOfEtcdLost => "answer-of-etcd-lost",
+            Self::EtcdLate => "etcd-late",
+            Self::AppendRefused => "append-refused",
+            Self::BatchInPieces => "batch-in-pieces",
+            Self::TakenOver => "taken-over",
+            Self::Deposed => "deposed",
+            Self::LeaseExpired => "lease-expired",
+            Self::SteppedDown => "stepped-down",
+            Self::CopyFetched => "copy-fetched",
         }
     }
 }

@@ -63,8 +63,8 @@ impl Parcel {
 
 impl World {
     /// Multicasts file pieces to all nodes that receive the stream. Each node loses pieces independently.
-    pub(crate) fn cast(&mut self, casts: Vec<Cast>) {
-        let (from, lost) = (self.network.controller(), self.setup.multicast.unwrap_or_default());
+    pub(crate) fn cast(&mut self, of: usize, casts: Vec<Cast>) {
+        let (from, lost) = (self.network.controller(of), self.setup.multicast.unwrap_or_default());
         for Cast { stream, key, at, bytes, last, .. } in casts {
             for node in 0..self.nodes.len() {
                 let host = &self.nodes[node];
@@ -82,7 +82,7 @@ impl World {
                 }
             }
             if last {
-                self.tell_controller(Input::CastOut { stream });
+                self.tell_controller(of, Input::CastOut { stream });
             }
         }
     }

@@ -91,7 +91,7 @@ impl World {
     /// checks in which all processes of a job were stopped, although the controller has not suspended it and no other
     /// job uses any of its cores.
     pub(crate) fn check_stopped(&mut self, rounds: &mut BTreeMap<JobAttempt, u32>) {
-        let Some(state) = self.controller.state() else { return rounds.clear() };
+        let Some(state) = self.controllers[self.leader()].state() else { return rounds.clear() };
         let steps = || self.nodes.iter().flat_map(|node| &node.steps).filter(|(_, step)| step.has_live_tasks());
         let mut idle: BTreeSet<JobAttempt> = steps().map(|(key, _)| attempt_of(*key)).collect();
         for (key, _) in steps().filter(|(_, step)| step.runs()) {

@@ -162,6 +162,38 @@ mutations! {
     EventsRepeated = "events-repeated",
     /// A follower is not told that it has missed events.
     LossUnsaid = "loss-unsaid",
+    /// Appends compare nothing with what etcd holds.
+    AppendUnfenced = "append-unfenced",
+    /// Appends do not compare where the log ends.
+    EndUncompared = "end-uncompared",
+    /// A leader counts its lease from an answer and not from the question.
+    LeaseFromReply = "lease-from-reply",
+    /// A leader goes on after its lease.
+    LeaseOutlived = "lease-outlived",
+    /// A standby campaigns before it has applied everything.
+    CampaignBehind = "campaign-behind",
+    /// An append without an answer is taken for done.
+    DoubtTakenForDone = "doubt-taken-for-done",
+    /// An append without an answer is taken for failed, and its batch is decided anew.
+    DoubtTakenForFailed = "doubt-taken-for-failed",
+    /// Answers are sent before etcd has the batch.
+    AckBeforeEtcd = "ack-before-etcd",
+    /// A deposed leader sends the messages of its last batch.
+    ReleaseAfterEnd = "release-after-end",
+    /// Entries are removed from etcd before a standby has them.
+    TrimmedEarly = "trimmed-early",
+    /// A batch of several pieces is applied without its last one.
+    PieceMissing = "piece-missing",
+    /// A leader that resigns answers for a batch that it does not append.
+    HandedOverEarly = "handed-over-early",
+    /// A node takes messages of a deposed controller for those of its successor.
+    DeposedHeard = "deposed-heard",
+    /// A standby applies an entry twice.
+    EntryAppliedTwice = "entry-applied-twice",
+    /// A controller with an empty journal founds a log although there is one.
+    LogFoundedAnew = "log-founded-anew",
+    /// A controller says that records are on its disk before they are.
+    DurableUntrue = "durable-untrue",
 }
 
 impl Mutation {
@@ -191,6 +223,11 @@ impl Mutation {
         matches!(self, Self::EventLost | Self::EventsRepeated | Self::LossUnsaid)
     }
 
+    /// Returns whether the bug shows only with several controllers.
+    pub(crate) fn is_of_peers(self) -> bool {
+        self >= Self::AppendUnfenced
+    }
+
     /// Returns whether the bug shows only when jobs are leased.
     pub(crate) fn is_of_leases(self) -> bool {
         matches!(self, Self::LeaseBegunEarly | Self::LeaseOvertaken | Self::LeasesUnbounded | Self::LeaseKept)
@@ -204,6 +241,6 @@ mod tests {
     #[test]
     fn there_are_enough_and_names_differ() {
         let names: std::collections::BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
-        assert!(names.len() >= 70 && names.len() == Mutation::ALL.len());
+        assert!(names.len() >= 86 && names.len() == Mutation::ALL.len());
     }
 }

@@ -9,6 +9,7 @@ use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::network::{Way, Weather};
+use crate::peers::Course;
 use crate::step::StepHost;
 use crate::world::{Happening, World};
 
@@ -24,6 +25,8 @@ const NO_ROOM_MAX: Span = Span::from_secs(20);
 pub(crate) struct Nemesis {
     /// Profile of random faults. None: no random faults.
     pub(crate) profile: Option<Profile>,
+    /// Course of faults of several controllers. None: none.
+    pub(crate) peers: Option<Course>,
     ends: Vec<Option<End>>,
 }
 
@@ -40,7 +43,7 @@ pub(crate) struct Profile {
 
 /// The end of a fault, which is planned for a later time.
 #[derive(Clone, Debug)]
-enum End {
+pub(crate) enum End {
     Heal(Vec<usize>),
     Fast(usize),
     DiskFree,
@@ -48,6 +51,7 @@ enum End {
     Fine,
     QuickFlush,
     ClientsKeep,
+    EtcdFree,
 }
 
 impl Nemesis {
@@ -96,7 +100,7 @@ impl World {
     }
 
     /// Schedules the end of a fault after `span`. Checks of timing are suspended until five minutes after it.
-    fn ends_after(&mut self, span: Span, end: End) {
+    pub(crate) fn ends_after(&mut self, span: Span, end: End) {
         self.nemesis.ends.push(Some(end));
         let which = self.nemesis.ends.len() - 1;
         self.disturb(span);
@@ -111,7 +115,7 @@ impl World {
 
     /// Simulates `squall down`, and `squall up` later.
     pub(crate) fn shut_down(&mut self, keep_jobs: bool, up_after: Option<Span>) {
-        self.controller.restart = up_after;
+        self.controllers.iter_mut().for_each(|host| host.restart = up_after);
         self.disturb(up_after.unwrap_or(Span(0)));
         for node in &mut self.nodes {
             node.restart = up_after;
@@ -122,9 +126,10 @@ impl World {
     /// Changes the wall clock of the controller's machine; no timing check is suspended.
     pub(crate) fn set_clock(&mut self, by_us: i64) {
         self.strike(Fault::ClockSet, by_us.unsigned_abs());
-        self.controller.wall_ahead_us += by_us;
-        if self.controller.serves() {
-            self.tell_controller(squall_engine::control::Input::ClockSet { by_us });
+        let of = self.leader();
+        self.controllers[of].wall_ahead_us += by_us;
+        if self.controllers[of].serves() {
+            self.tell_controller(of, squall_engine::control::Input::ClockSet { by_us });
         }
     }
 
@@ -133,7 +138,7 @@ impl World {
             let by_us = if self.seed.chance(500_000) { HOUR_US } else { -HOUR_US };
             return self.set_clock(by_us);
         }
-        if self.seed.chance(30_000) {
+        if self.etcd.is_none() && self.seed.chance(30_000) {
             let (keep_jobs, up_after) = (self.seed.chance(500_000), Span::from_millis(self.seed.spread(100, 60_000)));
             return self.shut_down(keep_jobs, Some(up_after));
         }
@@ -145,21 +150,28 @@ impl World {
             CrashPoint::Idle,
         ];
         let after = Span::from_millis(self.seed.spread(1, 30_000));
-        self.controller.restart = Some(after);
+        let of = self.leader();
+        self.controllers[of].restart = Some(after);
         self.disturb(after);
         match points[self.seed.below(5) as usize] {
-            CrashPoint::Idle if self.controller.serves() => self.crash_controller(CrashPoint::Idle),
+            CrashPoint::Idle if self.controllers[of].serves() => self.crash_controller(of, CrashPoint::Idle),
             CrashPoint::Idle => {}
             point => {
-                self.controller.plan.clear();
-                self.controller.plan.push_back((point, self.seed.spread(1, 20) as u32));
+                self.controllers[of].plan.clear();
+                self.controllers[of].plan.push_back((point, self.seed.spread(1, 20) as u32));
             }
         }
     }
 
+    /// Sets how long flushes of the controllers' disks take.
+    pub(crate) fn set_flush_span(&mut self, low: Span, high: Span) {
+        self.controllers.iter_mut().for_each(|host| host.flush_span = (low, high));
+    }
+
     fn strike_disk(&mut self) {
-        if self.seed.chance(500_000) {
-            self.controller.flush_span = (Span::from_millis(100), Span::from_secs(10));
+        // The journals of several controllers are copies of the log in etcd, which is full at times in their place.
+        if self.seed.chance(500_000) || self.etcd.is_some() {
+            self.set_flush_span(Span::from_millis(100), Span::from_secs(10));
             self.strike(Fault::SlowFlush, 0);
             let span = self.seed.span(Span::from_secs(1), Span::from_secs(20));
             self.ends_after(span, End::QuickFlush);
@@ -168,7 +180,7 @@ impl World {
             let room = self.seed.chance(300_000).then(|| self.seed.spread(1, ROOM_BYTES_MAX));
             let longest = if room.is_some() { NO_ROOM_MAX } else { Span::from_secs(120) };
             self.strike(Fault::DiskFull, room.unwrap_or(0));
-            self.set_disk_full(true, room);
+            self.set_disk_full(0, true, room);
             let span = self.seed.span(Span::from_secs(1), longest);
             self.ends_after(span, End::DiskFree);
         }
@@ -176,14 +188,14 @@ impl World {
 
     /// Makes the disk of the controller's log full, or frees it. `room`: bytes that can still be written; None: any
     /// number.
-    pub(crate) fn set_disk_full(&mut self, full: bool, room: Option<u64>) {
-        self.controller.log.set_full(full, room);
-        self.controller.knows_full &= full;
-        if let Some(work) = self.controller.roomless.take_if(|_| !full) {
-            self.append(work);
+    pub(crate) fn set_disk_full(&mut self, of: usize, full: bool, room: Option<u64>) {
+        self.controllers[of].log.set_full(full, room);
+        self.controllers[of].knows_full &= full;
+        if let Some(work) = self.controllers[of].roomless.take_if(|_| !full) {
+            self.append(of, work);
         }
-        if self.controller.serves() {
-            self.plan_turn();
+        if self.controllers[of].serves() {
+            self.plan_turn(of);
         }
     }
 
@@ -347,11 +359,12 @@ impl World {
                 }
             }
             End::Fast(node) => self.network.slow(node, 1),
-            End::DiskFree => self.set_disk_full(false, None),
+            End::DiskFree => self.set_disk_full(0, false, None),
             End::SpoolFree(node) => self.nodes[node].spool.full = false,
             End::Fine => self.network.weather = Weather::FINE,
-            End::QuickFlush => self.controller.flush_span = (Span(200), Span(3000)),
+            End::QuickFlush => self.set_flush_span(Span(200), Span(3000)),
             End::ClientsKeep => self.clients.loss_ppm = 0,
+            End::EtcdFree => self.free_etcd(),
         }
     }
 
@@ -363,15 +376,18 @@ impl World {
         }
         self.network.weather = Weather::FINE;
         self.clients.loss_ppm = 0;
-        self.controller.plan.clear();
         self.step_dies_after_acts = None;
-        self.controller.restart = Some(Span::from_secs(1));
-        if self.controller.log.is_full() {
-            self.set_disk_full(false, None);
+        for of in 0..self.controllers.len() {
+            self.controllers[of].plan.clear();
+            self.controllers[of].restart = Some(Span::from_secs(1));
+            if self.controllers[of].log.is_full() {
+                self.set_disk_full(of, false, None);
+            }
+            if !self.controllers[of].runs() {
+                self.start_controller(of, Span(0));
+            }
         }
-        if !self.controller.serves() {
-            self.start_controller(Span(0));
-        }
+        self.heal_peers();
         for node in 0..self.nodes.len() {
             self.network.heal(node);
             self.network.slow(node, 1);

@@ -58,13 +58,15 @@ struct Port {
     slowness: u64,
 }
 
-/// The simulated network. A node's port has the node's index. After those of all nodes come the port of the controller
-/// and that of the machine where every `srun` runs.
+/// The simulated network. A node's port has the node's index. After those of all nodes come the ports of the
+/// controllers, that of the machine where every `srun` runs, and that of etcd.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     /// Present delay and loss of the whole network.
     pub(crate) weather: Weather,
     ports: Vec<Port>,
+    /// Port of the first controller.
+    first_controller: usize,
     /// Pairs (from, to) of ports between which all frames are lost.
     cuts: BTreeSet<(usize, usize)>,
     last_island: u64,
@@ -80,17 +82,25 @@ pub(crate) struct Fate {
 }
 
 impl Network {
-    /// Creates a healthy network for `nodes` nodes.
-    pub(crate) fn new(nodes: usize) -> Self {
-        let ports = vec![Port::default(); nodes + 2];
-        Self { weather: Weather::FINE, ports, cuts: BTreeSet::new(), last_island: 0 }
+    /// Creates a healthy network for `nodes` nodes and `controllers` controllers.
+    pub(crate) fn new(nodes: usize, controllers: usize) -> Self {
+        let ports = vec![Port::default(); nodes + controllers + 2];
+        Self { weather: Weather::FINE, ports, first_controller: nodes, cuts: BTreeSet::new(), last_island: 0 }
     }
-    /// Returns the number of the controller's port.
-    pub(crate) fn controller(&self) -> usize {
-        self.ports.len() - 2
+    /// Returns the port of a controller.
+    pub(crate) fn controller(&self, of: usize) -> usize {
+        self.first_controller + of
+    }
+    /// Returns the controller at a port. None: another machine is.
+    pub(crate) fn controller_at(&self, port: usize) -> Option<usize> {
+        port.checked_sub(self.first_controller).filter(|_| port < self.login())
     }
     /// Returns the port of the machine where every `srun` runs.
     pub(crate) fn login(&self) -> usize {
+        self.ports.len() - 2
+    }
+    /// Returns the port of etcd, whose members are one machine here.
+    pub(crate) fn etcd(&self) -> usize {
         self.ports.len() - 1
     }
     /// Loses all frames that a node sends, or all that it receives, until [`Self::heal`].
@@ -159,7 +169,7 @@ mod tests {
 
     #[test]
     fn fine_weather_keeps_frames_and_their_order() {
-        let (network, mut seed, mut last, mut after) = (Network::new(1), Seed::new(1), Time(0), Time(0));
+        let (network, mut seed, mut last, mut after) = (Network::new(1, 1), Seed::new(1), Time(0), Time(0));
         for now in 0..1000 {
             let fate = network.fate(Time(now), (0, 1), &mut after, &mut seed);
             let arrival = fate.first.expect("nothing is lost");
@@ -170,8 +180,8 @@ mod tests {
 
     #[test]
     fn a_cut_is_one_way_and_foul_weather_loses_and_doubles() {
-        let (mut network, mut seed, mut last) = (Network::new(2), Seed::new(2), Time(0));
-        let controller = network.controller();
+        let (mut network, mut seed, mut last) = (Network::new(2, 1), Seed::new(2), Time(0));
+        let controller = network.controller(0);
         network.cut(1, Way::Out);
         assert!(network.fate(Time(0), (1, controller), &mut last, &mut seed).first.is_none());
         assert!(network.fate(Time(0), (controller, 1), &mut last, &mut seed).first.is_some());
@@ -183,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_island_talks_to_itself_and_a_cut_has_two_ends() {
-        let mut network = Network::new(4);
+        let mut network = Network::new(4, 1);
         network.isolate(&[1, 2]);
         assert!(network.open(1, 2) && !network.open(1, 3) && !network.open(0, 2) && network.open(0, 3));
         network.heal(1);

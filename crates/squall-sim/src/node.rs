@@ -82,6 +82,8 @@ pub(crate) struct NodeHost {
     /// Whether multicast datagrams are lost on their way to the node.
     pub(crate) deaf: bool,
     pub(crate) switcher: Switcher,
+    /// The controller that the node tries first.
+    pub(crate) controller: usize,
 }
 
 /// A running node daemon.
@@ -150,6 +152,7 @@ impl NodeHost {
             hears: BTreeMap::new(),
             deaf: false,
             switcher: Switcher::default(),
+            controller: 0,
         }
     }
     /// Returns whether the daemon runs and its start number is `life`.

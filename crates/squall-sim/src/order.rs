@@ -10,6 +10,9 @@ use squall_model::time::Span;
 
 use crate::seed::mix;
 
+/// Size of the few scripts that are longer than one value in etcd may be, bytes.
+const BIG_SCRIPT_BYTES: usize = 3 << 19;
+
 /// A job order: a submission as a scenario or the generator describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
@@ -88,7 +91,11 @@ impl Order {
 
     /// Returns the content of a job order's batch script, which nodes must run byte for byte.
     pub(crate) fn script(tag: usize) -> Vec<u8> {
-        format!("#!/bin/sim\n# order {tag}\n").into_bytes()
+        let mut script = format!("#!/bin/sim\n# order {tag}\n").into_bytes();
+        if tag % 400 == 99 {
+            script.resize(BIG_SCRIPT_BYTES, b'#');
+        }
+        script
     }
     /// Returns the content of a job order's environment.
     pub(crate) fn environment(tag: usize) -> Vec<u8> {

@@ -12,6 +12,7 @@ use squall_model::event::Event;
 use squall_model::id::{Attempt, Epoch, JobId};
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
 use squall_model::wire::fabric::{Composite, DownFrame, Downward, Parcel, UpFrame, Upward};
 use squall_model::wire::node::{Down, Registration};
@@ -71,7 +72,7 @@ impl World {
         if self.setup.mutation.is_none() {
             return;
         }
-        let to_controller = self.tree.parent(hop) == Some(self.network.controller());
+        let to_controller = self.tree.parent(hop).is_some_and(|port| self.network.controller_at(port).is_some());
         for say in &mut frame.says {
             match say {
                 Upward::Composite { composite, .. } => {
@@ -108,7 +109,7 @@ impl World {
 
     /// Replaces a node's registration by the first one that this node sent.
     fn bring_back(&mut self, said: &mut Registration) {
-        let first = self.controller.registered.entry(said.name.clone()).or_insert_with(|| said.clone());
+        let first = self.controllers[0].registered.entry(said.name.clone()).or_insert_with(|| said.clone());
         *said = Registration { session: said.session, ..first.clone() };
     }
 
@@ -163,7 +164,9 @@ impl World {
             let judge = &self.judge;
             out.events.retain(|event| !matches!(event, Event::JobStarted { id, .. } if judge.is_component(*id)));
         }
-        if self.is_planted(Mutation::AnswerBeforeJournal) && !out.events.is_empty() {
+        if (self.is_planted(Mutation::AnswerBeforeJournal) || self.is_planted(Mutation::AckBeforeEtcd))
+            && !out.events.is_empty()
+        {
             self.release_answers(std::mem::take(&mut out.answers));
         }
         if !self.is_planted(Mutation::AckBeforeFlush) || out.events.is_empty() {
@@ -214,7 +217,9 @@ impl World {
                 }
             }),
             Some(Mutation::LeaseOvertaken) => reverse_leases(frame),
-            Some(Mutation::StaleFrameTaken) => for_each_parcel(frame, |parcel| self.mix_in_stale(parcel)),
+            Some(Mutation::StaleFrameTaken | Mutation::DeposedHeard) => {
+                for_each_parcel(frame, |parcel| self.mix_in_stale(parcel))
+            }
             _ => {}
         }
     }
@@ -261,14 +266,19 @@ impl World {
         Some(input)
     }
 
+    /// Returns whether a message of that time is of another controller than the present one, if a planted bug needs that.
+    fn is_stale(&self, since: Time) -> bool {
+        !self.is_planted(Mutation::DeposedHeard) || since < self.judge.led_since()
+    }
+
     fn mix_in_stale(&mut self, parcel: &mut Parcel) {
         let launches = parcel.messages.iter().any(|m| matches!(m, Down::StartJob { batch: Some(_), .. }));
-        match &self.controller.stale {
-            None if launches => self.controller.stale = Some((self.now, parcel.clone())),
-            Some((since, stale)) if self.now.since(*since).secs() > 300 && launches => {
+        match &self.controllers[0].stale {
+            None if launches => self.controllers[0].stale = Some((self.now, parcel.clone())),
+            Some((since, stale)) if self.now.since(*since).secs() > 300 && launches && self.is_stale(*since) => {
                 parcel.messages.extend(stale.messages.iter().cloned());
                 parcel.blobs.extend(stale.blobs.iter().cloned());
-                self.controller.stale = None;
+                self.controllers[0].stale = None;
             }
             _ => {}
         }

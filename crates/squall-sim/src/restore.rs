@@ -46,6 +46,7 @@ pub(crate) fn run(settings: &Settings) -> Report {
     let mut seed = Seed::new(settings.seed ^ 0x00ba_c4ed);
     let mut setup = setup_of(settings, &mut seed);
     setup.config.node_lost_s = 1_000_000_000;
+    setup.controllers = 1;
     let mut world = World::new(setup, settings.seed);
     plan(&mut world, settings, &mut seed);
     world.nemesis.profile = None;
@@ -59,17 +60,17 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     world.run_until(BEGIN + third)?;
     world.back_up();
     // The controller starts up to three more times before the backup is restored.
-    world.controller.restart = Some(Span::from_secs(1));
+    world.controllers[0].restart = Some(Span::from_secs(1));
     for _ in 0..seed.below(4) {
         world.run_until(world.now + Span(third.0 / 5))?;
-        if world.controller.serves() {
-            world.crash_controller(CrashPoint::Idle);
+        if world.controllers[0].serves() {
+            world.crash_controller(0, CrashPoint::Idle);
         }
     }
     world.run_until(BEGIN + Span(2 * third.0))?;
-    world.controller.restart = None;
-    if world.controller.serves() {
-        world.crash_controller(CrashPoint::Idle);
+    world.controllers[0].restart = None;
+    if world.controllers[0].serves() {
+        world.crash_controller(0, CrashPoint::Idle);
     }
     // If no running job is newer than the backup, there is nothing to test.
     if !world.restore(false) {
@@ -90,7 +91,8 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
 impl World {
     /// Copies the controller's disk, to be restored later.
     pub(crate) fn back_up(&mut self) {
-        self.backup = Some((self.controller.log.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
+        self.backup =
+            Some((self.controllers[0].log.backup(), self.controllers[0].state().map_or(JobId(0), |s| s.last_id)));
     }
 
     /// Restores the backup and starts the controller. Returns false if there is no backup, or no running job is newer
@@ -110,11 +112,11 @@ impl World {
         self.strike(Fault::BackupRestored, u64::from(accepts));
         self.judge.sleep();
         if before.is_none() {
-            self.controller.change_log(log);
+            self.controllers[0].change_log(log);
         }
         let accepts = accepts || self.is_planted(Mutation::LossAccepted);
         self.restoration = Some(Restoration { accepts, spared, known, ..before.unwrap_or_default() });
-        self.start_controller(Span::from_millis(100));
+        self.start_controller(0, Span::from_millis(100));
         true
     }
 
@@ -143,9 +145,9 @@ impl World {
             self.back_up();
             return Ok(());
         };
-        self.controller.restart = None;
-        if self.controller.serves() {
-            self.crash_controller(CrashPoint::Idle);
+        self.controllers[0].restart = None;
+        if self.controllers[0].serves() {
+            self.crash_controller(0, CrashPoint::Idle);
         }
         if !self.restore(accepts) {
             return Err("nothing was copied, or no node knows more than the copy".into());
@@ -163,8 +165,8 @@ impl World {
     pub(crate) fn refuses_backup(&mut self) -> bool {
         let Some(restoration) = &mut self.restoration else { return false };
         restoration.refused = true;
-        self.controller.restart = None;
-        self.crash_controller(CrashPoint::ShutDown);
+        self.controllers[0].restart = None;
+        self.crash_controller(0, CrashPoint::ShutDown);
         true
     }
 

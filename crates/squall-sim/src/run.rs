@@ -32,6 +32,8 @@ pub struct Settings {
     pub span: Span,
     /// Number of cells, which with their front replace the single controller and its nodes; 0: no cells.
     pub cells: u32,
+    /// Number of controllers; 0: the seed decides.
+    pub controllers: u32,
     /// Bug that is planted in the simulation. None: none is.
     pub mutation: Option<Mutation>,
     /// Whether to keep the whole trace. False: only its last lines.
@@ -64,6 +66,11 @@ const PATIENCE: Span = Span::from_secs(3600);
 
 /// Longest time after the last fault in all. It detects a job that starts and ends again and again.
 const PATIENCE_IN_ALL: Span = Span::from_secs(7 * 86_400);
+
+/// Number of controllers in a world of several.
+const SEVERAL: u32 = 3;
+/// Maximum number of controllers.
+const CONTROLLERS_MAX: u32 = 9;
 
 /// Number of equal parts into which a run's active time is divided. After every second part the live state is compared
 /// with a replay of the journal.
@@ -113,6 +120,7 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     setup.tree_width = [0, 2, 3, 4, 8][seed.below(5) as usize];
     setup.multicast = seed.chance(400_000).then(|| [0, 20_000, 300_000][seed.below(3) as usize]);
     setup.mutation = settings.mutation;
+    setup.controllers = controllers_of(settings);
     setup.trace = settings.trace;
     setup.config.kill_wait_s = seed.spread(1, 30);
     setup.config.min_job_age_s = seed.spread(30, 600);
@@ -149,6 +157,15 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         }
     }
     setup
+}
+
+/// Returns the number of controllers.
+fn controllers_of(settings: &Settings) -> u32 {
+    let several = settings.mutation.map_or(matches!(settings.seed % 8, 2 | 5), Mutation::is_of_peers);
+    match settings.controllers {
+        0 if several => SEVERAL,
+        count => count.clamp(1, CONTROLLERS_MAX),
+    }
 }
 
 /// Returns policy changes that create two QOS with limits that no single job exceeds. Jobs of the QOS `high` may
@@ -194,6 +211,7 @@ pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
         world.nemesis.profile = Some(Profile { until, gap, weights });
         world.after(gap, Happening::FaultStrikes);
     }
+    world.plan_peers(until, seed);
 }
 
 fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
@@ -238,7 +256,8 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     world.wish(Wish::AuditNodes);
     world.wish(Wish::AuditTree);
     world.wish(Wish::AuditCounters);
-    world.run_until(world.now + Span::from_secs(6))
+    world.run_until(world.now + Span::from_secs(6))?;
+    world.check_followed()
 }
 
 impl World {
@@ -278,8 +297,10 @@ impl World {
         }
         let unfinished = self.judge.unfinished().next().map(|(id, f)| {
             let order = self.clients.order(f.order).map(|o| (o.kind, o.nodes, o.cores, o.memory_mb, &o.after));
-            let shown =
-                self.controller.state().and_then(|state| state.jobs.get(&id)).map(|job| (job.state(), job.queue));
+            let shown = self.controllers[self.leader()]
+                .state()
+                .and_then(|state| state.jobs.get(&id))
+                .map(|job| (job.state(), job.queue));
             format!("job {id} attempt {} is {} ({order:?}), the controller says {shown:?}", f.attempt, f.phase.name())
         });
         if let Some(text) = unfinished {
@@ -301,7 +322,8 @@ impl World {
         if !self.is_quiet() {
             let open = self.judge.submitted.keys().find(|id| !self.judge.is_over(**id)).copied();
             let known = open.and_then(|id| Some((id, self.judge.submitted.get(&id)?.0, self.judge.skipped.get(&id))));
-            let shown = open.and_then(|id| self.controller.state()?.arrays.get(&id)).map(|array| &array.tally);
+            let shown =
+                open.and_then(|id| self.controllers[self.leader()].state()?.arrays.get(&id)).map(|array| &array.tally);
             let text = format!("array, tasks, ended without start: {known:?}, the controller says {shown:?}");
             self.judge.violate("every job ends", text);
         }

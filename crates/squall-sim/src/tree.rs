@@ -118,27 +118,49 @@ impl World {
     /// Opens a connection from a node to a parent that the node has chosen.
     fn dial(&mut self, node: usize, to: &Dial) {
         let port = match to {
-            Dial::Controller => Some(self.network.controller()),
+            Dial::Controller => Some(self.network.controller(self.nodes[node].controller)),
             Dial::Node(name) => self.nodes.iter().position(|node| node.name == *name),
         };
         let life = self.nodes[node].life;
         let Some(port) = port else { return self.after(NOTICE, Happening::DialFails { node, life }) };
+        self.reach(node, port, 0);
+    }
+
+    /// Sends the beginning of a connection; `tries`: controllers that the node has tried in vain before.
+    fn reach(&mut self, node: usize, port: usize, tries: u32) {
+        let life = self.nodes[node].life;
         let there = self.network.delay(node, port, &mut self.seed);
         let back = self.network.delay(port, node, &mut self.seed);
         let span = Span((there.0 + back.0).min(DIAL_WAIT.0));
-        self.after(span, Happening::Dialled { node, life, port });
+        self.after(span, Happening::Dialled { node, life, port, tries });
     }
 
-    pub(crate) fn dialled(&mut self, node: usize, life: u64, port: usize) {
+    /// Tries the next controller after one that does not lead or can't be reached; the last one in vain is a failure.
+    fn reach_another(&mut self, node: usize, port: usize, tries: u32, wait: Span) {
+        let life = self.nodes[node].life;
+        if let Some(of) = self.network.controller_at(port) {
+            let next = self.controller_after(of, wait == Span(0));
+            self.nodes[node].controller = next;
+            if wait == Span(0) && (tries as usize) < 2 * self.controllers.len() - 2 {
+                return self.reach(node, self.network.controller(next), tries + 1);
+            }
+        }
+        match wait {
+            Span(0) => self.dial_fails(node, life),
+            wait => self.after(wait, Happening::DialFails { node, life }),
+        }
+    }
+
+    pub(crate) fn dialled(&mut self, node: usize, life: u64, port: usize, tries: u32) {
         if !self.nodes[node].lives(life) {
             return;
         }
         let reachable = self.network.open(node, port) && self.network.open(port, node) && self.is_powered(port);
         if !reachable {
-            return self.after(DIAL_WAIT, Happening::DialFails { node, life });
+            return self.reach_another(node, port, tries, DIAL_WAIT);
         }
         if !self.listens(port) {
-            return self.dial_fails(node, life);
+            return self.reach_another(node, port, tries, Span(0));
         }
         self.tree.last += 1;
         let hop = self.tree.last;
@@ -171,8 +193,8 @@ impl World {
     }
 
     fn tell_parent(&mut self, port: usize, controller: Input, node: NetInput) {
-        if port == self.network.controller() {
-            self.tell_controller(controller);
+        if let Some(of) = self.network.controller_at(port) {
+            self.tell_controller(of, controller);
         } else {
             self.tell_node(port, NodeInput::Net(node));
         }
@@ -183,11 +205,17 @@ impl World {
     }
 
     fn listens(&self, port: usize) -> bool {
-        self.nodes.get(port).map_or_else(|| self.controller.serves(), super::node::NodeHost::has_daemon)
+        match self.network.controller_at(port) {
+            Some(of) => self.controllers[of].serves(),
+            None => self.nodes.get(port).is_some_and(super::node::NodeHost::has_daemon),
+        }
     }
 
     fn life_of(&self, port: usize) -> u64 {
-        self.nodes.get(port).map_or(self.controller.life, |node| node.life)
+        match self.network.controller_at(port) {
+            Some(of) => self.controllers[of].life,
+            None => self.nodes.get(port).map_or(0, |node| node.life),
+        }
     }
 
     /// Returns the port of an end if the end is open and its daemon has not restarted since. None otherwise.
@@ -267,9 +295,9 @@ impl World {
 
     pub(crate) fn up_arrives(&mut self, hop: u64, frame: Box<UpFrame>) {
         let Some(port) = self.live_end(hop, Side::Parent) else { return self.resets(hop, Side::Parent) };
-        if port == self.network.controller() {
+        if let Some(of) = self.network.controller_at(port) {
             self.judge.heard(self.now, &frame);
-            self.tell_controller(Input::Frame { link: LinkId(hop), frame });
+            self.tell_controller(of, Input::Frame { link: LinkId(hop), frame });
         } else {
             self.tell_node(port, NodeInput::Net(NetInput::FromChild { link: hop as u32, frame }));
         }

@@ -24,6 +24,8 @@ const PAUSES: [(Span, Span); 2] =
 pub(crate) struct Viewer {
     /// The present connection, or the last one.
     caller: u64,
+    /// The controller at the other end.
+    controller: usize,
     connected: bool,
     /// Whether a page is on its way. The controller sends the next one when it was read.
     awaits: bool,
@@ -44,6 +46,7 @@ impl World {
     pub(crate) fn add_viewer(&mut self, seed: u64) {
         self.viewer = Some(Viewer {
             caller: FIRST_CALLER,
+            controller: 0,
             connected: false,
             awaits: false,
             due: Time(0),
@@ -57,13 +60,14 @@ impl World {
 
     /// Connects the viewer, if the controller serves; otherwise it tries again later.
     pub(crate) fn viewer_calls(&mut self) {
-        let serves = self.controller.serves() && !self.is_shut();
+        let found = if self.is_shut() { None } else { self.find_leader() };
         let Some(viewer) = self.viewer.as_mut().filter(|viewer| !viewer.connected) else { return };
-        if !serves {
+        let Some(controller) = found else {
             let again = viewer.seed.span(Span::from_millis(10), Span::from_millis(500));
             return self.after(again, Happening::ViewerCalls);
-        }
+        };
         viewer.caller += 1;
+        viewer.controller = controller;
         (viewer.connected, viewer.awaits) = (true, true);
         let mut from = viewer.from;
         let caller = CallerId(viewer.caller);
@@ -73,7 +77,7 @@ impl World {
         let owner = Owner { uid: 999, gid: 999, groups: Vec::new(), user: "viewer".into(), group: "viewer".into() };
         let who = Asker { owner: Arc::new(owner), operator: false };
         let request = Request::Follow { from, jobs: Box::new(JobSelection::default()), kinds: Vec::new() };
-        self.tell_controller(Input::Ask { caller, who, request: Box::new(request) });
+        self.tell_controller(controller, Input::Ask { caller, who, request: Box::new(request) });
     }
 
     /// Sends a page to the viewer.
@@ -106,11 +110,12 @@ impl World {
         viewer.expects = Some(self.judge.saw(viewer.expects, page));
         if viewer.seed.chance(10_000) {
             viewer.connected = false;
+            let controller = viewer.controller;
             let (low, high) = PAUSES[usize::from(viewer.seed.chance(100_000))];
             let again = viewer.seed.span(low, high);
             self.after(again, Happening::ViewerCalls);
-            if self.controller.serves() {
-                self.tell_controller(Input::Hangup { caller: CallerId(caller), away: false });
+            if self.controllers[controller].serves() {
+                self.tell_controller(controller, Input::Hangup { caller: CallerId(caller), away: false });
             }
         } else {
             self.feed_viewer();
@@ -120,17 +125,24 @@ impl World {
     /// Lets the controller send the next page, if the viewer has read the last one.
     pub(crate) fn feed_viewer(&mut self) {
         let Some(viewer) = self.viewer.as_ref().filter(|viewer| viewer.connected && !viewer.awaits) else { return };
-        if self.controller.has_news(CallerId(viewer.caller)) {
-            self.tell_controller(Input::Feed);
+        let (controller, caller) = (viewer.controller, CallerId(viewer.caller));
+        if self.controllers[controller].has_news(caller) {
+            self.tell_controller(controller, Input::Feed);
         }
     }
 
-    /// Ends the viewer's connection, as the controller has ended.
-    pub(crate) fn viewer_loses_controller(&mut self) {
-        let Some(viewer) = self.viewer.as_mut().filter(|viewer| viewer.connected) else { return };
+    /// Ends the viewer's connection to a controller, which has ended or can't be reached.
+    pub(crate) fn viewer_loses_controller(&mut self, of: usize) {
+        let Some(viewer) = self.viewer.as_mut().filter(|viewer| viewer.connected && viewer.controller == of) else {
+            return;
+        };
         viewer.connected = false;
         let again = viewer.seed.span(Span(1), Span::from_millis(500));
+        let caller = CallerId(viewer.caller);
         self.after(again, Happening::ViewerCalls);
+        if self.controllers[of].serves() {
+            self.tell_controller(of, Input::Hangup { caller, away: false });
+        }
     }
 
     /// Checks at the end that the viewer has seen every event, unless it is away.

@@ -11,9 +11,10 @@ use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
-use crate::client::{Question, Wish};
+use crate::client::Wish;
 use crate::files::Parcel;
 use crate::order::Order;
+use crate::query::Question;
 use crate::seed::Seed;
 use crate::world::{Happening, Setup, World};
 

@@ -27,6 +27,7 @@ use crate::mutation::Mutation;
 use crate::nemesis::Nemesis;
 use crate::network::Network;
 use crate::node::NodeHost;
+use crate::peers::{Answer as EtcdAnswer, Etcd, Question as EtcdQuestion};
 use crate::restore::Restoration;
 use crate::seed::Seed;
 use crate::trace::{Line, Trace, Who};
@@ -48,6 +49,8 @@ pub(crate) struct Setup {
     /// Probability that a multicast datagram is lost at a node, in millionths. None: there is no multicast.
     pub(crate) multicast: Option<u32>,
     pub(crate) config: Config,
+    /// Number of controllers.
+    pub(crate) controllers: u32,
     pub(crate) mutation: Option<Mutation>,
     pub(crate) trace: bool,
 }
@@ -58,7 +61,17 @@ impl Setup {
         let (node_lost_s, max_array_size, max_jobs_per_user) = (1_000_000_000, ARRAY_INDEX_MAX, 0);
         let mut config = Config { node_lost_s, max_array_size, max_jobs_per_user, ..Config::default() };
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
-        Self { names, cores, memory_mb, tree_width: 0, multicast: None, config, mutation: None, trace: false }
+        Self {
+            names,
+            cores,
+            memory_mb,
+            tree_width: 0,
+            multicast: None,
+            config,
+            controllers: 1,
+            mutation: None,
+            trace: false,
+        }
     }
     /// Adds a network to the setup: the nodes are the routers of a torus (`4x4x4`, the first extent varying fastest),
     /// or groups of `size` nodes under leaf switches with one switch above them, or in blocks.
@@ -113,12 +126,12 @@ impl Setup {
 /// since.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    ControllerStart { life: u64 },
-    ControllerServe { life: u64 },
-    Turn { life: u64 },
-    Flushed { life: u64 },
-    ControllerTick { life: u64 },
-    Dialled { node: usize, life: u64, port: usize },
+    ControllerStart { of: usize, life: u64 },
+    ControllerServe { of: usize, life: u64 },
+    Turn { of: usize, life: u64 },
+    Flushed { of: usize, life: u64 },
+    ControllerTick { of: usize, life: u64 },
+    Dialled { node: usize, life: u64, port: usize, tries: u32 },
     DialFails { node: usize, life: u64 },
     Accepted { hop: u64 },
     Up { hop: u64, frame: Box<UpFrame> },
@@ -155,6 +168,12 @@ pub(crate) enum Happening {
     Work,
     FaultStrikes,
     FaultEnds { which: usize },
+    PeerTick { of: usize, life: u64 },
+    AppendRetries { of: usize, life: u64 },
+    CopyComes { of: usize, life: u64, first: u64 },
+    EtcdAsked(Box<EtcdQuestion>),
+    EtcdAnswers(Box<EtcdAnswer>),
+    PeersStruck,
 }
 
 /// State of a simulation: machines, network, users, faults and the judge.
@@ -165,7 +184,10 @@ pub(crate) struct World {
     pub(crate) seed: Seed,
     pub(crate) setup: Setup,
     pub(crate) network: Network,
-    pub(crate) controller: ControllerHost,
+    /// The controllers. Only one of them leads; most worlds have only one.
+    pub(crate) controllers: Vec<ControllerHost>,
+    /// What several controllers share. None: there is one controller, which has its log for itself.
+    pub(crate) etcd: Option<Etcd>,
     pub(crate) nodes: Vec<NodeHost>,
     pub(crate) tree: Tree,
     /// Pairs (node, daemon start number) with a registration that was accepted once. Only planted bugs use it.
@@ -198,8 +220,9 @@ impl World {
         let mut world = Self {
             now: BEGIN,
             agenda: Agenda::new(),
-            network: Network::new(nodes.len()),
-            controller: ControllerHost::new(setup.mutation),
+            network: Network::new(nodes.len(), setup.controllers as usize),
+            controllers: (0..setup.controllers).map(|of| ControllerHost::new(of as usize, setup.mutation)).collect(),
+            etcd: (setup.controllers > 1).then(Etcd::default),
             judge: Judge::new(&setup),
             nodes,
             tree: Tree::new(setup.tree_width),
@@ -218,7 +241,9 @@ impl World {
             seed,
             setup,
         };
-        world.start_controller(Span(0));
+        for of in 0..world.controllers.len() {
+            world.start_controller(of, Span(0));
+        }
         for node in 0..world.nodes.len() {
             world.start_node(node, Span(0));
         }
@@ -267,13 +292,16 @@ impl World {
     }
 
     fn happen(&mut self, what: Happening) {
+        if let Some(until) = self.waits_for_controller(&what) {
+            return self.agenda.at(until, what);
+        }
         match what {
-            Happening::ControllerStart { life } => self.controller_starts(life),
-            Happening::ControllerServe { life } => self.controller_serves(life),
-            Happening::Turn { life } => self.controller_turn(life),
-            Happening::Flushed { life } => self.flushed(life),
-            Happening::ControllerTick { life } => self.controller_tick(life),
-            Happening::Dialled { node, life, port } => self.dialled(node, life, port),
+            Happening::ControllerStart { of, life } => self.controller_starts(of, life),
+            Happening::ControllerServe { of, life } => self.controller_serves(of, life),
+            Happening::Turn { of, life } => self.controller_turn(of, life),
+            Happening::Flushed { of, life } => self.flushed(of, life),
+            Happening::ControllerTick { of, life } => self.controller_tick(of, life),
+            Happening::Dialled { node, life, port, tries } => self.dialled(node, life, port, tries),
             Happening::DialFails { node, life } => self.dial_fails(node, life),
             Happening::Accepted { hop } => self.accepted(hop),
             Happening::Beside { node, life, chunk } => self.beside_arrives(node, life, *chunk),
@@ -310,6 +338,12 @@ impl World {
             Happening::Work => self.work(),
             Happening::FaultStrikes => self.fault_strikes(),
             Happening::FaultEnds { which } => self.fault_ends(which),
+            Happening::PeerTick { of, life } => self.peer_tick(of, life),
+            Happening::AppendRetries { of, life } => self.append_retries(of, life),
+            Happening::CopyComes { of, life, first } => self.copy_comes(of, life, first),
+            Happening::EtcdAsked(question) => self.etcd_asked(question),
+            Happening::EtcdAnswers(answer) => self.etcd_answers(*answer),
+            Happening::PeersStruck => self.peers_struck(),
         }
     }
 }

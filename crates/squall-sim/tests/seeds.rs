@@ -4,7 +4,7 @@ use squall_model::time::Span;
 use squall_sim::{Mutation, Report, Settings, run};
 
 fn world(seed: u64, mutation: Option<Mutation>) -> Report {
-    run(&Settings { seed, nodes: 8, cells: 0, span: Span::from_secs(1200), mutation, trace: false })
+    run(&Settings { seed, nodes: 8, cells: 0, controllers: 0, span: Span::from_secs(1200), mutation, trace: false })
 }
 
 #[test]

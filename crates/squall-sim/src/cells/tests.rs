@@ -6,7 +6,15 @@ use super::run;
 use crate::run::Settings;
 
 fn settings(seed: u64) -> Settings {
-    Settings { seed, nodes: 0, cells: 2 + (seed % 3) as u32, span: Span::from_secs(120), mutation: None, trace: false }
+    Settings {
+        seed,
+        nodes: 0,
+        cells: 2 + (seed % 3) as u32,
+        controllers: 0,
+        span: Span::from_secs(120),
+        mutation: None,
+        trace: false,
+    }
 }
 
 #[test]

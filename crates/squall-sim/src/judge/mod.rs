@@ -6,6 +6,7 @@ mod fabric;
 pub(crate) mod feed;
 mod lease;
 mod limits;
+mod log;
 pub(crate) mod process;
 mod told;
 mod wires;
@@ -168,6 +169,7 @@ pub(crate) struct Judge {
     /// Number of steps that node daemons have spawned since the controller started.
     pub(crate) spawned: u64,
     leases: lease::Leases,
+    log: log::SharedLog,
     /// Durable events that followers of events must be sent, in order.
     shown: Vec<(u64, FeedKind, Option<JobId>)>,
 }
@@ -218,6 +220,7 @@ impl Judge {
             released: 0,
             spawned: 0,
             leases: lease::Leases::new(&setup.config),
+            log: log::SharedLog::default(),
             shown: Vec::new(),
         }
     }

@@ -11,10 +11,10 @@ use squall_model::time::Span;
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use super::expect::Expectation;
-use crate::client::Question;
 use crate::controller::CrashPoint;
 use crate::network::{Way, Weather};
 use crate::order::Order;
+use crate::query::Question;
 
 /// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]

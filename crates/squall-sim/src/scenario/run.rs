@@ -212,7 +212,7 @@ impl World {
 
     fn port_named(&self, name: &str) -> Result<usize, String> {
         match name {
-            "controller" => Ok(self.network.controller()),
+            "controller" => Ok(self.network.controller(0)),
             "login" => Ok(self.network.login()),
             name => self.node_named(name),
         }
@@ -247,8 +247,8 @@ impl World {
         match victim {
             Victim::Controller => {
                 match at {
-                    Some(plan) => self.controller.plan.push_back(plan),
-                    None => self.crash_controller(CrashPoint::Idle),
+                    Some(plan) => self.controllers[0].plan.push_back(plan),
+                    None => self.crash_controller(0, CrashPoint::Idle),
                 }
                 Ok(())
             }
@@ -279,10 +279,10 @@ impl World {
     fn tell_restart(&mut self, victim: Victim, after: Span) -> Result<(), String> {
         match victim {
             Victim::Controller => {
-                self.controller.restart = Some(after);
-                let dead = self.controller.plan.front().is_none_or(|(point, _)| *point == CrashPoint::InRecovery);
-                if !self.controller.serves() && dead {
-                    self.start_controller(after);
+                self.controllers[0].restart = Some(after);
+                let dead = self.controllers[0].plan.front().is_none_or(|(point, _)| *point == CrashPoint::InRecovery);
+                if !self.controllers[0].serves() && dead {
+                    self.start_controller(0, after);
                 }
                 Ok(())
             }
@@ -380,11 +380,11 @@ impl World {
             }
             Statement::Slow { nodes, times } => self.each_node(&nodes, |world, node| world.network.slow(node, times)),
             Statement::Disk { full, room } => {
-                self.set_disk_full(full, room);
+                self.set_disk_full(0, full, room);
                 Ok(())
             }
             Statement::SlowDisk { flush } => {
-                self.controller.flush_span = (flush, flush);
+                self.controllers[0].flush_span = (flush, flush);
                 Ok(())
             }
             Statement::Clock { by_us } => {
@@ -429,7 +429,7 @@ impl World {
             let here = port.map(|port| self.nodes.get(port).map_or("controller", |node| &node.name));
             return if port == Some(wanted) { Ok(()) } else { Err(format!("{name} is under {here:?}")) };
         }
-        let connected = self.controller.is_connected(name);
+        let connected = self.controllers[0].is_connected(name);
         if connected == (*place == Placement::Connected) {
             return Ok(());
         }
