@@ -134,6 +134,14 @@ impl Place {
     pub fn mark(&self) -> PathBuf {
         self.dir.join("cluster")
     }
+    /// Returns the path of the file that marks a state restored from a backup, until its controller has started.
+    pub fn restored(&self) -> PathBuf {
+        self.dir.join("restored")
+    }
+    /// Returns the path of the folder with a restored state of which not all files are in their places yet.
+    pub fn restoring(&self) -> PathBuf {
+        self.dir.join("restoring")
+    }
     /// Returns the path of the folder of files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
         self.dir.join(CONTENT)

@@ -218,16 +218,12 @@ async fn watch(shared: Arc<Shared>) {
             let Ok(mut met) = shared.meet(&address, &hello).await else { continue };
             let mut next = Some(met.hello);
             while let Some(hello) = next {
-                match hello.role {
-                    Role::Standby(standby) => {
-                        if let Some(leader) = standby.leader {
-                            shared.note(&leader);
-                        }
-                    }
-                    _ => {
-                        shared.note(&Leader { address: address.clone(), term: met.term });
-                        break;
-                    }
+                let Role::Standby(standby) = hello.role else {
+                    shared.note(&Leader { address: address.clone(), term: met.term });
+                    break;
+                };
+                if let Some(leader) = standby.leader {
+                    shared.note(&leader);
                 }
                 next = link::read::<Hello>(&mut met.reader).await.ok().flatten();
             }

@@ -1,6 +1,7 @@
 //! Runs the state machines of `squall-engine` with real sockets, disks and processes.
 
 mod auth;
+pub mod backup;
 mod bearer;
 mod cgroup;
 pub mod checkup;

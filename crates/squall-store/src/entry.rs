@@ -1,15 +1,15 @@
-//! A batch as it is stored in a log that is no file: in memory, or in etcd.
+//! Content of one append to a log, as it is stored.
 
 use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
 use squall_engine::commit::Append;
-use squall_model::codec::{self, CodecError};
+use squall_model::encoding;
 use squall_model::event::Record;
 use squall_model::job::Blob;
 
-/// Content of one append, with a checksum.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+/// Content of one append.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Entry {
     /// The records of events that were appended.
     #[n(0)]
@@ -20,22 +20,24 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Encodes a batch.
-    pub fn encode(batch: &Append) -> Result<Vec<u8>, CodecError> {
-        let entry = Self { records: batch.records.to_vec(), blobs: batch.blobs.clone() };
-        let mut bytes = Vec::new();
-        codec::encode(&entry, &mut bytes)?;
-        Ok(bytes)
+    /// Returns the entry of a batch.
+    pub fn of(batch: &Append) -> Self {
+        Self { records: batch.records.to_vec(), blobs: batch.blobs.clone() }
     }
 
-    /// Decodes the batch at the beginning of `bytes`; returns its length, too. None: it is not complete.
-    pub fn take(bytes: &[u8]) -> Result<Option<(Self, usize)>, CodecError> {
-        codec::take(bytes)
+    /// Encodes the entry.
+    pub fn encode(&self) -> Vec<u8> {
+        encoding::to_vec(self)
     }
 
     /// Returns the batch, to be appended to another log.
     #[must_use]
     pub fn into_append(self) -> Append {
         Append { records: Arc::new(self.records), blobs: self.blobs }
+    }
+
+    /// Decodes an entry. Err: the bytes are not one.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        encoding::from_slice(bytes)
     }
 }

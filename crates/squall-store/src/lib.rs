@@ -7,7 +7,7 @@
 //! | [`memory::MemoryLog`] | the simulator: the same promises, with faults below them |
 
 pub mod accounts;
-mod entry;
+pub mod entry;
 pub mod etcd;
 pub mod file;
 mod log;
@@ -16,5 +16,4 @@ pub mod memory;
 #[cfg(test)]
 mod contract;
 
-pub use entry::Entry;
 pub use log::{BlobReader, Log, LogError, Snapshot};

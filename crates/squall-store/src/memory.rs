@@ -9,8 +9,8 @@ use squall_engine::commit::{Append, Capacity};
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Part;
 use squall_model::event::Record;
-use squall_model::encoding;
 use squall_model::job::{Blob, Digest};
+use squall_model::{codec, encoding};
 
 use crate::entry::Entry;
 use crate::log::{BlobReader, Log, LogError, Snapshot};
@@ -163,14 +163,16 @@ impl Log for MemoryLog {
             batch.records.first().is_none_or(|first| first.seq == self.next_seq()),
             "numbers follow each other"
         );
-        let mut bytes = Entry::encode(batch).map_err(|e| LogError::Failed(e.into()))?;
+        let entry = Entry::of(batch);
+        let mut bytes = Vec::new();
+        codec::encode(&entry, &mut bytes).map_err(|e| LogError::Failed(e.into()))?;
         let size = bytes.len() as u64;
         if let Some(room) = &mut self.room {
             *room = room.checked_sub(size).ok_or_else(|| LogError::NoRoom("no space left on the disk".into()))?;
         }
         self.bytes.append(&mut bytes);
         self.last = batch.records.last().map_or(self.last, |record| record.seq);
-        self.blobs.lock().extend(batch.blobs.iter().map(|blob| (blob.digest, blob.clone())));
+        self.blobs.lock().extend(entry.blobs.into_iter().map(|blob| (blob.digest, blob)));
         Ok(size)
     }
 
@@ -248,7 +250,7 @@ impl BlobReader for Index {
 /// Passes on all complete entries; returns their length in bytes.
 fn entries(bytes: &[u8], mut take: impl FnMut(Entry)) -> usize {
     let mut at = 0;
-    while let Ok(Some((entry, length))) = Entry::take(&bytes[at..]) {
+    while let Ok(Some((entry, length))) = codec::take::<Entry>(&bytes[at..]) {
         take(entry);
         at += length;
     }

@@ -15,9 +15,10 @@ use squall_model::id::NodeId;
 use squall_model::job::Blob;
 use squall_model::replica::TrustFile;
 use squall_model::time::Time;
+use squall_store::entry::Entry;
 use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
 use squall_store::file::{FileLog, Options};
-use squall_store::{Entry, Log, LogError};
+use squall_store::{Log, LogError};
 use tokio::sync::mpsc;
 
 /// A server of etcd in a folder of its own; it ends with this value.
@@ -113,8 +114,8 @@ impl Head {
             match news {
                 News::Adopt(log) => etcd::set_copy_of(&self.dir, log).unwrap(),
                 News::Apply(last, bytes) => {
-                    let (entry, length) = Entry::take(&bytes).unwrap().unwrap();
-                    assert_eq!((entry.records.last().unwrap().seq, length), (last, bytes.len()));
+                    let entry = Entry::decode(&bytes).unwrap();
+                    assert_eq!(entry.records.last().unwrap().seq, last);
                     self.copy.as_mut().unwrap().append(&entry.into_append()).unwrap();
                 }
                 News::Lead(_) => self.leads = true,
@@ -161,7 +162,7 @@ fn standbys_follow_and_take_over() {
     append(&mut log, 5 << 20);
     let file = TrustFile { content: Some(b"key".to_vec()), mode: 0o600 };
     second.until(|head| head.end() == 102);
-    second.reign.trust("nodes/n1".into(), file.clone());
+    second.reign.trust(vec![("nodes/n1".into(), file.clone())]);
     third.until(|head| head.end() == 102 && head.trusted.contains(&("nodes/n1".into(), file.clone())));
     first.until(|head| !head.trusted.is_empty());
     assert!(first.reign.counts() && !second.reign.counts());
@@ -204,7 +205,10 @@ fn a_full_etcd_takes_nothing_and_loses_nothing() {
             break e;
         }
     };
-    assert!(matches!(&refused, LogError::NoRoom(why) if why.to_string().starts_with("etcd has no room for the log")), "{refused}");
+    assert!(
+        matches!(&refused, LogError::NoRoom(why) if why.to_string().starts_with("etcd has no room for the log")),
+        "{refused}"
+    );
     let next = log.next_seq();
     // Nothing has happened: the same batch may be tried again, and fails again.
     assert!(matches!(log.append(&batch(next, 3 << 20)), Err(LogError::NoRoom(_))));

@@ -13,7 +13,7 @@ const POLL: Span = Span::from_millis(50);
 /// Most entries that one poll reads.
 const ENTRIES_MAX: i64 = 16;
 /// A controller waits this long for each one that precedes it in the configuration before it campaigns.
-const PER_RANK: Span = Span::from_millis(150);
+const PER_RANK: Span = Span::from_millis(50);
 /// Time that a controller leaves to the one that the last leader has named.
 const COURTESY: Span = Span::from_secs(1);
 /// Time after which a reluctant controller leads, if none has led so far.
@@ -152,15 +152,14 @@ impl Replica {
             return;
         };
         let taken = match asked {
-            Asked::Nothing => Ok(()),
             Asked::Campaign if done.succeeded => {
                 self.win(done.revision, done.revision, out);
                 Ok(())
             }
-            Asked::Campaign => Ok(()),
+            Asked::Nothing | Asked::Campaign => Ok(()),
             Asked::Poll => self.read(done).and_then(|view| self.look(now, view, out)),
             Asked::Pieces(first, entry) => {
-                self.assemble(first, *entry, done.results.into_iter().next().unwrap_or_default(), out);
+                self.assemble(first, &entry, done.results.into_iter().next().unwrap_or_default(), out);
                 Ok(())
             }
         };
@@ -193,6 +192,7 @@ impl Replica {
     /// Looks at what a poll has read: who leads, and what is new.
     fn look(&mut self, now: Time, view: View, out: &mut Vec<Act>) -> Result<(), Why> {
         self.side.see_trusted(view.trusted);
+        self.side.see_first(view.first);
         let leader = view.leader.as_ref().map(|(leader, _)| leader);
         let own = leader.is_some_and(|leader| self.settings.was(leader));
         if let (Phase::Following(follow), Some(twin)) = (&self.phase, leader)
@@ -284,7 +284,7 @@ impl Replica {
     }
 
     /// Puts an entry together. If pieces are missing, it was trimmed meanwhile: the next poll shows that.
-    fn assemble(&mut self, first: u64, entry: Entry, pieces: Vec<Pair>, out: &mut Vec<Act>) {
+    fn assemble(&mut self, first: u64, entry: &Entry, pieces: Vec<Pair>, out: &mut Vec<Act>) {
         if pieces.len() == entry.pieces as usize {
             let bytes = pieces.into_iter().flat_map(|piece| piece.value).collect();
             self.last = entry.last;
@@ -308,6 +308,7 @@ impl Replica {
         let Phase::Following(follow) = &self.phase else { return };
         if follow.founds {
             self.log = Some(self.settings.new_log);
+            self.side.see_first(self.last + 1);
             out.push(Act::Adopt { log: self.settings.new_log });
         }
         self.phase = Phase::Leading(Lead::new(leader_at, head_at));

@@ -110,6 +110,8 @@ pub(super) struct Via {
     pub(super) host: Arc<str>,
     /// Whether it is a login host. Otherwise it is a node, and vouches for users with a job there.
     pub(super) login: bool,
+    /// Whether it is a further controller of the cluster.
+    pub(super) controller: bool,
 }
 
 /// Senders of the arrival queues. Nodes have a queue of their own, so that no number of clients can delay them.

@@ -12,18 +12,19 @@ use squall_model::time::Time;
 use squall_model::wire::Leader;
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_store::accounts::Accounts;
+use squall_store::entry::Entry;
 use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
 use squall_store::file::FileLog;
-use squall_store::{Entry, Log, LogError};
+use squall_store::{Log, LogError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tracing::{error, info};
 
-use super::{Begun, ControllerError, Signals};
 use super::clock::Clock;
 use super::connection::{Door, Inbox};
 use super::keyring::Keyring;
 use super::standby::Readers;
+use super::{Begun, ControllerError, Own, Signals};
 use crate::sys::clock;
 
 /// Interval at which the copy is flushed, changes of keys are looked for, and clients are told how old the state is.
@@ -66,14 +67,15 @@ pub(super) struct Crown {
 }
 
 impl Standby {
-    /// Begins to follow. `copy`: the journal with its state, after which `last` is the time of its last record.
+    /// Begins to follow, with what the state folder has. Accounting has the records up to `accounted`.
     pub(super) fn begin(
         place: &Place,
         config: &Config,
         settings: replica::Settings,
-        (machine, copy, accounts): (Controller, FileLog, Accounts),
-        (accounted, last): (u64, Time),
+        own: Own,
+        accounted: u64,
     ) -> Result<Self, ControllerError> {
+        let Own { machine, log: copy, accounts, last } = own;
         let name = settings.name.clone();
         let wrong = |problem| ControllerError::Config { path: place.config(), problem };
         let servers = servers(config).map_err(wrong)?;
@@ -164,7 +166,7 @@ impl Standby {
             News::Apply(last, bytes) => self.apply(last, &bytes).await?,
             News::Trust(files) => keep(&mut self.keyring, files, &self.reign),
             News::Trouble(why) => say_trouble(why.as_deref()),
-            News::Behind(first) => return Err(ControllerError::Behind { first, problem: "not yet".to_owned() }),
+            News::Behind(first) => return Err(ControllerError::Behind { first }),
             News::Ended(why) => return Err(ControllerError::Unfit(why)),
             News::Lead(_) | News::Leader(_) => {}
         }
@@ -178,13 +180,10 @@ impl Standby {
 
     /// Applies a batch of the leader, and writes it to the journal.
     async fn apply(&mut self, last: u64, bytes: &[u8]) -> Result<(), ControllerError> {
-        let damaged = |problem: String| ControllerError::Batch { last, problem };
-        let (entry, _) = Entry::take(bytes)
-            .map_err(|e| damaged(e.to_string()))?
-            .ok_or_else(|| damaged("it is not complete".to_owned()))?;
+        let entry = Entry::decode(bytes).map_err(|problem| ControllerError::Batch { last, problem })?;
         let batch = entry.into_append();
         let mut said = false;
-        while let Err(e) = self.copy.append(&batch) {
+        while let Err(e) = etcd::append_to_copy(&mut self.copy, &batch) {
             let LogError::NoRoom(_) = e else { return Err(e.into()) };
             if !std::mem::replace(&mut said, true) {
                 error!(error = %e, "no room for the journal: this standby falls behind until there is some");
@@ -321,23 +320,22 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
 
 /// Passes on what was changed in `keys/`.
 fn share(keyring: &mut Keyring, reign: &Reign) {
-    for (path, file) in keyring.changed() {
-        reign.trust(path, file);
-    }
+    reign.trust(keyring.changed());
 }
 
 /// Takes the files of `keys/` that are in etcd.
 fn keep(keyring: &mut Keyring, files: Vec<(String, squall_model::replica::TrustFile)>, reign: &Reign) {
     match keyring.take(files) {
-        Ok(own) => own.into_iter().for_each(|(path, file)| reign.trust(path, file)),
+        Ok(own) => reign.trust(own),
         Err(e) => error!(error = %e, "the keys that another controller has changed can't be written"),
     }
 }
 
 fn say_trouble(why: Option<&str>) {
-    match why {
-        Some(why) => error!(error = why, "etcd does not answer: nothing is accepted until it does"),
-        None => info!("etcd answers again"),
+    if let Some(why) = why {
+        error!(error = why, "etcd does not answer: nothing is accepted until it does");
+    } else {
+        info!("etcd answers again");
     }
 }
 

@@ -182,6 +182,8 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
         Request::ShutDown { .. } => "REQUEST_SHUTDOWN",
+        Request::Backup => "REQUEST_BACKUP",
+        Request::CopyLog => "REQUEST_COPY_LOG",
         Request::Caller => "REQUEST_CALLER",
         Request::Controllers => "REQUEST_CONTROLLER_INFO",
         Request::StepDown { .. } => "REQUEST_TAKEOVER",

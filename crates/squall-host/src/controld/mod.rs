@@ -3,11 +3,13 @@
 //! One thread decides. Each turn takes all arrivals, steps the state machine over them, writes the decisions to the
 //! journal with one flush, and only then sends answers and frames.
 
+mod backups;
 mod changes;
 mod clock;
 mod connection;
 mod desk;
 mod fair;
+mod fetch;
 mod follow;
 mod join;
 mod keyring;
@@ -38,6 +40,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_local};
 use tracing::{error, info, warn};
 
+use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::config_files::{Checked, ConfigFiles};
 use crate::life;
@@ -45,6 +48,7 @@ use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::service;
+use backups::Backups;
 use clock::Clock;
 use connection::{Door, Gate, Others};
 use follow::Crown;
@@ -109,18 +113,15 @@ pub enum ControllerError {
     #[error("{0}")]
     Unfit(Why),
     /// What comes after its journal is not in etcd any more.
-    #[error(
-        "etcd begins with record {first}, after the end of this journal: a copy of the leader's journal is needed, and can't \
-         be fetched: {problem}"
-    )]
+    #[error("etcd begins with record {first}, after the end of this journal: a copy of the leader's is needed")]
     Behind {
         /// Number of the first record that is in etcd.
         first: u64,
-        /// Why no copy could be fetched.
-        problem: String,
     },
     /// A batch of the log in etcd can't be read.
-    #[error("cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it")]
+    #[error(
+        "cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it"
+    )]
     Batch {
         /// Number of its last record.
         last: u64,
@@ -161,7 +162,7 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
 /// Runs the controller, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line
 /// in the log.
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
-    let mut held = None;
+    let (mut held, place) = (None, settings.place.clone());
     let result = Box::pin(serve_holding(settings, &mut held)).await;
     match &result {
         Ok(()) => info!("controller ends"),
@@ -169,10 +170,29 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
             warn!("this controller leads no more: {why}. It goes on as a standby");
             return Err(begin_anew());
         }
+        Err(error @ ControllerError::Behind { .. }) => {
+            warn!("{error}");
+            return fetch_copy(&place).await;
+        }
         // Faults in a configuration are shown with their place in it, over several lines.
         Err(error) => format!("controller ends: {error}").lines().for_each(|line| error!("{line}")),
     }
     result
+}
+
+/// Fetches a copy of the leader's journal, and begins anew with it.
+async fn fetch_copy(place: &Place) -> Result<(), ControllerError> {
+    let config = check_config(place)?.config;
+    let others = Others::of(place, &config, &controller_name(place))
+        .map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let mut signals = Signals::listen(place)?;
+    if let Some(others) = others {
+        tokio::select! {
+            () = fetch::fetch(place, &others) => return Err(begin_anew()),
+            () = signals.heard() => info!("controller ends"),
+        }
+    }
+    Ok(())
 }
 
 /// Executes this program again, which then follows: nothing that it knew as a leader is left. Returns only on an error.
@@ -191,10 +211,12 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     make_folders(&place)?;
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
+    let lock = StateLock::take(&place)?;
+    backup::finish(&place).map_err(ControllerError::io("put restored files into", place.dir().to_owned()))?;
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
-    let lock = StateLock::take(&place, &config.cluster)?;
+    lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
     if !settings.durable {
@@ -202,11 +224,68 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
             "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring"
         );
     }
+    oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
     let several = config.has_standbys();
+    let (own, accounted) = read(&settings, &config)?;
+    let backups = Backups::new(place.clone(), own.log.copier(), settings.version.clone());
+    let mut signals = Signals::listen(&place)?;
+    let bearers = Bearers::of(&place, &config);
+    let name = controller_name(&place);
+    let others = Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let (door, mut inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
+    let gate = Gate::open(&place, &config)
+        .await
+        .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
+    let mouth = mouth(&place, &config, &door)?;
+    spawn_local(service::beat());
+    let config = Box::new(config);
+    let mut entrance = Entrance::new(&place, gate);
+    let begun = if several {
+        door.follow(None, None);
+        entrance.open(&door)?;
+        let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
+        let standby = follow::Standby::begin(&place, &config, part, own, accounted)?;
+        info!("ready");
+        service::ready();
+        standby.follow(&door, &mut inbox, &mut signals).await?
+    } else {
+        let Own { machine, log, accounts, last } = own;
+        Some(Begun { machine, log: Box::new(log), accounts, last, crown: None })
+    };
+    let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
+    let clock = Clock::start(&place, last);
+    clock.remember();
+    prepare(&mut machine, &settings)?;
+    let term = crown.as_ref().map(Crown::term);
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), backups);
+    daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
+    // The start is durable: the next one is like any other.
+    durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
+    door.lead(term);
+    if !several {
+        entrance.open(&door)?;
+        info!("ready");
+        service::ready();
+    }
+    daemon.run(inbox, signals).await
+}
+
+/// What a controller has in its state folder.
+struct Own {
+    machine: Controller,
+    log: FileLog,
+    accounts: Accounts,
+    /// Time of the last record.
+    last: Time,
+}
+
+/// Reads the state folder. Returns also the number of the last record that accounting has.
+fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerError> {
+    let place = &settings.place;
     let seen = accounts::seen(&place.accounts());
     let options = Options {
         // One of several controllers reads from etcd what its journal lacks.
-        seen: seen.filter(|_| !several),
+        seen: seen.filter(|_| !config.has_standbys()),
         accept_loss: settings.accept_loss,
         durable: settings.durable,
         ..Options::default()
@@ -215,57 +294,15 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     for notice in &notices {
         warn!("{notice}");
     }
-    keep_cell(&state, &config, &place)?;
-    keep_nodes(&state, &config, &place)?;
-    oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
-    say_what_was_read(&settings.version, &config, &report, &state);
+    keep_cell(&state, config, place)?;
+    keep_nodes(&state, config, place)?;
+    say_what_was_read(&settings.version, config, &report, &state);
     let last = log.next_seq() - 1;
-    let accounts = Accounts::start(&place, log.cluster(), last, log.accounted())
+    let accounts = Accounts::start(place, log.cluster(), last, log.accounted())
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
     log.settle();
-    let mut signals = Signals::listen(&place)?;
-    let bearers = Bearers::of(&place, &config);
-    let name = controller_name(&place);
-    let others =
-        Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
-    let (door, mut inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
-    let gate = Gate::open(&place, &config)
-        .await
-        .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
-    let mouth = mouth(&place, &config, &door)?;
-    spawn_local(service::beat());
-    let machine = Controller::new(state);
-    let config = Box::new(config);
-    let mut entrance = Entrance::new(&place, gate);
-    let begun = if several {
-        door.follow(None, None);
-        entrance.open(&door)?;
-        let part = follow::settings(&place, &config, &name, &log, (&settings.version, settings.accept_loss))?;
-        let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
-        let own = (machine, log, accounts);
-        let standby = follow::Standby::begin(&place, &config, part, own, (accounted, report.last))?;
-        info!("ready");
-        service::ready();
-        standby.follow(&door, &mut inbox, &mut signals).await?
-    } else {
-        Some(Begun { machine, log: Box::new(log), accounts, last: report.last, crown: None })
-    };
-    let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
-    let clock = Clock::start(&place, last);
-    clock.remember();
-    if settings.accept_loss {
-        machine.accept_loss();
-    }
-    let term = crown.as_ref().map(Crown::term);
-    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown));
-    daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
-    door.lead(term);
-    if !several {
-        entrance.open(&door)?;
-        info!("ready");
-        service::ready();
-    }
-    daemon.run(inbox, signals).await
+    let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
+    Ok((Own { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
 }
 
 /// The signals that tell a controller to end.
@@ -276,8 +313,7 @@ pub(in crate::controld) struct Signals {
 
 impl Signals {
     fn listen(place: &Place) -> Result<Self, ControllerError> {
-        let listen =
-            |kind| signal(kind).map_err(ControllerError::io("wait for signals in", place.run()));
+        let listen = |kind| signal(kind).map_err(ControllerError::io("wait for signals in", place.run()));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
@@ -342,6 +378,30 @@ pub fn name_controller(place: &Place, name: &str) -> Result<(), String> {
     }
     config.as_controller(name).map_err(|problem| format!("{path}: {problem}"))?;
     place.note_controller_name(name).map_err(|e| format!("{}: {e}", place.dir().display()))
+}
+
+/// Prepares the state machine for its start. If its state was just restored from a backup, the start passes over what may
+/// have happened since.
+fn prepare(machine: &mut Controller, settings: &Settings) -> Result<(), ControllerError> {
+    let place = &settings.place;
+    if settings.accept_loss {
+        machine.accept_loss();
+    }
+    let mark = Mark::read(place).map_err(ControllerError::io("read", place.restored()))?;
+    if let Some(Mark { time_s, ids }) = mark {
+        let age_s = crate::sys::clock::now().secs().saturating_sub(time_s);
+        let (pending, last) = (machine.state().waiting(), machine.state().last_id);
+        warn!(
+            age_s,
+            pending,
+            %last,
+            "this state was restored from a backup, and what came after that is lost. Jobs that nodes run are left to \
+             their end. Pending jobs are held, as they may have run since: `scontrol release` lets them run. The next \
+             {ids} job ids are passed over"
+        );
+        machine.restore(ids);
+    }
+    Ok(())
 }
 
 fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {

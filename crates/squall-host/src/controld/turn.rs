@@ -16,7 +16,7 @@ use squall_store::{Log, LogError};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::{ControllerError, Signals};
+use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
@@ -24,6 +24,8 @@ use super::desk::Desk;
 use super::fair::Fair;
 use super::follow::Crown;
 use super::meter::{self, Appended, Meter};
+use super::{ControllerError, Signals};
+use crate::backup::Scope;
 use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
 use crate::logging;
@@ -46,9 +48,9 @@ const AHEAD_MIN: usize = 64;
 const LIST_SHARE: u32 = 8;
 /// Shortest pause between two rounds in which followers are sent events, so that a page has many.
 const FEED_EVERY: Duration = Duration::from_millis(10);
-/// The pause between two rounds is at least this many times what the last round took.
+/// The pause between two rounds is at least this many times what making and encoding the last pages took.
 const FEED_SHARE: u32 = 24;
-/// Estimated time for sending one page.
+/// Estimated time for passing one page to the kernel.
 const FEED_SEND_TIME: Duration = Duration::from_micros(20);
 /// Time after which a round ends although some followers were not served.
 const FEED_ROUND_TIME: Duration = Duration::from_millis(2);
@@ -65,6 +67,7 @@ pub(super) struct Daemon {
     /// The journal. None while a flush runs on another thread.
     log: Option<Box<dyn Log>>,
     accounts: Accounts,
+    backups: Backups,
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
@@ -110,6 +113,7 @@ impl Daemon {
         accounts: Accounts,
         (place, bearers): (Place, Bearers),
         (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
+        backups: Backups,
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
@@ -118,6 +122,7 @@ impl Daemon {
             pipeline: Pipeline::new(machine, log.next_seq()),
             log: Some(log),
             accounts,
+            backups,
             desk,
             meter,
             peers,
@@ -153,11 +158,7 @@ impl Daemon {
 
     /// Runs until the state machine ends or a signal arrives. While one batch is flushed, the next one is decided if
     /// many inputs wait.
-    pub(super) async fn run(
-        mut self,
-        mut inbox: Inbox,
-        mut signals: Signals,
-    ) -> Result<(), ControllerError> {
+    pub(super) async fn run(mut self, mut inbox: Inbox, mut signals: Signals) -> Result<(), ControllerError> {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
         while !self.done && self.resigns.is_none() {
@@ -391,9 +392,16 @@ impl Daemon {
     /// Decides a request of a user for whom another machine vouches. If that is a node, the user must have a job there,
     /// and changes of accounts are refused, whatever the user's admin level. Submissions are logged with the machine.
     fn ask_by(&mut self, id: u64, who: Who, via: &Via, request: Box<Request>) {
-        let Via { host, login } = via;
+        let Via { host, login, controller } = via;
         if !login && matches!(*request, Request::ChangePolicy { .. }) {
             return self.refuse(id, Refusal::AccessDenied);
+        }
+        if *request == Request::CopyLog && *controller {
+            return self.pipeline.later((id, who, request));
+        }
+        if matches!(*request, Request::Backup) && !controller {
+            let why = "a backup has the cluster's secret keys: make it on the controller's machine";
+            return self.refuse(id, Refusal::NotSupported(why.to_owned()));
         }
         if !login && !self.pipeline.machine().has_user_on(host, who.owner.uid) {
             return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
@@ -415,7 +423,9 @@ impl Daemon {
     fn ask(&mut self, id: u64, who: Who, mut request: Box<Request>) {
         request.on_clock_ahead(-self.clock.ahead_us());
         match &mut *request {
-            Request::Accounting(_) | Request::History | Request::Script { .. } => {
+            Request::Backup if !who.operator => return self.refuse(id, Refusal::AccessDenied),
+            Request::CopyLog => return self.refuse(id, Refusal::AccessDenied),
+            Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Backup => {
                 return self.pipeline.later((id, who, request));
             }
             Request::Reconfigure { config } => {
@@ -622,6 +632,13 @@ impl Daemon {
                         self.accounts.ask(query, self.clock.ahead_us(), Box::new(peer.out.clone()));
                     }
                 }
+                request @ (Request::Backup | Request::CopyLog) => {
+                    if let Some(peer) = self.peers.get(&id) {
+                        let cluster = self.pipeline.machine().state().config.cluster.clone();
+                        let scope = if request == Request::Backup { Scope::All } else { Scope::Log };
+                        self.backups.start((cluster, scope), self.accounts.copying(), &peer.out);
+                    }
+                }
                 Request::Script { job } => {
                     let answer = match self.pipeline.machine().script_of(&who, job) {
                         Ok(digest) => self.desk.script(&digest),
@@ -640,11 +657,15 @@ impl Daemon {
             self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
         }
         answer.on_clock_ahead(self.clock.ahead_us());
+        let start = matches!(answer, Answer::Followed(_)).then(Instant::now);
         if let Some(peer) = self.peers.get(&id)
             && let Err(e) = peer.out.push(&answer)
         {
             error!(error = %e, "an answer can't be sent: its connection is closed");
             peer.out.close();
+        }
+        if let Some(start) = start {
+            self.feed_at += start.elapsed() * FEED_SHARE;
         }
     }
 

@@ -252,6 +252,9 @@ const JOBS: &[Key] = &[
         "Program that runs as the user before each task; its `export NAME=VALUE` lines set variables."),
     key("task_epilog", &["TaskEpilog"], "path", "\"/etc/squall/epilog\"",
         "Program that runs as the user after each task."),
+    key("job_report", &[], "boolean", "true",
+        "Whether the output of batch jobs ends with a line about their end and usage, unless `--report` says.")
+        .or("`false`"),
     key("own_step_daemons", &[], "boolean", "true",
         "Whether each batch script has a step daemon of its own. For file systems of users that may hang."),
 ];

@@ -224,6 +224,10 @@ pub struct Config {
     /// Program that runs as the user after each task; empty: none.
     #[serde(alias = "TaskEpilog")]
     pub task_epilog: String,
+    /// Whether the output of batch jobs ends with a line about the job's end and usage, unless `sbatch --report` says.
+    /// Default false. Written only if true, so that earlier releases can read the configuration.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub job_report: bool,
     /// Length of a time slice of gang scheduling. Default 30 s.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
@@ -314,6 +318,7 @@ impl Default for Config {
             multicast: Here::default(),
             task_prolog: String::new(),
             task_epilog: String::new(),
+            job_report: false,
             multicast_interface: Here::default(),
             scheduler_time_slice: TimeSlice::default(),
             rest: Here::default(),

@@ -52,8 +52,7 @@ impl EtcdLog {
     /// Appends a batch to etcd, and waits until it is there.
     fn commit(&self, batch: &Append) -> Result<(), LogError> {
         let (Some(first), Some(last)) = (batch.records.first(), batch.records.last()) else { return Ok(()) };
-        let bytes = Entry::encode(batch).map_err(|e| LogError::Failed(e.into()))?;
-        self.reign.append(first.seq, last.seq, bytes);
+        self.reign.append(first.seq, last.seq, Entry::of(batch).encode());
         match self.appends.0.recv() {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Some(why))) => Err(LogError::NoRoom(no_room(&why).into())),
@@ -75,7 +74,7 @@ impl Log for EtcdLog {
         self.fenced = matches!(done, Err(LogError::Fenced | LogError::Failed(_)));
         done?;
         // The batch is in etcd. A copy that lacks it can't go on: the controller ends, and follows from there.
-        self.copy.append(batch).map_err(|e| LogError::Failed(e.into()))
+        append_to_copy(&mut self.copy, batch).map_err(|e| LogError::Failed(e.into()))
     }
 
     fn flush(&mut self) -> Result<(), LogError> {
@@ -105,11 +104,11 @@ impl Log for EtcdLog {
 
     fn capacity(&mut self) -> Capacity {
         let capacity = self.copy.capacity();
-        match self.reign.is_full() {
+        if self.reign.is_full() {
             // What must be written is: etcd itself says when there is no room for that.
-            true => Capacity { reserve: capacity.room, free: 0, full: true, ..capacity },
-            false => capacity,
+            return Capacity { reserve: capacity.room, free: 0, full: true, ..capacity };
         }
+        capacity
     }
 
     fn trouble(&self) -> Option<String> {
@@ -120,6 +119,13 @@ impl Log for EtcdLog {
         self.fenced = true;
         self.copy.fence();
     }
+}
+
+/// Appends a batch that is in etcd to the journal, which is a copy. Returns its size there, bytes.
+pub fn append_to_copy(copy: &mut FileLog, batch: &Append) -> Result<u64, LogError> {
+    let size = copy.append(batch)?;
+    copy.count_durable();
+    Ok(size)
 }
 
 fn no_room(why: &str) -> String {

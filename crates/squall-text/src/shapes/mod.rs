@@ -172,6 +172,12 @@ pub fn number(value: Option<u64>) -> Value {
     value.into()
 }
 
+/// Returns a number as [`number`] does, where Slurm's type has 32 bits: its clients read that as a signed number, so a
+/// larger one is cut to the largest of these.
+pub fn narrow(value: Option<u32>) -> Value {
+    number(value.map(|value| u64::from(value.min(i32::MAX as u32))))
+}
+
 /// Returns a number as [`number`] does. None: infinite.
 pub fn or_infinite(value: Option<u64>) -> Value {
     value.map_or_else(|| json!({"set": false, "infinite": true, "number": 0}), Value::from)

@@ -165,6 +165,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
         Request::Token { .. } | Request::RevokeTokens { .. } => not_yet("Tokens"),
         Request::Controllers | Request::StepDown { .. } => not_yet("Controllers"),
+        Request::Backup | Request::CopyLog => not_yet("A backup"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }

@@ -265,6 +265,9 @@ pub enum Answer {
     /// All controllers of the cluster, in order of preference. Empty: there is only one.
     #[n(42)]
     Controllers(#[n(0)] Vec<ControllerInfo>),
+    /// The next bytes of a backup.
+    #[n(43)]
+    Backup(#[n(0)] ByteBuf),
     /// Events that the client has not got before.
     #[n(35)]
     Followed(#[n(0)] Box<FeedPage>),
