@@ -530,3 +530,21 @@ fn node_section(count: Option<u32>) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Daemon, daemons, real_names};
+    use squall_model::config::Config;
+
+    #[test]
+    fn each_of_several_heads_has_the_node_of_its_name_and_the_first_the_racks() {
+        let text = "[[controllers]]\nname = \"head1\"\naddress = \"10.0.0.1:6817\"\n[[controllers]]\nname = \"head2\"\n\
+                    address = \"10.0.0.2:6817\"\n[[nodes]]\nname = \"head[1-2]\"\n[[nodes]]\nname = \"n[1-9]\"\n\
+                    remote = true\n[[nodes]]\nname = \"r[1-4]\"\nemulated = true\n";
+        let config = Config::from_toml(text).unwrap();
+        let of = |name: &str| config.clone().as_controller(name).unwrap();
+        assert_eq!(real_names(&of("head2")), Ok(vec!["head2".to_owned()]));
+        assert_eq!(daemons(&of("head1")), Ok(vec![Daemon::Node("head1".to_owned()), Daemon::Rack(0, 4)]));
+        assert_eq!(daemons(&of("head2")), Ok(vec![Daemon::Node("head2".to_owned())]));
+    }
+}

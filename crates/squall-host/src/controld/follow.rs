@@ -138,7 +138,7 @@ impl Standby {
                     door.follow(leader.as_ref(), self.as_of());
                     continue;
                 }
-                () = std::future::ready(()), if readers.has_lists() => {
+                () = readers.due(), if readers.has_lists() => {
                     let now = self.now();
                     readers.page(&mut self.machine, now);
                     // Connections run on this thread too.

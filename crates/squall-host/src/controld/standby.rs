@@ -1,6 +1,7 @@
 //! What a standby answers to commands that ask for its own state (`squeue --from-standby`).
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use squall_engine::control::{CallerId, Controller, Out};
 use squall_model::time::Time;
@@ -8,12 +9,17 @@ use squall_model::time::Time;
 use super::connection::Arrival;
 use crate::link::Outgoing;
 
+/// Interval of the check whether a slow reader of a list has received its page.
+const READER_POLL: Duration = Duration::from_millis(5);
+
 /// The clients of a standby. Dropping this ends their connections: when the standby begins to lead, they connect again.
 #[derive(Default)]
 pub(super) struct Readers {
     peers: HashMap<u64, Outgoing>,
     /// Whether some list has further pages.
     lists: bool,
+    /// Whether no client with such a list had received its last page.
+    waits: bool,
 }
 
 impl Readers {
@@ -33,7 +39,7 @@ impl Readers {
                 let mut out = Out::default();
                 machine.read(now, CallerId(id), &who, *request, &mut out);
                 self.answer(out, ahead_us);
-                self.lists = true;
+                (self.lists, self.waits) = (true, false);
             }
             // Nodes are passed on to the controller that leads.
             Arrival::Frame { .. } | Arrival::CastOut { .. } => {}
@@ -45,10 +51,18 @@ impl Readers {
         self.lists
     }
 
+    /// Waits until the next page may be due: not at all, or for a moment if clients read slowly.
+    pub(super) async fn due(&self) {
+        if self.waits {
+            tokio::time::sleep(READER_POLL).await;
+        }
+    }
+
     /// Sends the next page of a list to a client that has received the last one.
     pub(super) fn page(&mut self, machine: &mut Controller, (now, ahead_us): (Time, i64)) {
         let peers = &self.peers;
-        if machine.turn_lists(|caller| peers.get(&caller.0).is_none_or(Outgoing::has_room)) {
+        self.waits = !machine.turn_lists(|caller| peers.get(&caller.0).is_none_or(Outgoing::has_room));
+        if !self.waits {
             let mut out = Out::default();
             machine.read_page(now, &mut out);
             self.answer(out, ahead_us);
@@ -93,12 +107,13 @@ mod tests {
     use super::Readers;
     use crate::bearer::Bearers;
     use crate::controld::connection::{Arrival, Door, Gate, Inbox, Kind, Others};
-    use crate::controld::listen;
+    use crate::controld::{has_joined, join, listen};
     use crate::hop::{self, Reader, Writer};
     use crate::leader::Controllers;
     use crate::link;
     use crate::noise::KeyPair;
-    use crate::trust::Trust;
+    use crate::sys::clock;
+    use crate::trust::{Part, Trust};
 
     const PATIENCE: Duration = Duration::from_millis(400);
 
@@ -231,6 +246,7 @@ mod tests {
                 readers.take(arrival, &mut machine, (Time(1), 0));
             }
             while readers.has_lists() {
+                readers.due().await;
                 readers.page(&mut machine, (Time(1), 0));
             }
             let mut nodes = false;
@@ -247,6 +263,35 @@ mod tests {
             assert!(nodes && refused && names == ["head1", "head2"], "{names:?}");
             drop(readers);
             assert!(link::read::<Answer>(&mut reader).await.unwrap().is_none(), "its clients go when it leads");
+        });
+    }
+
+    #[test]
+    fn a_further_controller_gets_the_keys_once() {
+        run(async {
+            let site = Site::new("join").await;
+            site.first_leads(7);
+            let place = |name: &str| Place::at(&site.dir.join(name)).unwrap();
+            std::fs::write(place("head1").config(), "cluster = \"lab\"\n").unwrap();
+            let trust = Trust::of(&place("head1"));
+            trust.own_key(Some("n1")).unwrap();
+            let now_s = clock::now().0 / 1_000_000;
+            let token = trust.invite("head3", Part::Controller, now_s, 60).unwrap();
+            // The first address is that of a standby, which names the leader.
+            let addresses: Vec<String> = site.addresses.iter().rev().cloned().collect();
+            let ask = |place: Place| {
+                let (addresses, token) = (addresses.clone(), token.clone());
+                tokio::task::spawn_blocking(move || join(&place, "head3", addresses, &token))
+            };
+            ask(place("head3")).await.unwrap().unwrap();
+            let joined = Trust::of(&place("head3"));
+            assert_eq!(joined.controller_key().unwrap().public, trust.controller_key().unwrap().public);
+            assert!(joined.peer("n1").unwrap().is_some() && joined.read(&["own-n1"]).unwrap().is_none());
+            assert!(has_joined(&place("head3"), "head3") && !has_joined(&place("head3"), "head2"));
+            let again = ask(place("head3")).await.unwrap().unwrap_err().to_string();
+            assert!(again.contains("belongs to a cluster already"), "{again}");
+            let used = ask(place("head4")).await.unwrap().unwrap_err().to_string();
+            assert!(used.contains("the token does not hold for controller head3"), "{used}");
         });
     }
 

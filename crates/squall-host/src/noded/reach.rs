@@ -144,7 +144,7 @@ impl Reach {
             }
             (Some(Far { directory: Directory::Here(_, Some(controllers)), .. }), Dial::Controller) => {
                 match timeout(GREETING_TIME, self.connect_here(dial)).await {
-                    Ok(Ok(conversation)) => Ok(conversation),
+                    Ok(Ok(conversation)) => Ok(conversation.among(controllers.clone())),
                     // The controller of this machine does not run. Another one may lead.
                     Ok(Err(_)) | Err(_) => self.connect_leader(controllers).await,
                 }
