@@ -135,7 +135,7 @@ impl Client {
 
     /// Connects to the controller of this host itself, which may be a standby. It answers requests that only read.
     pub fn connect_here(command: &str) -> Result<Self, ClientError> {
-        Self::connect_with_hello(&find_place()?, Hello::new(Role::Reader(command.into())))
+        Self::connect_with_hello(&find_place()?, &Hello::new(Role::Reader(command.into())))
     }
 
     /// Connects to the given cluster as the bearer of a token. `command` is the name of this program.
@@ -157,16 +157,16 @@ impl Client {
     }
 
     fn connect_as(place: &Place, command: &str, proof: Proof) -> Result<Self, ClientError> {
-        Self::connect_with_hello(place, Hello { proof, ..Hello::new(Role::Client(command.into())) })
+        Self::connect_with_hello(place, &Hello { proof, ..Hello::new(Role::Client(command.into())) })
     }
 
-    fn connect_with_hello(place: &Place, hello: Hello) -> Result<Self, ClientError> {
+    fn connect_with_hello(place: &Place, hello: &Hello) -> Result<Self, ClientError> {
         let path = place.controller_socket();
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
         let mut greeting = Vec::new();
-        codec::encode(&hello, &mut greeting)?;
+        codec::encode(hello, &mut greeting)?;
         Ok(Self { stream, greeting, cluster: None, standby: None, absent: Vec::new() })
     }
 

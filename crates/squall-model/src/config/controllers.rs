@@ -225,7 +225,7 @@ mod tests {
         let config = read(&format!("{TWO}{LOG}"));
         config.check_controllers().unwrap();
         assert!(config.has_standbys() && !Config::default().has_standbys());
-        let names: Vec<&str> = config.controllers.0.iter().map(|one| one.name()).collect();
+        let names: Vec<&str> = config.controllers.0.iter().map(super::ControllerConfig::name).collect();
         assert_eq!(names, ["head1", "head2.example.org"]);
         let own = config.clone().as_controller("head2").unwrap();
         assert_eq!((own.slurmctld_host.0.as_str(), own.slurmctld_port.0), ("head2.example.org", 6817));

@@ -489,6 +489,58 @@ fn rows() -> Vec<AccountingRow> {
     ]
 }
 
+/// Returns the counters of the fake cluster.
+fn diag() -> Diag {
+    let messages = vec![("Submit".to_owned(), 12, 2400), ("Jobs".to_owned(), 3, 900)];
+    Diag {
+        since: at(-3600),
+        now: at(0),
+        jobs_submitted: 12,
+        jobs_started: 11,
+        jobs_completed: 9,
+        jobs_canceled: 1,
+        jobs_failed: 1,
+        jobs_pending: 8,
+        jobs_running: 2,
+        cycles: 20,
+        cycle_last_us: 50,
+        cycle_max_us: 400,
+        cycle_total_us: 2000,
+        cycle_depth_total: 100,
+        queue_length: 8,
+        messages,
+        users: vec![(1000, 15, 3300)],
+        clients: 1,
+        nodes: 4,
+        fabric: FabricCounts {
+            messages: 5,
+            messages_us: 60,
+            node_epilogs: 40,
+            composites: 3,
+            composite_reports: 37,
+            windows: vec![2, 0, 0, 1, 2],
+            repeats: 1,
+            retransmits: 1,
+            waited_max_us: 1500,
+            multicast_bytes: 12_582_912,
+        },
+        backfill: BackfillCounts {
+            jobs_ever: 5,
+            jobs: 3,
+            cycles: 4,
+            last: Some(at(-60)),
+            last_us: 40,
+            max_us: 90,
+            total_us: 200,
+            depth: (7, 24),
+            tried: (2, 8),
+            queue: (9, 32),
+            times: (3, 12),
+        },
+        ..Diag::default()
+    }
+}
+
 /// Returns the usual fake cluster: two partitions, four nodes, a few jobs of one user.
 pub(crate) fn fake() -> Fake {
     let mut nodes: Vec<NodeInfo> = (1..=4).map(|i| node(&format!("n{i}"))).collect();
@@ -498,7 +550,6 @@ pub(crate) fn fake() -> Fake {
     nodes[3].partitions.push("long".into());
     nodes[3].admin = NodeAdmin::Drain;
     nodes[3].reason = Some(("bad disk".into(), 0, at(-3600)));
-    let messages = vec![("Submit".to_owned(), 12, 2400), ("Jobs".to_owned(), 3, 900)];
     Fake {
         page: jobs(),
         nodes,
@@ -506,53 +557,7 @@ pub(crate) fn fake() -> Fake {
         controllers: Vec::new(),
         standby: None,
         rows: rows(),
-        diag: Diag {
-            since: at(-3600),
-            now: at(0),
-            jobs_submitted: 12,
-            jobs_started: 11,
-            jobs_completed: 9,
-            jobs_canceled: 1,
-            jobs_failed: 1,
-            jobs_pending: 8,
-            jobs_running: 2,
-            cycles: 20,
-            cycle_last_us: 50,
-            cycle_max_us: 400,
-            cycle_total_us: 2000,
-            cycle_depth_total: 100,
-            queue_length: 8,
-            messages,
-            users: vec![(1000, 15, 3300)],
-            clients: 1,
-            nodes: 4,
-            fabric: FabricCounts {
-                messages: 5,
-                messages_us: 60,
-                node_epilogs: 40,
-                composites: 3,
-                composite_reports: 37,
-                windows: vec![2, 0, 0, 1, 2],
-                repeats: 1,
-                retransmits: 1,
-                waited_max_us: 1500,
-                multicast_bytes: 12_582_912,
-            },
-            backfill: BackfillCounts {
-                jobs_ever: 5,
-                jobs: 3,
-                cycles: 4,
-                last: Some(at(-60)),
-                last_us: 40,
-                max_us: 90,
-                total_us: 200,
-                depth: (7, 24),
-                tried: (2, 8),
-                queue: (9, 32),
-                times: (3, 12),
-            },
-            ..Diag::default()
-        },
+        diag: diag(),
         asked: Vec::new(),
         queries: Vec::new(),
         answers: Vec::new(),

@@ -87,7 +87,9 @@ pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, r
         // A standby has no connection to any node: what the leader thinks of it counts.
         for (_, answer) in &mut out.answers {
             if let Answer::Nodes(nodes) = answer {
-                nodes.iter_mut().for_each(|node| node.responds = node.up);
+                for node in nodes {
+                    node.responds = node.up;
+                }
             }
         }
         return;
@@ -164,8 +166,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         // The host answers these requests itself.
         Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
         Request::Token { .. } | Request::RevokeTokens { .. } => not_yet("Tokens"),
-        Request::Controllers | Request::StepDown { .. } => not_yet("Controllers"),
-        Request::Backup | Request::CopyLog => not_yet("A backup"),
+        Request::Controllers | Request::StepDown { .. } | Request::Backup | Request::CopyLog => not_yet("This"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }
