@@ -243,16 +243,19 @@ impl Crown {
         (&mut self.over).await.unwrap_or(Why::Expired)
     }
 
-    /// Returns the standby that `to` names, as it is called; None: any one. Err: there is none.
+    /// Returns the standby that `to` names; None: the one that has applied most. Err: there is none.
     pub(super) fn heir(&self, to: Option<&str>) -> Result<Option<String>, String> {
-        let names: Vec<String> =
-            self.reign.members().into_iter().map(|(name, _)| name).filter(|name| *name != self.name).collect();
+        let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
+        let standbys: Vec<_> = others.map(|(name, member)| (name, member.applied)).collect();
         match to {
             Some(to) if to == self.name => Err(format!("{to} leads already")),
-            Some(to) if names.iter().any(|name| name == to) => Ok(Some(to.to_owned())),
+            Some(to) if standbys.iter().any(|(name, _)| name == to) => Ok(Some(to.to_owned())),
             Some(to) => Err(format!("{to} does not follow: it can't take over")),
-            None if names.is_empty() => Err(format!("no other controller follows {}: none can take over", self.name)),
-            None => Ok(None),
+            // Without a name this controller might be the first to lead again.
+            None => match standbys.into_iter().rev().max_by_key(|(_, applied)| *applied) {
+                Some((name, _)) => Ok(Some(name)),
+                None => Err(format!("no other controller follows {}: none can take over", self.name)),
+            },
         }
     }
 
