@@ -163,7 +163,7 @@ pub enum Act {
     Appended(Result<(), String>),
     /// Who leads has changed: the leader, with the number of its term.
     Leader(Option<(Leader, u64)>),
-    /// The controllers that have told of themselves, by name. Only while it leads.
+    /// The controllers that have told of themselves a moment ago, by name.
     Members(Vec<(String, Member)>),
     /// All files of `keys/` that are in etcd, by their paths below it: at the start, and when one was changed.
     Trust(Vec<(String, TrustFile)>),

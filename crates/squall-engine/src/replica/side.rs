@@ -16,6 +16,10 @@ const TELL: Span = Span::from_secs(1);
 const BEAT: Span = Span::from_secs(5);
 /// Interval at which a leader looks at the others.
 const LOOK: Span = Span::from_millis(500);
+/// Interval at which a standby does, so that it can tell who is there.
+const GLANCE: Span = Span::from_secs(2);
+/// Time after which a controller that tells nothing more does not run.
+const SILENT: Span = Span::from_secs(12);
 /// Time for which a controller that tells nothing more is waited for with trimming.
 const ABSENT: Span = Span::from_secs(30);
 /// Interval of trimming the log.
@@ -107,10 +111,9 @@ impl Side {
 
     /// Returns when something is due, for a leader or a standby.
     pub(super) fn deadline(&self, leads: bool) -> Option<Time> {
-        let due = match leads {
-            _ if self.work() => self.next,
-            true => self.tell_at().min(self.look_at()),
-            false => self.tell_at(),
+        let due = match self.work() {
+            true => self.next,
+            false => self.tell_at().min(self.look_at(leads)),
         };
         (self.asked == Asked::Nothing).then_some(due.max(self.next))
     }
@@ -124,8 +127,8 @@ impl Side {
         self.told_at.map_or(self.since, |at| at + pause)
     }
 
-    fn look_at(&self) -> Time {
-        self.looked.map_or(self.since, |at| at + LOOK)
+    fn look_at(&self, leads: bool) -> Time {
+        self.looked.map_or(self.since, |at| at + if leads { LOOK } else { GLANCE })
     }
 
     /// Returns the last record that enough controllers have on their disks.
@@ -177,12 +180,12 @@ impl Replica {
             (side.told, side.told_at) = ((durable, self.last), Some(now));
             return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
         }
-        let Phase::Leading(lead) = &self.phase else { return None };
-        let due = |last: Option<Time>, pause| last.is_none_or(|at| now >= at + pause);
-        if due(side.looked, LOOK) {
+        if now >= side.look_at(matches!(self.phase, Phase::Leading(_))) {
             side.looked = Some(now);
             return Some((Asked::Look, all(vec![Op::get(&keys.trusted), keys.all("member")])));
         }
+        let Phase::Leading(lead) = &self.phase else { return None };
+        let due = |last: Option<Time>, pause| last.is_none_or(|at| now >= at + pause);
         if let Some(revision) = side.compact.take() {
             return Some((Asked::Compact, Ask::Compact { revision }));
         }
@@ -250,7 +253,9 @@ impl Replica {
             if known.at != pair.modified {
                 *known = Known { at: pair.modified, seen: now, durable: member.durable };
             }
-            members.push((name.to_owned(), member));
+            if now.since(known.seen) < SILENT {
+                members.push((name.to_owned(), member));
+            }
         }
         out.push(Act::Members(members));
     }

@@ -103,6 +103,7 @@ impl Standby {
         inbox: &mut Inbox,
         signals: &mut Signals,
     ) -> Result<Option<Begun>, ControllerError> {
+        spawn_local(roll(Arc::clone(door), self.config.clone(), self.reign.clone()));
         let mut readers = Readers::default();
         let mut leader = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -113,7 +114,7 @@ impl Standby {
                 () = signals.heard() => return Ok(None),
                 news = self.news.recv() => {
                     match news {
-                        Some(News::Lead(term)) => return self.lead(door, term).map(Some),
+                        Some(News::Lead(term)) => return self.lead(term).map(Some),
                         Some(News::Leader(new)) => {
                             leader = new.map(|(leader, term)| {
                                 info!(leader = leader.name, term, "following");
@@ -211,14 +212,13 @@ impl Standby {
     }
 
     /// Begins to lead.
-    fn lead(mut self, door: &Arc<Door>, term: u64) -> Result<Begun, ControllerError> {
+    fn lead(mut self, term: u64) -> Result<Begun, ControllerError> {
         self.look()?;
         let name = self.name;
         info!(term, records = self.copy.next_seq() - 1, "this controller leads");
         let (tell, over) = oneshot::channel();
         let (reign, keyring) = (self.reign.clone(), self.keyring);
         spawn_local(attend(self.news, keyring, reign.clone(), tell));
-        spawn_local(roll(Arc::clone(door), self.config, reign.clone(), name.clone()));
         let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
         let crown = Crown { reign, over, name, term };
         let machine = Controller::new(self.machine.into_state());
@@ -243,19 +243,19 @@ impl Crown {
         (&mut self.over).await.unwrap_or(Why::Expired)
     }
 
-    /// Returns the standby that `to` names; None: the one that has applied most. Err: there is none.
-    pub(super) fn heir(&self, to: Option<&str>) -> Result<Option<String>, String> {
+    /// Returns the standby that is to take over: `to`, or the one that is least behind. Err: there is none.
+    pub(super) fn heir(&self, to: Option<&str>) -> Result<String, String> {
         let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
-        let standbys: Vec<_> = others.map(|(name, member)| (name, member.applied)).collect();
         match to {
             Some(to) if to == self.name => Err(format!("{to} leads already")),
-            Some(to) if standbys.iter().any(|(name, _)| name == to) => Ok(Some(to.to_owned())),
-            Some(to) => Err(format!("{to} does not follow: it can't take over")),
-            // Without a name this controller might be the first to lead again.
-            None => match standbys.into_iter().rev().max_by_key(|(_, applied)| *applied) {
-                Some((name, _)) => Ok(Some(name)),
-                None => Err(format!("no other controller follows {}: none can take over", self.name)),
-            },
+            Some(to) => {
+                let found = others.map(|(name, _)| name).find(|name| name == to);
+                found.ok_or_else(|| format!("{to} does not follow: it can't take over"))
+            }
+            None => {
+                let nearest = others.max_by_key(|(_, member)| member.applied).map(|(name, _)| name);
+                nearest.ok_or_else(|| format!("no other controller follows {}: none can take over", self.name))
+            }
         }
     }
 
@@ -291,10 +291,10 @@ async fn attend(mut news: mpsc::Receiver<News>, mut keyring: Keyring, reign: Rei
     }
 }
 
-/// Tells connections what is known of all controllers, while this one leads.
-async fn roll(door: Arc<Door>, config: Config, reign: Reign, own: String) {
+/// Tells connections what is known of all controllers.
+async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
     loop {
-        let members = reign.members();
+        let (members, leader) = (reign.members(), reign.leader());
         let head = members.iter().map(|(_, member)| member.applied).max().unwrap_or_default();
         let of = |one: &squall_model::config::ControllerConfig| {
             let name = one.name().to_owned();
@@ -302,7 +302,7 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign, own: String) {
             ControllerInfo {
                 address: one.address.clone(),
                 role: match known {
-                    _ if name == own => ControllerRole::Leader,
+                    _ if Some(&name) == leader.as_ref() => ControllerRole::Leader,
                     Some(_) => ControllerRole::Standby,
                     None => ControllerRole::default(),
                 },

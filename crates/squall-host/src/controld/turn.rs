@@ -449,7 +449,7 @@ impl Daemon {
             None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
         };
         match heir {
-            Ok(heir) => self.resigns = Some((CallerId(id), heir)),
+            Ok(heir) => self.resigns = Some((CallerId(id), Some(heir))),
             Err(refusal) => self.refuse(id, refusal),
         }
     }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use squall_files::place::{Place, SocketPath};
+use squall_model::wire::client::Refusal;
 use squall_model::wire::join::Vouched;
-use squall_model::wire::{Hello, Role};
+use squall_model::wire::{Hello, Role, Standby};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -72,7 +73,16 @@ async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io
     let (mut reader, mut writer) = hop::local(stream)?;
     let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let hello = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let Some(hello @ Hello { role: Role::Client(_), .. }) = hello else { return Ok(()) };
+    let Some(hello) = hello else { return Ok(()) };
+    match hello.role {
+        Role::Client(_) => {}
+        Role::Reader(_) => {
+            link::greet_back(&mut writer, &hello, &Hello::new(Role::Standby(Standby::default()))).await?;
+            let problem = "no controller runs on this host: leave out --from-standby".to_owned();
+            return link::deny(&mut reader, &mut writer, Refusal::NotSupported(problem)).await;
+        }
+        _ => return Ok(()),
+    }
     let node = membership.name().to_owned();
     let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root };
     proxy::command(&membership.controllers, (&mut reader, &mut writer), hello, &vouched, false).await

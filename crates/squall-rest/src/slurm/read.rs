@@ -16,6 +16,17 @@ use crate::users::name_of;
 
 pub(super) async fn ping(ask: &mut Ask) -> Done {
     let begin = Instant::now();
+    if let Ok(Answer::Controllers(all)) = ask.server.cluster.ask(&ask.caller.identity, Request::Controllers).await
+        && !all.is_empty()
+    {
+        let answered_us = begin.elapsed().as_micros() as u64;
+        let pings = all.iter().enumerate().map(|(index, one)| {
+            let mode = shapes::step::mode(index, all.len());
+            shapes::step::ping(&one.name, &mode, shapes::step::answered(one, answered_us))
+        });
+        return Ok(ask.answer(vec![("pings", pings.collect())]));
+    }
+    let begin = Instant::now();
     match ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await {
         Ok(Answer::Pong { host, .. }) => {
             let answered_us = begin.elapsed().as_micros() as u64;

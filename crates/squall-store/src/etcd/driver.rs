@@ -88,6 +88,7 @@ struct Shared {
     fresh: AtomicU64,
     full: AtomicBool,
     members: Mutex<Vec<(String, Member)>>,
+    leader: Mutex<Option<String>>,
 }
 
 impl Reign {
@@ -107,7 +108,12 @@ impl Reign {
         self.shared.full.load(Ordering::Acquire)
     }
 
-    /// Returns what the controllers have told of themselves, by name, as a leader knows it.
+    /// Returns the name of the controller that leads, as far as is known.
+    pub fn leader(&self) -> Option<String> {
+        self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns what the controllers have told of themselves a moment ago, by name.
     pub fn members(&self) -> Vec<(String, Member)> {
         self.shared.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -227,7 +233,11 @@ impl Driver {
             Act::Adopt { log } => News::Adopt(log),
             Act::Apply { first: _, last, bytes } => News::Apply(last, bytes),
             Act::Lead { term } => News::Lead(term),
-            Act::Leader(leader) => News::Leader(leader),
+            Act::Leader(leader) => {
+                let name = leader.as_ref().map(|(leader, _)| leader.name.clone());
+                *self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner) = name;
+                News::Leader(leader)
+            }
             Act::Trust(files) => News::Trust(files),
             Act::Behind { first } => News::Behind(first),
             Act::Trouble(why) => News::Trouble(why),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use squall_model::time::Time;
-use squall_model::wire::info::StepInfo;
+use squall_model::wire::info::{ControllerInfo, ControllerRole, StepInfo};
 
 use crate::format::job::{JobRow, tres};
 use crate::format::words;
@@ -37,6 +37,25 @@ pub fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> Value {
         },
         "user": row.owner.user,
     })
+}
+
+/// Returns Slurm's word for the controller with this index, of `all`: `primary`, or `backup` and a number.
+pub fn mode(index: usize, all: usize) -> String {
+    match index {
+        0 => "primary".to_owned(),
+        1 if all == 2 => "backup".to_owned(),
+        index => format!("backup{index}"),
+    }
+}
+
+/// Returns how long the answer of a controller took, microseconds, as one of them has told what it knows of all after
+/// `answered_us`; 0: that one does not know. None: the controller does not run.
+pub fn answered(one: &ControllerInfo, answered_us: u64) -> Option<u64> {
+    match one.role {
+        ControllerRole::Down => None,
+        ControllerRole::Leader => Some(answered_us),
+        ControllerRole::Standby | ControllerRole::Joining => Some(0),
+    }
 }
 
 /// Returns the JSON about a controller that answered after `answered_us` microseconds. None: it did not answer. `mode`:

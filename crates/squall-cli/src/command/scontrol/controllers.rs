@@ -21,22 +21,25 @@ struct Pinged {
     answered_us: Option<u64>,
 }
 
-/// Returns the message about a controller that answers.
-pub(super) fn up(host: &str) -> String {
-    line(&mode(0, 1), host, true)
+/// Returns the lines about all controllers: `several`, or the only one, which has answered.
+pub(super) fn status(several: &[ControllerInfo], host: &str) -> String {
+    let each = several
+        .iter()
+        .enumerate()
+        .map(|(index, one)| line(&shapes::mode(index, several.len()), &one.name, one.role != ControllerRole::Down));
+    if several.is_empty() { line(&shapes::mode(0, 1), host, true) } else { each.collect() }
+}
+
+/// Returns the controllers, if there are several. None can be told of a cluster that can't be reached.
+pub(super) fn several(call: &mut Call<'_>) -> Vec<ControllerInfo> {
+    match call.controller.ask(&Request::Controllers) {
+        Ok(Answer::Controllers(all)) => all,
+        Ok(_) | Err(_) => Vec::new(),
+    }
 }
 
 fn line(mode: &str, host: &str, up: bool) -> String {
     format!("Slurmctld({mode}) at {host} is {}\n", if up { "UP" } else { "DOWN" })
-}
-
-/// Returns Slurm's word for the controller with this index, of `all`.
-fn mode(index: usize, all: usize) -> String {
-    match index {
-        0 => "primary".to_owned(),
-        1 if all == 2 => "backup".to_owned(),
-        index => format!("backup{index}"),
-    }
 }
 
 /// Runs `scontrol ping`: prints which controllers run.
@@ -47,19 +50,13 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     }
     let asked = Instant::now();
     let took = |asked: Instant| asked.elapsed().as_micros() as u64;
-    let several = match call.controller.ask(&Request::Controllers) {
-        Ok(Answer::Controllers(all)) => all,
-        // A cluster whose controllers can't tell has one, or can't be reached: `Ping` shows which.
-        Ok(_) | Err(_) => Vec::new(),
-    };
+    // If there are none, there is one controller, or it can't be reached: `Ping` shows which.
+    let several = several(call);
     if !several.is_empty() {
-        let answered = |one: &ControllerInfo| match one.role {
-            ControllerRole::Down => None,
-            ControllerRole::Leader => Some(took(asked)),
-            ControllerRole::Standby | ControllerRole::Joining => Some(0),
-        };
-        let all: Vec<Pinged> =
-            several.iter().map(|one| Pinged { host: one.name.clone(), answered_us: answered(one) }).collect();
+        let answered_us = took(asked);
+        let pinged =
+            |one: &ControllerInfo| Pinged { host: one.name.clone(), answered_us: shapes::answered(one, answered_us) };
+        let all: Vec<Pinged> = several.iter().map(pinged).collect();
         let cluster = call.cluster("slurm_ping error")?;
         show(call, manner, &cluster, &all);
         return if all.iter().any(|one| one.answered_us.is_some()) { Ok(()) } else { Err(Fail(1)) };
@@ -91,7 +88,7 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
 }
 
 fn show(call: &mut Call<'_>, manner: Manner, cluster: &str, all: &[Pinged]) {
-    let each = all.iter().enumerate().map(|(index, one)| (mode(index, all.len()), one));
+    let each = all.iter().enumerate().map(|(index, one)| (shapes::mode(index, all.len()), one));
     let text = match manner.dialect {
         None => each.map(|(mode, one)| line(&mode, &one.host, one.answered_us.is_some())).collect(),
         Some(dialect) => {
@@ -177,5 +174,103 @@ fn controllers(call: &mut Call<'_>, what: &str) -> Result<Vec<ControllerInfo>, F
         Ok(Answer::Controllers(all)) => Ok(all),
         Ok(_) => call.failed(what, &unexpected()),
         Err(e) => call.failed(what, &e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::time::Time;
+    use squall_model::wire::client::Request;
+    use squall_model::wire::info::{ControllerInfo, ControllerRole};
+
+    use crate::command::listing::fake::{Fake, NOW, Seen, check, fake, run_with};
+    use crate::command::scontrol::scontrol;
+    use crate::command::squeue::squeue;
+
+    fn controller(number: u64, role: ControllerRole) -> ControllerInfo {
+        let known = |value: u64| (role != Down).then_some(value);
+        ControllerInfo {
+            name: format!("head{number}"),
+            address: format!("10.0.0.{number}:6817"),
+            role,
+            since: known(NOW - 60 * number).map(Time::from_secs),
+            applied: known(1200),
+            durable: known(1200 - number),
+            behind: known(number - 1),
+            version: known(0).map(|_| "0.2.0".to_owned()),
+        }
+    }
+
+    fn site(roles: &[ControllerRole]) -> Fake {
+        let mut fake = fake();
+        fake.controllers = (1..).zip(roles).map(|(number, role)| controller(number, *role)).collect();
+        fake
+    }
+
+    fn said(roles: &[ControllerRole], args: &[&str]) -> Seen {
+        run_with(&mut site(roles), "scontrol", scontrol, args, &[])
+    }
+
+    use ControllerRole::{Down, Leader, Standby};
+
+    #[test]
+    fn each_controller_is_pinged_in_slurms_words() {
+        let up = "Slurmctld(primary) at head1 is DOWN\nSlurmctld(backup) at head2 is UP\n";
+        assert_eq!((said(&[Down, Leader], &["ping"]).out.as_str(), said(&[Down, Leader], &["ping"]).code), (up, 0));
+        let three = said(&[Leader, Standby, Down], &["ping"]).out;
+        assert!(three.contains("(backup1) at head2 is UP\nSlurmctld(backup2) at head3 is DOWN\n"), "{three}");
+        assert_eq!(said(&[Down, Down], &["ping"]).code, 1);
+        let json: serde_json::Value = serde_json::from_str(&said(&[Leader, Down], &["ping", "--json"]).out).unwrap();
+        let modes: Vec<_> = (0..2).map(|n| (&json["pings"][n]["mode"], &json["pings"][n]["pinged"])).collect();
+        assert_eq!(modes, [(&"primary".into(), &"UP".into()), (&"backup".into(), &"DOWN".into())]);
+    }
+
+    #[test]
+    fn controllers_are_shown() {
+        let all = said(&[Leader, Standby, Down], &["show", "controllers"]);
+        let one = said(&[Leader, Standby, Down], &["-o", "show", "controllers", "head3"]);
+        check("scontrol_controllers", &format!("{}{}", all.out, one.out));
+        let unknown = said(&[Leader], &["show", "controllers", "head9"]);
+        assert_eq!((unknown.code, unknown.err.as_str()), (1, "scontrol: error: Controller head9 not found\n"));
+        let single = said(&[], &["show", "controllers"]);
+        assert!(single.code == 1 && single.err.contains("this cluster has one controller"), "{}", single.err);
+    }
+
+    #[test]
+    fn a_takeover_is_asked_for_by_index_or_name_or_here() {
+        let asked = |roles: &[ControllerRole], args: &[&str]| {
+            let mut fake = site(roles);
+            let seen = run_with(&mut fake, "scontrol", scontrol, args, &[]);
+            let to = fake.asked.into_iter().find_map(|request| match request {
+                Request::StepDown { to } => Some(to.unwrap_or_else(|| "any".to_owned())),
+                _ => None,
+            });
+            (seen.code, to.unwrap_or(seen.err))
+        };
+        let roles = [Leader, Standby, Standby];
+        // The test runs on head2.
+        assert_eq!(asked(&roles, &["takeover"]), (0, "head2".to_owned()));
+        assert_eq!(asked(&[Standby, Leader], &["takeover"]), (0, "any".to_owned()));
+        assert_eq!(asked(&roles, &["takeover", "2"]), (0, "head3".to_owned()));
+        assert_eq!(asked(&roles, &["takeover", "head3"]), (0, "head3".to_owned()));
+        assert_eq!(asked(&roles, &["takeover", "0"]), (0, "scontrol: head1 leads already\n".to_owned()));
+        let (code, text) = asked(&roles, &["takeover", "7"]);
+        assert_eq!((code, text.as_str()), (1, "scontrol: error: invalid backup controller index 7\n"));
+        assert_eq!(asked(&roles, &["takeover", "1", "2"]).0, 1);
+    }
+
+    #[test]
+    fn answers_of_a_standby_are_marked() {
+        for (args, env) in
+            [(&["--from-standby", "--json"][..], &[][..]), (&["--json"], &[("SQUALL_FROM_STANDBY", "1")])]
+        {
+            let seen = run_with(&mut fake(), "squeue", squeue, args, env);
+            let json: serde_json::Value = serde_json::from_str(&seen.out).unwrap();
+            let expected = "this is of head2, a standby: its state is 1.2 s old; no controller leads";
+            assert_eq!(json["warnings"][0]["description"], expected);
+        }
+        let mut plain = fake();
+        run_with(&mut plain, "squeue", squeue, &[], &[("SQUALL_FROM_STANDBY", "0")]);
+        assert!(plain.standby.is_none());
     }
 }

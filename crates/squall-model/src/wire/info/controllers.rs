@@ -16,7 +16,7 @@ pub struct ControllerInfo {
     /// What it does at the moment.
     #[n(2)]
     pub role: ControllerRole,
-    /// Since when it does that. None: it does not run, as far as is known.
+    /// Since when it does that, by the wall clock. None: it does not run, as far as is known.
     #[n(3)]
     pub since: Option<Time>,
     /// Number of the last record of the log that its state has. None: not known.
