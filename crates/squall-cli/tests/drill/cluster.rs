@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Line of a controller's log as it begins to lead.
-const LEADS: &str = "this controller leads";
+const LEADS: &str = "this controller leads term=";
 
 /// The site. Ended and removed when dropped.
 pub(crate) struct Cluster {

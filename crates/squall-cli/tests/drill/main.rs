@@ -5,7 +5,7 @@
 //! users submit all the time. What is counted is as in the test `crash`, whose load and audit these are. Each round
 //! does one fault, and measures the time until a submission that began after it is acknowledged.
 //!
-//! `SQUALL_DRILL_TAKEOVERS` sets how often another controller has to lead, `SQUALL_CRASH_BINARY` another binary,
+//! `SQUALL_DRILL_TAKEOVERS` sets how often a controller has to begin to lead, `SQUALL_CRASH_BINARY` another binary,
 //! `SQUALL_CRASH_SEED` the moments and the order of faults, `SQUALL_DRILL_FAULT` picks those with that in their name.
 
 #![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
@@ -36,7 +36,7 @@ use moments::Moments;
 use network::Host;
 use runs::Runs;
 
-/// How often another controller has to lead unless SQUALL_DRILL_TAKEOVERS says otherwise.
+/// How often a controller has to begin to lead unless SQUALL_DRILL_TAKEOVERS says otherwise.
 const TAKEOVERS: usize = 12;
 /// Longest time until something is acknowledged after a fault, however slow the machine.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -63,7 +63,7 @@ fn controllers_take_over_under_load() {
     let runs = runs.stop();
     record.extend(probes);
     cluster.wait_until_idle();
-    eprintln!("another controller led {reigns} times");
+    eprintln!("a controller began to lead {reigns} times");
     figures.print();
     agree(&cluster, &record, runs);
 }
@@ -105,7 +105,9 @@ fn round(cluster: &mut Cluster, fault: Fault, moments: &mut Moments, number: usi
     assert!(acknowledged.is_some(), "nothing is acknowledged after: {}: {tries:?}\n{}", fault.name(), cluster.logs());
     cluster.watch();
     let since = if fault.counts_from() == From::Repair { repaired } else { begun };
-    (acknowledged.unwrap().saturating_duration_since(since), tries)
+    let time = acknowledged.unwrap().saturating_duration_since(since);
+    eprintln!("{} ({}, {} ms): {} ms", fault.name(), leader.name(), lasts.as_millis(), time.as_millis());
+    (time, tries)
 }
 
 /// Kills the controller that leads after `first`, too, and starts it again.
