@@ -13,7 +13,7 @@ const POLL: Span = Span::from_millis(50);
 /// Most entries that one poll reads.
 const ENTRIES_MAX: i64 = 16;
 /// A controller waits this long for each one that precedes it in the configuration before it campaigns.
-const PER_RANK: Span = Span::from_millis(150);
+const PER_RANK: Span = Span::from_millis(50);
 /// Time that a controller leaves to the one that the last leader has named.
 const COURTESY: Span = Span::from_secs(1);
 /// Time after which a reluctant controller leads, if none has led so far.

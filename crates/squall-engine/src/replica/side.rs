@@ -21,7 +21,7 @@ const GLANCE: Span = Span::from_secs(2);
 /// Time after which a controller that tells nothing more does not run.
 const SILENT: Span = Span::from_secs(12);
 /// Time for which a controller that tells nothing more is waited for with trimming.
-const ABSENT: Span = Span::from_secs(30);
+const ABSENT: Span = Span::from_secs(600);
 /// Interval of trimming the log.
 const TRIM: Span = Span::from_secs(2);
 /// Interval of asking for the size of etcd's database.
