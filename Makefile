@@ -84,7 +84,7 @@ checked:
 crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk; EVENTS each of clock steps, `down` races, silences beyond node_lost_s and spools rolled back, a fifth as many restored backups
 	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
 
-drill: build ## three controllers under load, faults of every kind until another one has led TAKEOVERS times; the time until the next submission is taken, by kind (as root; wants etcd)
+drill: build ## three controllers under load, faults of every kind until one has begun to lead TAKEOVERS times; the time until the next submission is taken, by kind (as root; wants etcd)
 	SQUALL_DRILL_TAKEOVERS=$(TAKEOVERS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test drill -- --nocapture
 
 upgrade-drill: build ## upgrades a running cluster of an older binary, OLD=BINARY, to this one: no job is lost, repeated or ended
