@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use squall_engine::commit::{Append, Capacity};
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Part;
-use squall_model::event::Record;
 use squall_model::encoding;
+use squall_model::event::Record;
 use squall_model::job::{Blob, Digest};
 
 use crate::entry::Entry;

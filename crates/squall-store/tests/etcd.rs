@@ -161,7 +161,7 @@ fn standbys_follow_and_take_over() {
     append(&mut log, 5 << 20);
     let file = TrustFile { content: Some(b"key".to_vec()), mode: 0o600 };
     second.until(|head| head.end() == 102);
-    second.reign.trust("nodes/n1".into(), file.clone());
+    second.reign.trust(vec![("nodes/n1".into(), file.clone())]);
     third.until(|head| head.end() == 102 && head.trusted.contains(&("nodes/n1".into(), file.clone())));
     first.until(|head| !head.trusted.is_empty());
     assert!(first.reign.counts() && !second.reign.counts());
@@ -204,7 +204,10 @@ fn a_full_etcd_takes_nothing_and_loses_nothing() {
             break e;
         }
     };
-    assert!(matches!(&refused, LogError::NoRoom(why) if why.to_string().starts_with("etcd has no room for the log")), "{refused}");
+    assert!(
+        matches!(&refused, LogError::NoRoom(why) if why.to_string().starts_with("etcd has no room for the log")),
+        "{refused}"
+    );
     let next = log.next_seq();
     // Nothing has happened: the same batch may be tried again, and fails again.
     assert!(matches!(log.append(&batch(next, 3 << 20)), Err(LogError::NoRoom(_))));

@@ -394,6 +394,10 @@ fn token_for(token: Option<&str>, which: &str) -> Result<Token, String> {
 /// Gets keys and configuration of a further controller from the one at `address`.
 fn join_as_controller(place: &Place, address: &str, name: Option<&str>, token: Option<&str>) -> Result<(), String> {
     let name = name.ok_or("under which name? `squall token --controller NAME` prints it")?;
+    // The same command starts the controller again.
+    if controld::has_joined(place, name) {
+        return Ok(());
+    }
     let token = token_for(token, &format!(" --controller {name}"))?;
     life::make_folders(place)?;
     controld::join(place, name, Joined::addresses_of(address), &token)

@@ -285,7 +285,7 @@ fn check_listen(options: &Options, config: &Config) -> Result<(), String> {
 
 /// Returns the names of the nodes with a daemon on this machine.
 pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
-    let (mut names, emulated) = (life::real_names(config)?, life::emulated_names(config)?);
+    let (mut names, emulated) = (life::real_names(config)?, life::emulated_here(config)?);
     names.extend(emulated);
     Ok(names)
 }

@@ -152,15 +152,14 @@ impl Replica {
             return;
         };
         let taken = match asked {
-            Asked::Nothing => Ok(()),
             Asked::Campaign if done.succeeded => {
                 self.win(done.revision, done.revision, out);
                 Ok(())
             }
-            Asked::Campaign => Ok(()),
+            Asked::Nothing | Asked::Campaign => Ok(()),
             Asked::Poll => self.read(done).and_then(|view| self.look(now, view, out)),
             Asked::Pieces(first, entry) => {
-                self.assemble(first, *entry, done.results.into_iter().next().unwrap_or_default(), out);
+                self.assemble(first, &entry, done.results.into_iter().next().unwrap_or_default(), out);
                 Ok(())
             }
         };
@@ -284,7 +283,7 @@ impl Replica {
     }
 
     /// Puts an entry together. If pieces are missing, it was trimmed meanwhile: the next poll shows that.
-    fn assemble(&mut self, first: u64, entry: Entry, pieces: Vec<Pair>, out: &mut Vec<Act>) {
+    fn assemble(&mut self, first: u64, entry: &Entry, pieces: Vec<Pair>, out: &mut Vec<Act>) {
         if pieces.len() == entry.pieces as usize {
             let bytes = pieces.into_iter().flat_map(|piece| piece.value).collect();
             self.last = entry.last;

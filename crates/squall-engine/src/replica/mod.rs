@@ -121,13 +121,8 @@ pub enum Input {
         /// Number of the last record.
         seq: u64,
     },
-    /// A file of `keys/` was changed here.
-    Trust {
-        /// Path of the file below `keys/`.
-        path: String,
-        /// The file.
-        file: TrustFile,
-    },
+    /// Files of `keys/` were changed here, by their paths below it.
+    Trust(Vec<(String, TrustFile)>),
 }
 
 /// What the host has to do, in this order.
@@ -344,7 +339,7 @@ impl Replica {
     fn take_reply(&mut self, now: Time, lane: Lane, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
         self.hear(now, &reply, out);
         match lane {
-            Lane::Lease => self.lease.take(now, reply),
+            Lane::Lease => self.lease.take(now, &reply),
             Lane::Side => self.take_side(now, reply, out),
             Lane::Log => match self.phase {
                 Phase::Following(_) => self.take_followed(now, reply, out),
@@ -392,7 +387,7 @@ impl Machine for Replica {
                 }
             }
             Input::Durable { seq } => self.side.durable = seq,
-            Input::Trust { path, file } => self.side.push(path, file),
+            Input::Trust(files) => self.side.push(files),
         }
         self.proceed(now, out);
     }

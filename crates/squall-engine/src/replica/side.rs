@@ -1,6 +1,6 @@
 //! What may be late: what each controller tells of itself, files of `keys/`, trimming the log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use squall_model::encoding;
 use squall_model::replica::{Member, TrustFile};
@@ -24,6 +24,8 @@ const SILENT: Span = Span::from_secs(12);
 const ABSENT: Span = Span::from_secs(600);
 /// Interval of trimming the log.
 const TRIM: Span = Span::from_secs(2);
+/// Most files of `keys/` that one transaction writes. etcd takes 128 operations.
+const PUSHED_MAX: usize = 100;
 /// Interval of asking for the size of etcd's database.
 const MEASURE: Span = Span::from_secs(3);
 
@@ -32,7 +34,8 @@ const MEASURE: Span = Span::from_secs(3);
 enum Asked {
     Nothing,
     Tell,
-    Push,
+    /// Pass on these files.
+    Push(Vec<(String, TrustFile)>),
     Fetch,
     Look,
     /// Remove the records before this one.
@@ -65,7 +68,7 @@ pub(super) struct Side {
     told: (u64, u64),
     told_at: Option<Time>,
     /// Files to be passed to other controllers.
-    pushes: VecDeque<(String, TrustFile)>,
+    pushes: BTreeMap<String, TrustFile>,
     /// Revision of `trusted`, 0 if there is none: as seen (None: not yet), and as fetched (None: nothing was).
     trusted: (Option<i64>, Option<i64>),
     looked: Option<Time>,
@@ -88,7 +91,7 @@ impl Side {
             applied: durable,
             told: (0, 0),
             told_at: None,
-            pushes: VecDeque::new(),
+            pushes: BTreeMap::new(),
             trusted: (None, None),
             looked: None,
             members: BTreeMap::new(),
@@ -100,9 +103,8 @@ impl Side {
         }
     }
 
-    pub(super) fn push(&mut self, path: String, file: TrustFile) {
-        self.pushes.retain(|(other, _)| *other != path);
-        self.pushes.push_back((path, file));
+    pub(super) fn push(&mut self, files: Vec<(String, TrustFile)>) {
+        self.pushes.extend(files);
     }
 
     pub(super) fn see_trusted(&mut self, revision: i64) {
@@ -111,10 +113,7 @@ impl Side {
 
     /// Returns when something is due, for a leader or a standby.
     pub(super) fn deadline(&self, leads: bool) -> Option<Time> {
-        let due = match self.work() {
-            true => self.next,
-            false => self.tell_at().min(self.look_at(leads)),
-        };
+        let due = if self.work() { self.next } else { self.tell_at().min(self.look_at(leads)) };
         (self.asked == Asked::Nothing).then_some(due.max(self.next))
     }
 
@@ -166,9 +165,12 @@ impl Replica {
         let (keys, side) = (&self.keys, &mut self.side);
         let put = |key: String, value| Op::Put { key, value, lease: None };
         let all = |then| Ask::Txn(Txn { then, ..Txn::default() });
-        if let Some((path, file)) = side.pushes.front() {
-            let then = vec![put(keys.trust(path), encoding::to_vec(file)), put(keys.trusted.clone(), b"1".to_vec())];
-            return Some((Asked::Push, all(then)));
+        if !side.pushes.is_empty() {
+            let files: Vec<(String, TrustFile)> =
+                std::iter::from_fn(|| side.pushes.pop_first()).take(PUSHED_MAX).collect();
+            let mut then = vec![put(keys.trusted.clone(), b"1".to_vec())];
+            then.extend(files.iter().map(|(path, file)| put(keys.trust(path), encoding::to_vec(file))));
+            return Some((Asked::Push(files), all(then)));
         }
         if side.trusted.0 != side.trusted.1 {
             return Some((Asked::Fetch, all(vec![Op::get(&keys.trusted), keys.all("trust")])));
@@ -210,11 +212,15 @@ impl Replica {
         match (asked, reply) {
             (asked, Err(_)) => {
                 self.side.next = now + RETRY;
-                if asked == Asked::Tell {
-                    self.side.told_at = None;
+                match asked {
+                    Asked::Tell => self.side.told_at = None,
+                    // A file that was changed again meanwhile stays as it is now.
+                    Asked::Push(files) => files.into_iter().for_each(|(path, file)| {
+                        self.side.pushes.entry(path).or_insert(file);
+                    }),
+                    _ => {}
                 }
             }
-            (Asked::Push, Ok(_)) => drop(self.side.pushes.pop_front()),
             (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
             (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),
             (Asked::Trim(last), Ok(Reply::Txn(done))) if done.succeeded => {

@@ -465,7 +465,7 @@ impl Guest {
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         while let Some((request, claim)) = next {
             if request == Request::Controllers {
-                let all = self.others.as_ref().map(Others::roll).unwrap_or_default();
+                let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow())).unwrap_or_default();
                 out.push(&Answer::Controllers(all)).map_err(io::Error::other)?;
             } else {
                 let (id, who, via) = (self.id, who.clone(), via.cloned());

@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tracing::{error, info};
 
-use super::{Begun, ControllerError, Signals};
 use super::clock::Clock;
 use super::connection::{Door, Inbox};
 use super::keyring::Keyring;
 use super::standby::Readers;
+use super::{Begun, ControllerError, Own, Signals};
 use crate::sys::clock;
 
 /// Interval at which the copy is flushed, changes of keys are looked for, and clients are told how old the state is.
@@ -66,14 +66,15 @@ pub(super) struct Crown {
 }
 
 impl Standby {
-    /// Begins to follow. `copy`: the journal with its state, after which `last` is the time of its last record.
+    /// Begins to follow, with what the state folder has. Accounting has the records up to `accounted`.
     pub(super) fn begin(
         place: &Place,
         config: &Config,
         settings: replica::Settings,
-        (machine, copy, accounts): (Controller, FileLog, Accounts),
-        (accounted, last): (u64, Time),
+        own: Own,
+        accounted: u64,
     ) -> Result<Self, ControllerError> {
+        let Own { machine, log: copy, accounts, last } = own;
         let name = settings.name.clone();
         let wrong = |problem| ControllerError::Config { path: place.config(), problem };
         let servers = servers(config).map_err(wrong)?;
@@ -321,23 +322,22 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
 
 /// Passes on what was changed in `keys/`.
 fn share(keyring: &mut Keyring, reign: &Reign) {
-    for (path, file) in keyring.changed() {
-        reign.trust(path, file);
-    }
+    reign.trust(keyring.changed());
 }
 
 /// Takes the files of `keys/` that are in etcd.
 fn keep(keyring: &mut Keyring, files: Vec<(String, squall_model::replica::TrustFile)>, reign: &Reign) {
     match keyring.take(files) {
-        Ok(own) => own.into_iter().for_each(|(path, file)| reign.trust(path, file)),
+        Ok(own) => reign.trust(own),
         Err(e) => error!(error = %e, "the keys that another controller has changed can't be written"),
     }
 }
 
 fn say_trouble(why: Option<&str>) {
-    match why {
-        Some(why) => error!(error = why, "etcd does not answer: nothing is accepted until it does"),
-        None => info!("etcd answers again"),
+    if let Some(why) = why {
+        error!(error = why, "etcd does not answer: nothing is accepted until it does");
+    } else {
+        info!("etcd answers again");
     }
 }
 

@@ -23,6 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time limit for the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
+/// Whether the state folder is that of the controller `name` of a cluster already.
+pub fn has_joined(place: &Place, name: &str) -> bool {
+    place.config().exists() && place.controller_name().as_deref() == Some(name)
+}
+
 /// Joins the cluster of the controllers at `addresses` as its controller `name`, with an invitation. Blocks. Afterwards
 /// the state folder has the keys that all controllers have, and the configuration.
 pub fn join(place: &Place, name: &str, addresses: Vec<String>, token: &Token) -> io::Result<()> {

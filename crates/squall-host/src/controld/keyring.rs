@@ -93,8 +93,12 @@ impl Keyring {
             }
             let found = content(&path, &name)?;
             let prefix = format!("{name}/");
-            let gone: Vec<String> =
-                self.known.keys().filter(|path| path.starts_with(&prefix) && !found.contains_key(*path)).cloned().collect();
+            let gone: Vec<String> = self
+                .known
+                .keys()
+                .filter(|path| path.starts_with(&prefix) && !found.contains_key(*path))
+                .cloned()
+                .collect();
             for path in gone {
                 self.known.remove(&path);
                 changed.push((path, TrustFile { content: None, mode: MODE }));

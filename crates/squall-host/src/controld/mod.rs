@@ -48,7 +48,7 @@ use crate::service;
 use clock::Clock;
 use connection::{Door, Gate, Others};
 use follow::Crown;
-pub use join::join;
+pub use join::{has_joined, join};
 use turn::Daemon;
 
 /// This program, also if its file was replaced meanwhile.
@@ -120,7 +120,9 @@ pub enum ControllerError {
         problem: String,
     },
     /// A batch of the log in etcd can't be read.
-    #[error("cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it")]
+    #[error(
+        "cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it"
+    )]
     Batch {
         /// Number of its last record.
         last: u64,
@@ -202,53 +204,32 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
             "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring"
         );
     }
-    let several = config.has_standbys();
-    let seen = accounts::seen(&place.accounts());
-    let options = Options {
-        // One of several controllers reads from etcd what its journal lacks.
-        seen: seen.filter(|_| !several),
-        accept_loss: settings.accept_loss,
-        durable: settings.durable,
-        ..Options::default()
-    };
-    let Opened { log, state, report, notices } = FileLog::open(&place.journal(), options)?;
-    for notice in &notices {
-        warn!("{notice}");
-    }
-    keep_cell(&state, &config, &place)?;
-    keep_nodes(&state, &config, &place)?;
     oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
-    say_what_was_read(&settings.version, &config, &report, &state);
-    let last = log.next_seq() - 1;
-    let accounts = Accounts::start(&place, log.cluster(), last, log.accounted())
-        .map_err(ControllerError::io("start a thread for", place.accounts()))?;
-    log.settle();
+    let several = config.has_standbys();
+    let (own, accounted) = read(&settings, &config)?;
     let mut signals = Signals::listen(&place)?;
     let bearers = Bearers::of(&place, &config);
     let name = controller_name(&place);
-    let others =
-        Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let others = Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
     let (door, mut inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
     let gate = Gate::open(&place, &config)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mouth = mouth(&place, &config, &door)?;
     spawn_local(service::beat());
-    let machine = Controller::new(state);
     let config = Box::new(config);
     let mut entrance = Entrance::new(&place, gate);
     let begun = if several {
         door.follow(None, None);
         entrance.open(&door)?;
-        let part = follow::settings(&place, &config, &name, &log, (&settings.version, settings.accept_loss))?;
-        let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
-        let own = (machine, log, accounts);
-        let standby = follow::Standby::begin(&place, &config, part, own, (accounted, report.last))?;
+        let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
+        let standby = follow::Standby::begin(&place, &config, part, own, accounted)?;
         info!("ready");
         service::ready();
         standby.follow(&door, &mut inbox, &mut signals).await?
     } else {
-        Some(Begun { machine, log: Box::new(log), accounts, last: report.last, crown: None })
+        let Own { machine, log, accounts, last } = own;
+        Some(Begun { machine, log: Box::new(log), accounts, last, crown: None })
     };
     let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
     let clock = Clock::start(&place, last);
@@ -268,6 +249,41 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     daemon.run(inbox, signals).await
 }
 
+/// What a controller has in its state folder.
+struct Own {
+    machine: Controller,
+    log: FileLog,
+    accounts: Accounts,
+    /// Time of the last record.
+    last: Time,
+}
+
+/// Reads the state folder. Returns also the number of the last record that accounting has.
+fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerError> {
+    let place = &settings.place;
+    let seen = accounts::seen(&place.accounts());
+    let options = Options {
+        // One of several controllers reads from etcd what its journal lacks.
+        seen: seen.filter(|_| !config.has_standbys()),
+        accept_loss: settings.accept_loss,
+        durable: settings.durable,
+        ..Options::default()
+    };
+    let Opened { log, state, report, notices } = FileLog::open(&place.journal(), options)?;
+    for notice in &notices {
+        warn!("{notice}");
+    }
+    keep_cell(&state, config, place)?;
+    keep_nodes(&state, config, place)?;
+    say_what_was_read(&settings.version, config, &report, &state);
+    let last = log.next_seq() - 1;
+    let accounts = Accounts::start(place, log.cluster(), last, log.accounted())
+        .map_err(ControllerError::io("start a thread for", place.accounts()))?;
+    log.settle();
+    let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
+    Ok((Own { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
+}
+
 /// The signals that tell a controller to end.
 pub(in crate::controld) struct Signals {
     terminate: Signal,
@@ -276,8 +292,7 @@ pub(in crate::controld) struct Signals {
 
 impl Signals {
     fn listen(place: &Place) -> Result<Self, ControllerError> {
-        let listen =
-            |kind| signal(kind).map_err(ControllerError::io("wait for signals in", place.run()));
+        let listen = |kind| signal(kind).map_err(ControllerError::io("wait for signals in", place.run()));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 

@@ -16,7 +16,6 @@ use squall_store::{Log, LogError};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::{ControllerError, Signals};
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
@@ -24,6 +23,7 @@ use super::desk::Desk;
 use super::fair::Fair;
 use super::follow::Crown;
 use super::meter::{self, Appended, Meter};
+use super::{ControllerError, Signals};
 use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
 use crate::logging;
@@ -153,11 +153,7 @@ impl Daemon {
 
     /// Runs until the state machine ends or a signal arrives. While one batch is flushed, the next one is decided if
     /// many inputs wait.
-    pub(super) async fn run(
-        mut self,
-        mut inbox: Inbox,
-        mut signals: Signals,
-    ) -> Result<(), ControllerError> {
+    pub(super) async fn run(mut self, mut inbox: Inbox, mut signals: Signals) -> Result<(), ControllerError> {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
         while !self.done && self.resigns.is_none() {

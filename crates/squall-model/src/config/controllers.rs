@@ -128,6 +128,13 @@ impl Config {
         all.iter().find(|one| one.name() == name).or_else(|| all.iter().find(|one| one.is_on(name)))
     }
 
+    /// Returns which of several controllers uses this configuration, as [`Config::as_controller`] returns it. None: there
+    /// is one controller, or it is that of another machine.
+    pub fn own_controller(&self) -> Option<&ControllerConfig> {
+        let own = Some((self.slurmctld_host.0.as_str(), self.slurmctld_port.0));
+        self.controllers.0.iter().find(|one| one.endpoint() == own)
+    }
+
     /// Returns the configuration as one of several controllers uses it: it listens at the address of its own entry.
     /// Err: there is none for `name`; the text is for users.
     pub fn as_controller(mut self, name: &str) -> Result<Self, String> {
@@ -222,6 +229,8 @@ mod tests {
         assert_eq!(names, ["head1", "head2.example.org"]);
         let own = config.clone().as_controller("head2").unwrap();
         assert_eq!((own.slurmctld_host.0.as_str(), own.slurmctld_port.0), ("head2.example.org", 6817));
+        assert_eq!(own.own_controller(), Some(&config.controllers.0[1]));
+        assert_eq!(config.own_controller(), None);
         let unknown = config.as_controller("n1").unwrap_err();
         assert!(unknown.starts_with("[[controllers]] has no `n1`: it names head1, head2.example.org;"), "{unknown}");
     }

@@ -117,11 +117,8 @@ impl Caller {
         A: prost::Message + Default + Send + Sync + 'static,
     {
         let request = self.request(message)?;
-        let answer = self
-            .ready()
-            .await?
-            .unary(request, PathAndQuery::from_static(path), ProstCodec::<Q, A>::default())
-            .await?;
+        let answer =
+            self.ready().await?.unary(request, PathAndQuery::from_static(path), ProstCodec::<Q, A>::default()).await?;
         Ok(answer.into_inner())
     }
 
@@ -138,9 +135,9 @@ impl Caller {
     async fn ready(&mut self) -> Result<&mut Grpc<Channel>, Status> {
         let count = self.members.len().max(1);
         let member = self.members.get(self.at % count).ok_or_else(|| Status::unavailable("no member is named"))?;
-        let grpc = self.grpc.get_or_insert_with(|| {
-            Grpc::new(member.connect_lazy()).max_decoding_message_size(ANSWER_BYTES_MAX)
-        });
+        let grpc = self
+            .grpc
+            .get_or_insert_with(|| Grpc::new(member.connect_lazy()).max_decoding_message_size(ANSWER_BYTES_MAX));
         grpc.ready().await.map_err(|e| Status::unavailable(text_of(&e)))?;
         Ok(grpc)
     }

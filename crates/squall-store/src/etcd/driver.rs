@@ -19,6 +19,10 @@ use super::caller::Caller;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Most news that may wait for the controller.
 const NEWS_MAX: usize = 64;
+/// Most inputs that may wait for the replica: an append at a time, and a word about keys or the copy now and then.
+const INPUTS_MAX: usize = 256;
+/// Number of lanes, each with at most one open question.
+const LANES: usize = 3;
 
 /// How etcd is reached.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +80,7 @@ pub enum News {
 /// A controller's handle of its replica.
 #[derive(Clone, Debug)]
 pub struct Reign {
-    inputs: mpsc::UnboundedSender<Input>,
+    inputs: mpsc::Sender<Input>,
     shared: Arc<Shared>,
 }
 
@@ -123,9 +127,11 @@ impl Reign {
         self.tell(Input::Durable { seq });
     }
 
-    /// Passes a file of `keys/` to the other controllers.
-    pub fn trust(&self, path: String, file: TrustFile) {
-        self.tell(Input::Trust { path, file });
+    /// Passes files of `keys/` to the other controllers.
+    pub fn trust(&self, files: Vec<(String, TrustFile)>) {
+        if !files.is_empty() {
+            self.tell(Input::Trust(files));
+        }
     }
 
     /// Ends the leadership. `to`: the controller which goes first. Nothing may be appended afterwards.
@@ -138,8 +144,11 @@ impl Reign {
     }
 
     fn tell(&self, input: Input) {
-        // The driver ends only after `Ended`, by which nothing counts any more.
-        drop(self.inputs.send(input));
+        match self.inputs.try_send(input) {
+            // The driver ends only after `Ended`, by which nothing counts any more.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => tracing::error!("the thread that follows etcd is stuck"),
+        }
     }
 }
 
@@ -147,13 +156,10 @@ impl Reign {
 pub(super) type Appended = Result<(), Option<String>>;
 
 /// Starts the replica of a controller. Returns its handle, its news, and the ends of its appends.
-pub fn start(
-    servers: &Servers,
-    settings: Settings,
-) -> Result<(Reign, mpsc::Receiver<News>, super::Appends), String> {
+pub fn start(servers: &Servers, settings: Settings) -> Result<(Reign, mpsc::Receiver<News>, super::Appends), String> {
     let endpoints = servers.endpoints()?;
     let user = servers.user.clone();
-    let (inputs, inbox) = mpsc::unbounded_channel();
+    let (inputs, inbox) = mpsc::channel(INPUTS_MAX);
     let (news, heard) = mpsc::channel(NEWS_MAX);
     let (appended, appends) = std::sync::mpsc::sync_channel(2);
     let shared = Arc::<Shared>::default();
@@ -191,9 +197,9 @@ impl Driver {
         endpoints: Vec<Endpoint>,
         user: Option<(String, String)>,
         renewal: Duration,
-        mut inbox: mpsc::UnboundedReceiver<Input>,
+        mut inbox: mpsc::Receiver<Input>,
     ) {
-        let (replies, mut answers) = mpsc::unbounded_channel();
+        let (replies, mut answers) = mpsc::channel(LANES);
         let lane = |lane, timeout| serve(lane, Caller::new(endpoints.clone(), user.clone(), timeout), replies.clone());
         let (lease, log, side) = (lane(Lane::Lease, renewal), lane(Lane::Log, PATIENCE), lane(Lane::Side, PATIENCE));
         let mut input = Input::Tick;
@@ -209,7 +215,8 @@ impl Driver {
                         Lane::Log => &log,
                         Lane::Side => &side,
                     };
-                    drop(asks.send(ask));
+                    // The lane is free: its last question was answered.
+                    drop(asks.try_send(ask));
                 } else if self.act(act).await.is_break() {
                     return;
                 }
@@ -275,16 +282,12 @@ impl Driver {
 }
 
 /// Serves one lane: asks one question after the other.
-fn serve(
-    lane: Lane,
-    mut caller: Caller,
-    replies: mpsc::UnboundedSender<(Lane, Result<Reply, Problem>)>,
-) -> mpsc::UnboundedSender<Ask> {
-    let (asks, mut inbox) = mpsc::unbounded_channel();
+fn serve(lane: Lane, mut caller: Caller, replies: mpsc::Sender<(Lane, Result<Reply, Problem>)>) -> mpsc::Sender<Ask> {
+    let (asks, mut inbox) = mpsc::channel(1);
     tokio::task::spawn_local(async move {
         while let Some(ask) = inbox.recv().await {
             let reply = caller.ask(ask).await;
-            if replies.send((lane, reply)).is_err() {
+            if replies.send((lane, reply)).await.is_err() {
                 return;
             }
         }

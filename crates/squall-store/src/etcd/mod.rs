@@ -105,11 +105,11 @@ impl Log for EtcdLog {
 
     fn capacity(&mut self) -> Capacity {
         let capacity = self.copy.capacity();
-        match self.reign.is_full() {
+        if self.reign.is_full() {
             // What must be written is: etcd itself says when there is no room for that.
-            true => Capacity { reserve: capacity.room, free: 0, full: true, ..capacity },
-            false => capacity,
+            return Capacity { reserve: capacity.room, free: 0, full: true, ..capacity };
         }
+        capacity
     }
 
     fn trouble(&self) -> Option<String> {

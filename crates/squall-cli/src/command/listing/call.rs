@@ -370,10 +370,10 @@ impl Controller for Live {
         match request {
             // The question is whether the controller answers now: no retries.
             Request::Ping if !self.here => Client::connect(self.command)?.ask(request),
-            // Every controller knows that, so there is no need to wait for one that leads.
+            // The leader knows best. If there is none, the controller of this host knows a little.
             Request::Controllers => {
-                let here = Client::connect_here(self.command).and_then(|mut client| client.ask(request));
-                here.or_else(|_| Client::connect(self.command)?.ask(request))
+                let asked = Client::connect(self.command).and_then(|mut client| client.ask(request));
+                asked.or_else(|e| Client::connect_here(self.command)?.ask(request).map_err(|_| e))
             }
             // Doing these twice differs from doing them once: no retries.
             Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } | Request::StepDown { .. } => {

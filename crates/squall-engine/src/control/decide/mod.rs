@@ -83,7 +83,14 @@ pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, r
         _ => false,
     };
     if reads {
-        return ask(c, now, caller, who, request, out);
+        ask(c, now, caller, who, request, out);
+        // A standby has no connection to any node: what the leader thinks of it counts.
+        for (_, answer) in &mut out.answers {
+            if let Answer::Nodes(nodes) = answer {
+                nodes.iter_mut().for_each(|node| node.responds = node.up);
+            }
+        }
+        return;
     }
     let problem = "a standby only shows jobs, nodes, partitions and the like".to_owned();
     out.answers.push((caller, Answer::Refused(Refusal::NotSupported(problem))));

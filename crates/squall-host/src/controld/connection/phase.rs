@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use squall_files::place::Place;
 use squall_model::config::{Config, ControllerConfig};
-use squall_model::wire::info::ControllerInfo;
+use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_model::wire::{Leader, Standby};
 
 use crate::leader::Controllers;
@@ -48,9 +48,20 @@ impl Others {
         Ok(Some(Self { name: name.to_owned(), address, controllers, roll }))
     }
 
-    /// Returns what is known of all controllers.
-    pub(super) fn roll(&self) -> Vec<ControllerInfo> {
-        self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns what is known of all controllers. A standby knows little: itself, and who leads.
+    pub(super) fn roll(&self, phase: &Phase) -> Vec<ControllerInfo> {
+        let mut all = self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Phase::Follows { leader, as_of } = phase {
+            for one in &mut all {
+                one.role = match () {
+                    () if leader.as_ref().is_some_and(|leader| leader.address == one.address) => ControllerRole::Leader,
+                    () if one.name == self.name && as_of.is_some() => ControllerRole::Standby,
+                    () if one.name == self.name => ControllerRole::Joining,
+                    () => ControllerRole::Down,
+                };
+            }
+        }
+        all
     }
 
     /// Takes in what is known of all controllers.
