@@ -72,12 +72,18 @@ pub(crate) struct Load {
 impl Load {
     /// Starts so many clients.
     pub(crate) fn start(cluster: &Cluster, clients: u32) -> Self {
+        Self::of((0..clients).map(|_| cluster.submitter()).collect())
+    }
+
+    /// Starts these clients.
+    pub(crate) fn of(clients: Vec<Submitter>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
         let refusal = Arc::new(Mutex::new(String::new()));
-        let clients = (0..clients)
-            .map(|client| {
-                let submitter = cluster.submitter();
+        let clients = clients
+            .into_iter()
+            .enumerate()
+            .map(|(client, submitter)| {
                 let (stop, acknowledged, refusal) = (stop.clone(), acknowledged.clone(), refusal.clone());
                 std::thread::spawn(move || {
                     let mut record = Vec::new();

@@ -125,9 +125,13 @@ impl Cluster {
         String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
     }
 
-    /// What a client needs to submit on the login host.
+    /// What a client on the login host needs to submit.
     pub(crate) fn submitter(&self) -> Submitter {
-        let mut submitter = Submitter::new(self.program(Host::Login), self.state(Host::Login), self.marks());
+        self.submitter_on(Host::Login)
+    }
+
+    pub(crate) fn submitter_on(&self, host: Host) -> Submitter {
+        let mut submitter = Submitter::new(self.program(host), self.state(host), self.marks());
         submitter.pause = Duration::from_millis(100);
         submitter
     }
@@ -168,7 +172,8 @@ impl Cluster {
                     &["etcd", "--name", &name, "--data-dir", &data, "--initial-cluster", &all],
                     &["--listen-client-urls", &client, "--advertise-client-urls", &client],
                     &["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer],
-                    &["--log-level", "warn", "--logger", "zap"],
+                    // Otherwise a member that comes back makes the others elect again.
+                    &["--pre-vote", "--log-level", "warn", "--logger", "zap"],
                 ];
                 self.spawn(host, &args.concat())
             }
@@ -227,6 +232,15 @@ impl Cluster {
             let count = |role: &str| roles.values().filter(|known| *known == role).count();
             count("LEADER") == 1 && count("STANDBY") == HEADS - 1
         });
+    }
+
+    /// Asks for another leader, and waits until it leads and the others follow.
+    pub(crate) fn hand_over(&self, head: Host) {
+        if self.leader() != head {
+            self.ok(Host::Login, &["scontrol", "takeover", &head.name()]);
+        }
+        self.until("the controller that was asked leads", |c| c.leader() == head);
+        self.settle();
     }
 
     /// How often a controller began to lead.
