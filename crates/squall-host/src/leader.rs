@@ -20,6 +20,10 @@ const MEETING_TIME: Duration = Duration::from_millis(1500);
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Pause between two rounds through all controllers while none leads.
 const ROUND_PAUSE: Duration = Duration::from_millis(150);
+/// What is said of a controller that does not answer.
+const SILENT: &str = "it does not answer";
+/// Time for which a controller that did not answer is left out. Its lease may end meanwhile.
+const LEFT_OUT: Duration = Duration::from_secs(1);
 /// Pause before standbys are asked who leads: at the start, and after the connections to all have ended.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
@@ -90,9 +94,9 @@ impl Controllers {
     /// Connects to the controller that leads. While there is none, goes round through all controllers for up to
     /// `patience`. Err: none leads; the text says what each one answered.
     pub(crate) async fn call(&self, hello: &Hello, patience: Duration) -> io::Result<Met> {
-        let until = Instant::now() + patience;
+        let (until, mut silent) = (Instant::now() + patience, Vec::new());
         loop {
-            match self.0.round(hello).await {
+            match self.0.round(hello, &mut silent).await {
                 Err(_) if self.0.are_several() && Instant::now() + ROUND_PAUSE < until => sleep(ROUND_PAUSE).await,
                 met => return met,
             }
@@ -148,8 +152,10 @@ impl Shared {
         });
     }
 
-    /// Tries the last leader, then the others in order; at each standby first the leader that it names.
-    async fn round(&self, hello: &Hello) -> io::Result<Met> {
+    /// Tries the last leader, then the others in order; at each standby first the leader that it names. `silent`: those
+    /// that did not answer in time, and when that was.
+    async fn round(&self, hello: &Hello, silent: &mut Vec<(String, Instant)>) -> io::Result<Met> {
+        silent.retain(|(_, since)| since.elapsed() < LEFT_OUT);
         let mut left = lock(&self.addresses).clone();
         left.reverse();
         left.extend(self.leader());
@@ -157,6 +163,11 @@ impl Shared {
         let mut kind = io::ErrorKind::NotConnected;
         while let Some(address) = left.pop() {
             if tried.contains(&address) {
+                continue;
+            }
+            if silent.iter().any(|(known, _)| *known == address) {
+                answers.push(format!("{address}: {SILENT}"));
+                tried.push(address);
                 continue;
             }
             match self.meet(&address, hello).await {
@@ -178,6 +189,9 @@ impl Shared {
                 Err(e) => {
                     kind = e.kind();
                     answers.push(format!("{address}: {e}"));
+                    if kind == io::ErrorKind::TimedOut {
+                        silent.push((address.clone(), Instant::now()));
+                    }
                 }
             }
             tried.push(address);
@@ -189,7 +203,7 @@ impl Shared {
     async fn meet(&self, address: &str, hello: &Hello) -> io::Result<Met> {
         let limit = if self.are_several() { MEETING_TIME } else { GREETING_TIME };
         let meet = async { greet(hop::call(address, &self.keys, &self.theirs).await?, hello).await };
-        timeout(limit, meet).await.map_err(|_| io::Error::other("it does not answer"))?
+        timeout(limit, meet).await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, SILENT))?
     }
 }
 

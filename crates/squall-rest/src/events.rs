@@ -315,7 +315,7 @@ impl Listener {
             if self.checked.elapsed() > CHECK_TIME {
                 self.checked = Instant::now();
                 let known = self.server.callers.confirm(&self.server.cluster, &self.identity).await;
-                if matches!(known, Err(ClientError::Refused(_))) {
+                if matches!(known, Err(error @ ClientError::Refused(_)) if !error.is_transient()) {
                     return None;
                 }
             }

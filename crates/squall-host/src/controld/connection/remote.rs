@@ -34,6 +34,8 @@ const STRANGERS_MAX: usize = 1024;
 const ENQUIRY_TIME: Duration = Duration::from_mins(5);
 /// Interval at which a connected node's key is checked to be still trusted.
 const REVISIT: Duration = Duration::from_secs(2);
+/// Time in which an invitation comes from one controller to the others.
+const SHARE_TIME: Duration = Duration::from_secs(1);
 
 /// Keys and settings with which the controller authenticates other machines.
 #[derive(Clone, Debug)]
@@ -62,6 +64,13 @@ impl Gate {
     /// Returns what the machine `name` with this key may do. With the controllers' own key it is one of them.
     fn rights(&self, name: &str, key: &PublicKey) -> Rights {
         if *key == self.keys.public { Rights::CONTROLLER } else { self.trust.rights(name, key) }
+    }
+
+    /// Enrols the machine `name`. The inner error is why it is refused.
+    async fn enrol(&self, name: &str, key: PublicKey, with: (&[u8], Wish)) -> io::Result<Result<(), String>> {
+        let (trust, name, secret, wish) = (self.trust.clone(), name.to_owned(), with.0.to_owned(), with.1);
+        let enrol = move || trust.enrol(&name, &key, (&secret, wish), clock::now().0 / 1_000_000);
+        tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)
     }
 }
 
@@ -157,9 +166,13 @@ impl Guest {
                 CONTROLLER_TOKEN if asks => Wish::Controller,
                 _ => return refuse(&mut writer, asks, &name).await,
             };
-            let (trust, asked) = (gate.trust.clone(), name.clone());
-            let enrol = move || trust.enrol(&asked, &key, (&secret, wish), clock::now().0 / 1_000_000);
-            if let Err(reason) = tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
+            let mut enrolled = gate.enrol(&name, key, (&secret, wish)).await?;
+            if enrolled.is_err() && matches!(*self.phase.borrow(), Phase::Leads(Some(_))) {
+                // Another controller may have made the invitation just now.
+                tokio::time::sleep(SHARE_TIME).await;
+                enrolled = gate.enrol(&name, key, (&secret, wish)).await?;
+            }
+            if let Err(reason) = enrolled {
                 warn!(%address, node = name, %reason, "a machine may not join");
                 link::write(&mut writer, &Told::Refused(reason)).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
