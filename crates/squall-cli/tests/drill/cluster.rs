@@ -46,7 +46,9 @@ impl Cluster {
         let binary =
             std::env::var_os("SQUALL_CRASH_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_squall").into(), PathBuf::from);
         let mut cluster = Self { folder, binary, network, daemons: BTreeMap::new(), done: Vec::new() };
-        Host::members().into_iter().for_each(|member| cluster.begin(member));
+        for member in Host::members() {
+            cluster.begin(member);
+        }
         cluster.found();
         Some(cluster)
     }
