@@ -180,7 +180,7 @@ impl Cluster {
                 self.spawn(host, &args.concat())
             }
         };
-        self.note(format!("{name} begins as {}", child.id()));
+        self.note(&format!("{name} begins as {}", child.id()));
         self.daemons.insert(host, child);
     }
 
@@ -189,7 +189,7 @@ impl Cluster {
         if let Some(mut child) = self.daemons.remove(&host) {
             child.kill().unwrap();
             child.wait().unwrap();
-            self.note(format!("{} is killed", host.name()));
+            self.note(&format!("{} is killed", host.name()));
         }
     }
 
@@ -197,11 +197,11 @@ impl Cluster {
     pub(crate) fn signal(&mut self, host: Host, signal: &str) {
         let pid = self.daemons[&host].id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
-        self.note(format!("{} gets {signal}", host.name()));
+        self.note(&format!("{} gets {signal}", host.name()));
     }
 
     /// Keeps a line for the message of a failure.
-    pub(crate) fn note(&mut self, what: String) {
+    pub(crate) fn note(&mut self, what: &str) {
         let clock = Command::new("date").arg("+%T.%3N").output().unwrap();
         self.done.push(format!("{} {what}\n", output(&clock).trim()));
     }

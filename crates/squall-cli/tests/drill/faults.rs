@@ -107,7 +107,7 @@ impl Fault {
 
     /// Does it. `leader`: the controller that leads.
     pub(crate) fn begin(self, cluster: &mut Cluster, leader: Host, member: Host) {
-        cluster.note(format!("{} ({})", self.name(), leader.name()));
+        cluster.note(&format!("{} ({})", self.name(), leader.name()));
         let others =
             |these: &[Host]| -> Vec<Host> { Host::all().into_iter().filter(|host| !these.contains(host)).collect() };
         match self {
@@ -152,7 +152,7 @@ impl Fault {
                 cluster.begin(next(member));
             }
         }
-        cluster.note("repaired".to_owned());
+        cluster.note("repaired");
     }
 
     /// The member of etcd to which it happens.
