@@ -11,7 +11,7 @@ use squall_model::id::NodeId;
 use squall_model::{gres, hostlist};
 use squall_sched::topology::{Source, Topology};
 
-use crate::controld::ControllerError;
+use crate::controld::error::ControllerError;
 
 /// Name of the configuration file.
 const MAIN: &str = "squall.toml";

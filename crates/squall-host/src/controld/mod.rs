@@ -8,6 +8,7 @@ mod changes;
 mod clock;
 mod connection;
 mod desk;
+pub(crate) mod error;
 mod fair;
 mod fetch;
 mod follow;
@@ -19,21 +20,17 @@ mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
-use squall_engine::replica::Why;
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
-use squall_model::id::JobId;
 use squall_model::time::Time;
-use squall_model::wire::fabric::Newer;
+use squall_store::Log;
 use squall_store::accounts::{self, Accounts};
-use squall_store::file::{FileLog, JournalError, Opened, Options, ReplayReport, StateLock};
-use squall_store::{Log, LogError};
+use squall_store::file::{FileLog, Opened, Options, ReplayReport, StateLock};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -51,6 +48,7 @@ use crate::service;
 use backups::Backups;
 use clock::Clock;
 use connection::{Door, Gate, Others};
+pub use error::ControllerError;
 use follow::Crown;
 pub use join::{has_joined, join};
 use turn::Daemon;
@@ -69,81 +67,6 @@ pub struct Settings {
     pub accept_loss: bool,
     /// Whether to flush the journal before anything is acknowledged. Only benchmarks turn it off, to measure its cost.
     pub durable: bool,
-}
-
-/// Why the controller could not start or had to stop.
-#[derive(Debug, thiserror::Error)]
-pub enum ControllerError {
-    /// The journal can't be opened or read.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// An append to the journal failed.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The configuration is wrong.
-    #[error("{}: {problem}", path.display())]
-    Config {
-        /// The configuration file with the error.
-        path: PathBuf,
-        /// What is wrong in the configuration, with the line.
-        problem: String,
-    },
-    /// Nodes report a newer epoch or job id than this state has, so it is an old copy.
-    #[error(
-        "this state is older than what nodes have seen: {} has heard epoch {} and job {}, the state ends with epoch {ours} and \
-         job {last}. \
-         It is of a backup, or of another copy. Restore the newest one; or, to go on without what came after it, start once \
-         with `squall up --accept-loss` (or `squall controller --accept-loss`)",
-        newer.name,
-        newer.session.epoch.0,
-        newer.last_job
-    )]
-    Older {
-        /// The newest epoch and job id that a node reports.
-        newer: Newer,
-        /// The newest epoch (run of the controller) in this state.
-        ours: u64,
-        /// The last job id in this state.
-        last: JobId,
-    },
-    /// It led, as one of several controllers, and leads no more. The process goes on as a standby.
-    #[error("{0}")]
-    Deposed(Why),
-    /// It can't follow the log of the cluster's controllers.
-    #[error("{0}")]
-    Unfit(Why),
-    /// What comes after its journal is not in etcd any more.
-    #[error("etcd begins with record {first}, after the end of this journal: a copy of the leader's is needed")]
-    Behind {
-        /// Number of the first record that is in etcd.
-        first: u64,
-    },
-    /// A batch of the log in etcd can't be read.
-    #[error(
-        "cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it"
-    )]
-    Batch {
-        /// Number of its last record.
-        last: u64,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A system call failed.
-    #[error("cannot {doing} {}: {error}", path.display())]
-    Io {
-        /// The action that failed, e.g. `write`.
-        doing: &'static str,
-        /// The file or folder concerned.
-        path: PathBuf,
-        /// The system's error.
-        error: std::io::Error,
-    },
-}
-
-impl ControllerError {
-    pub(crate) fn io(doing: &'static str, path: PathBuf) -> impl FnOnce(std::io::Error) -> Self {
-        move |error| Self::Io { doing, path, error }
-    }
 }
 
 /// Runs a controller until it is told to end. Blocks.
