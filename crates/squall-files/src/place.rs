@@ -19,6 +19,10 @@ pub const STATE_VARIABLE: &str = "SQUALL_STATE";
 /// processes are found that have left their cgroup, session and parent.
 pub const TASK_MARK: &str = "SQUALL_STEP";
 
+/// Names of all files that configure a cluster, in the folder of [`Place::config`]: of Squall, of its devices, and of its
+/// topology.
+pub const CONFIG_FILES: [&str; 4] = ["squall.toml", "gres.conf", "topology.yaml", "topology.conf"];
+
 /// Longest path of a Unix socket that the kernel accepts, bytes.
 const SOCKET_PATH_MAX: usize = 107;
 

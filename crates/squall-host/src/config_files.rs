@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use squall_files::durable;
-use squall_files::place::Place;
+use squall_files::place::{CONFIG_FILES, Place};
 use squall_model::config::Config;
 use squall_model::id::NodeId;
 use squall_model::{gres, hostlist};
@@ -13,12 +13,10 @@ use squall_sched::topology::{Source, Topology};
 
 use crate::controld::error::ControllerError;
 
-/// Name of the configuration file.
-const MAIN: &str = "squall.toml";
 /// Names of the topology file; the first one that exists is read, as in Slurm.
-const TOPOLOGIES: [&str; 2] = ["topology.yaml", "topology.conf"];
+const TOPOLOGIES: [&str; 2] = [CONFIG_FILES[2], CONFIG_FILES[3]];
 /// Name of the file that lists generic resources (devices).
-const DEVICES: &str = "gres.conf";
+const DEVICES: &str = CONFIG_FILES[1];
 /// Suffix added to the name of a replaced file, e.g. `squall.toml.old`.
 const REPLACED: &str = ".old";
 
@@ -43,8 +41,6 @@ pub struct Checked {
 }
 
 impl ConfigFiles {
-    /// Names of all files that configure a cluster.
-    pub const NAMES: [&str; 4] = [MAIN, DEVICES, TOPOLOGIES[0], TOPOLOGIES[1]];
     /// Names of the topology file; the first one that exists is read.
     pub const TOPOLOGIES: [&str; 2] = TOPOLOGIES;
 

@@ -22,9 +22,8 @@ mod write;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use squall_files::place::CONFIG_FILES;
 use squall_store::file::{self, JournalError};
-
-use crate::config_files::ConfigFiles;
 
 pub use manifest::Manifest;
 pub use read::{Checked, check, receive};
@@ -94,7 +93,7 @@ impl BackupError {
 fn is_name(name: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains('\0');
     match name.split('/').collect::<Vec<_>>()[..] {
-        [name] => ConfigFiles::NAMES.contains(&name) || matches!(name, "cluster" | "clock" | "accounts.db"),
+        [name] => CONFIG_FILES.contains(&name) || matches!(name, "cluster" | "clock" | "accounts.db"),
         ["journal", name] => file::is_file_name(name),
         ["keys", name] => plain(name),
         ["keys", folder, name] => plain(folder) && plain(name),

@@ -6,12 +6,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use squall_files::durable;
-use squall_files::place::Place;
+use squall_files::place::{CONFIG_FILES, Place};
 use squall_store::file::StateLock;
 
 use super::read::{Checked, check, receive};
 use super::{BackupError, ITEMS, is_long};
-use crate::config_files::ConfigFiles;
 use crate::sys::clock;
 
 /// Fewest job ids that are passed over after a restoration.
@@ -120,7 +119,7 @@ fn refuse_used(place: &Place) -> Result<(), BackupError> {
         // The link of a package leads to a configuration that is not there yet.
         Err(_) => path.exists(),
     };
-    let names = ITEMS.into_iter().chain(ConfigFiles::NAMES).chain(["cells"]);
+    let names = ITEMS.into_iter().chain(CONFIG_FILES).chain(["cells"]);
     let used = names.map(|name| place.dir().join(name)).find(is_used);
     used.map_or(Ok(()), |path| Err(BackupError::InUse(path)))
 }
@@ -140,7 +139,7 @@ pub(crate) fn finish(place: &Place) -> io::Result<()> {
     if !from.is_dir() {
         return Ok(());
     }
-    for name in ConfigFiles::NAMES {
+    for name in CONFIG_FILES {
         let (draft, path) = (from.join(name), place.config().with_file_name(name));
         if draft.exists() {
             // The configuration may be elsewhere, behind a link.

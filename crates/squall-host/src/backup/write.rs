@@ -6,13 +6,12 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use squall_files::place::Place;
+use squall_files::place::{CONFIG_FILES, Place};
 use squall_store::accounts::{Copying, copy_at_rest};
 use squall_store::file::{Copier, Cut, StateLock};
 use tar::{Builder, EntryType, Header};
 
 use super::{BackupError, MANIFEST, Manifest};
-use crate::config_files::ConfigFiles;
 use crate::sys::clock;
 
 /// What a backup is made of.
@@ -106,7 +105,7 @@ struct Archive<W: Write> {
 impl<W: Write> Archive<W> {
     /// Adds configuration, keys and the other small files.
     fn configuration(&mut self, place: &Place) -> Result<(), BackupError> {
-        for name in ConfigFiles::NAMES {
+        for name in CONFIG_FILES {
             self.add_small(name, &place.config().with_file_name(name))?;
         }
         self.add_small("cluster", &place.mark())?;

@@ -55,8 +55,11 @@ pub fn check_copy(path: &Path, cluster: u128, last: u64) -> Result<(), String> {
     let book = Book::open(path).map_err(|e| format!("the accounting database can't be read: {e}"))?;
     let seen = Seen { cluster: book.cluster(), seq: book.position() };
     // A database that was just made follows no journal yet.
-    if seen.cluster != 0 && (seen.cluster != cluster || seen.seq > last) {
+    if seen.cluster != 0 && cluster != 0 && seen.cluster != cluster {
         return Err("the accounting database belongs to another journal".to_owned());
+    }
+    if seen.seq > last {
+        return Err(format!("accounting has seen record {}, and the journal ends with record {last}", seen.seq));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use squall_files::place::Place;
+use squall_files::place::{CONFIG_FILES, Place};
 use squall_files::users;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::controld::ControllerError;
@@ -184,7 +184,7 @@ fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, Stri
             output.display()
         ));
     }
-    let there = ConfigFiles::NAMES.into_iter().map(|name| place.dir().join(name)).find(|path| path.exists());
+    let there = CONFIG_FILES.into_iter().map(|name| place.dir().join(name)).find(|path| path.exists());
     if let Some(path) = there.filter(|_| !force) {
         return Err(format!("{} is there already: use --force to replace it, or another --output DIR", path.display()));
     }
