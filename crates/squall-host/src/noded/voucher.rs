@@ -10,7 +10,7 @@ use std::time::Duration;
 use squall_files::place::{Place, SocketPath};
 use squall_model::wire::client::Refusal;
 use squall_model::wire::join::Vouched;
-use squall_model::wire::{Hello, Role, Standby};
+use squall_model::wire::{Hello, Role};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -77,7 +77,7 @@ async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io
     match hello.role {
         Role::Client(_) => {}
         Role::Reader(_) => {
-            link::greet_back(&mut writer, &hello, &Hello::new(Role::Standby(Standby::default()))).await?;
+            link::greet_back(&mut writer, &hello, &Hello::new(Role::Controller)).await?;
             let problem = "no controller runs on this host: leave out --from-standby".to_owned();
             return link::deny(&mut reader, &mut writer, Refusal::NotSupported(problem)).await;
         }

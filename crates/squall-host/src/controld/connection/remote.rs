@@ -32,10 +32,11 @@ const STRANGERS_MAX: usize = 1024;
 /// Time without a request after which a node daemon's connection for questions is closed. The node daemon then has to
 /// reconnect.
 const ENQUIRY_TIME: Duration = Duration::from_mins(5);
+/// How often one of several controllers looks for an invitation, and the pause between two looks.
+const ENROL_TRIES: u32 = 6;
+const ENROL_PAUSE: Duration = Duration::from_millis(250);
 /// Interval at which a connected node's key is checked to be still trusted.
 const REVISIT: Duration = Duration::from_secs(2);
-/// Time in which an invitation comes from one controller to the others.
-const SHARE_TIME: Duration = Duration::from_secs(1);
 
 /// Keys and settings with which the controller authenticates other machines.
 #[derive(Clone, Debug)]
@@ -64,13 +65,6 @@ impl Gate {
     /// Returns what the machine `name` with this key may do. With the controllers' own key it is one of them.
     fn rights(&self, name: &str, key: &PublicKey) -> Rights {
         if *key == self.keys.public { Rights::CONTROLLER } else { self.trust.rights(name, key) }
-    }
-
-    /// Enrols the machine `name`. The inner error is why it is refused.
-    async fn enrol(&self, name: &str, key: PublicKey, with: (&[u8], Wish)) -> io::Result<Result<(), String>> {
-        let (trust, name, secret, wish) = (self.trust.clone(), name.to_owned(), with.0.to_owned(), with.1);
-        let enrol = move || trust.enrol(&name, &key, (&secret, wish), clock::now().0 / 1_000_000);
-        tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)
     }
 }
 
@@ -166,13 +160,7 @@ impl Guest {
                 CONTROLLER_TOKEN if asks => Wish::Controller,
                 _ => return refuse(&mut writer, asks, &name).await,
             };
-            let mut enrolled = gate.enrol(&name, key, (&secret, wish)).await?;
-            if enrolled.is_err() && matches!(*self.phase.borrow(), Phase::Leads(Some(_))) {
-                // Another controller may have made the invitation just now.
-                tokio::time::sleep(SHARE_TIME).await;
-                enrolled = gate.enrol(&name, key, (&secret, wish)).await?;
-            }
-            if let Err(reason) = enrolled {
+            if let Err(reason) = self.enrol(&gate.trust, &name, &key, (secret, wish)).await? {
                 warn!(%address, node = name, %reason, "a machine may not join");
                 link::write(&mut writer, &Told::Refused(reason)).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -184,6 +172,27 @@ impl Guest {
             rights = gate.rights(&name, &key);
         }
         Ok(Visitor { name, key, rights, address, what, reader, writer })
+    }
+
+    /// Enrols a machine with an invitation. Where there are several controllers, the invitation may be on its way from
+    /// another one. Inner Err: the machine is refused, with the reason.
+    async fn enrol(
+        &self,
+        trust: &Trust,
+        name: &str,
+        key: &PublicKey,
+        (secret, wish): (Vec<u8>, Wish),
+    ) -> io::Result<Result<(), String>> {
+        let mut left = if self.others.is_some() { ENROL_TRIES } else { 1 };
+        loop {
+            left -= 1;
+            let (trust, name, key, secret) = (trust.clone(), name.to_owned(), *key, secret.clone());
+            let enrol = move || trust.enrol(&name, &key, (&secret, wish), clock::now().0 / 1_000_000);
+            match tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
+                Err(_) if left > 0 => tokio::time::sleep(ENROL_PAUSE).await,
+                enrolled => return Ok(enrolled),
+            }
+        }
     }
 
     async fn host(&self, visitor: Visitor, gate: &Gate) -> io::Result<()> {
