@@ -233,7 +233,7 @@ fn start(options: &Options) -> Result<String, String> {
         return cells::up(options, cells);
     }
     let plan = Plan::of(options)?;
-    let (config, fresh) = (&plan.checked.config, plan.files.is_some());
+    let (config, fresh) = (&own(options, &plan.checked.config)?, plan.files.is_some());
     check_listen(options, config)?;
     let names = here(config)?;
     let asked = options.nodes.or(options.rack).map(|_| options.nodes.unwrap_or(0) + options.rack.unwrap_or(0));
@@ -270,6 +270,15 @@ fn start(options: &Options) -> Result<String, String> {
         place.dir().display(),
         super::how_to_reach(place)
     ))
+}
+
+/// Returns the configuration as the controller of this machine uses it.
+fn own(options: &Options, config: &Config) -> Result<Config, String> {
+    if !config.has_standbys() {
+        return Ok(config.clone());
+    }
+    let name = options.controller.clone().unwrap_or_else(|| controld::controller_name(&options.place));
+    config.clone().as_controller(&name).map_err(|problem| options.in_config(problem))
 }
 
 /// Refuses `--listen` with an address other than the cluster's.
