@@ -237,7 +237,7 @@ pub struct Restored {
     lost_ids: BTreeMap<JobId, JobId>,
     ids_began: Option<Time>,
     node_changes: BTreeMap<NodeId, NodeChange>,
-    restored: Option<(Time, Epoch)>,
+    from_backup: Option<(Time, Epoch)>,
     pending: u64,
     active: u64,
     users: Users,
@@ -315,7 +315,7 @@ impl State {
             lost_ids: all.lost_ids,
             ids_began: all.ids_began,
             node_changes: all.node_changes,
-            restored: all.restored,
+            restored: all.from_backup,
             epoch: cluster.epoch,
             version: cluster.version,
             config: cluster.config,
@@ -463,7 +463,7 @@ impl Part {
             Self::LostIds(lost_ids) => Some(Restored { lost_ids, ..Restored::default() }),
             Self::IdsBegan(began) => Some(Restored { ids_began: Some(began), ..Restored::default() }),
             Self::NodeChanges(node_changes) => Some(Restored { node_changes, ..Restored::default() }),
-            Self::Restored(time, epoch) => Some(Restored { restored: Some((time, epoch)), ..Restored::default() }),
+            Self::Restored(time, epoch) => Some(Restored { from_backup: Some((time, epoch)), ..Restored::default() }),
         }
     }
 }
@@ -528,7 +528,7 @@ impl Restored {
         self.lost_ids.append(&mut next.lost_ids);
         self.ids_began = self.ids_began.or(next.ids_began);
         self.node_changes.append(&mut next.node_changes);
-        self.restored = self.restored.or(next.restored);
+        self.from_backup = self.from_backup.or(next.from_backup);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);
