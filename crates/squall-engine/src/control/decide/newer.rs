@@ -6,7 +6,7 @@ use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{Epoch, JobId, NodeId, Session};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::Newer;
 use squall_model::wire::node::Registration;
 
@@ -116,7 +116,7 @@ pub(crate) fn hold_missing(
     said: &Registration,
     out: &mut Out,
 ) -> Option<Time> {
-    let until = c.state.restored.filter(|_| is_from_before(&c.state, said)).map(|(time, _)| time)?;
+    let until = c.state.restored.filter(|_| is_from_before(&c.state, said)).map(|(time, _)| time + Span(1))?;
     for id in work::jobs_on(c, node) {
         let Some(job) = c.state.jobs.get(&id) else { continue };
         let attempt = JobAttempt { job: id, attempt: job.attempt };
