@@ -5,12 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use squall_files::durable;
-use squall_files::place::Place;
+use squall_files::place::{CONFIG_FILES, Place};
 use squall_model::wire::join::{CONTROLLER_TOKEN, Question, StoredFile, Told};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::time::timeout;
 
-use crate::config_files::ConfigFiles;
 use crate::leader::Controllers;
 use crate::link;
 use crate::noise::KeyPair;
@@ -46,7 +45,7 @@ pub fn join(place: &Place, name: &str, addresses: Vec<String>, token: &Token) ->
     }
     place.note_controller_name(name)?;
     for StoredFile { path, bytes } in others.into_iter().rev() {
-        if ConfigFiles::NAMES.contains(&path.as_str()) {
+        if CONFIG_FILES.contains(&path.as_str()) {
             durable::write(&place.dir().join(path), &bytes, 0o644)?;
         }
     }
@@ -73,7 +72,7 @@ pub(super) fn files(place: &Place) -> io::Result<Vec<StoredFile>> {
     let keys = Trust::of(place).for_controller()?.into_iter();
     let mut files: Vec<StoredFile> =
         keys.map(|(path, bytes)| StoredFile { path: format!("{KEYS}/{path}"), bytes: bytes.into() }).collect();
-    for name in ConfigFiles::NAMES {
+    for name in CONFIG_FILES {
         let path = place.config().with_file_name(name);
         match std::fs::read(Path::new(&path)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -160,7 +160,6 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mouth = mouth(&place, &config, &door)?;
-    spawn_local(service::beat());
     let config = Box::new(config);
     let mut entrance = Entrance::new(&place, gate);
     let begun = if several {
@@ -170,6 +169,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         let standby = follow::Standby::begin(&place, &config, part, own, accounted)?;
         info!("ready");
         service::ready();
+        spawn_local(service::beat());
         standby.follow(&door, &mut inbox, &mut signals).await?
     } else {
         let Own { machine, log, accounts, last } = own;
@@ -189,6 +189,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         entrance.open(&door)?;
         info!("ready");
         service::ready();
+        spawn_local(service::beat());
     }
     daemon.run(inbox, signals).await
 }
