@@ -250,7 +250,8 @@ fn report(c: &Cluster) {
     let id = c.sbatch(&["--report", "--array=4", "-o", "array.out", "--wrap", "echo one; exec sleep 1000"]);
     let task = format!("{id}_4");
     c.until_state(&task, "RUNNING");
-    c.until("the task has begun", || c.run(&["cat", "array.out"]).out.contains("one"));
+    let begun = || std::fs::read_to_string(c.path("work/array.out")).is_ok_and(|text| text.contains("one"));
+    c.until("the task has begun", begun);
     c.ok(&["scancel", &task]);
     c.until("the task has ended", || last("array.out").starts_with("squall:"));
     let told = last("array.out");
