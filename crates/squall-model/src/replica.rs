@@ -89,6 +89,10 @@ pub struct Handover {
     /// Name of the controller that goes first.
     #[n(0)]
     pub to: String,
+    /// Whether all controllers end, as the cluster was shut down.
+    #[n(1)]
+    #[cbor(default)]
+    pub stop: bool,
 }
 
 /// Value of `trust/PATH`: a file of the state folder's `keys/` that all controllers have.

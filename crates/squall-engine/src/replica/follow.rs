@@ -85,7 +85,7 @@ impl Follow {
 /// What a poll has read.
 struct View {
     leader: At<Leader>,
-    named: Option<String>,
+    handover: Option<Handover>,
     head: At<Head>,
     first: u64,
     trusted: i64,
@@ -181,7 +181,7 @@ impl Replica {
         let first = first.and_then(|pair| String::from_utf8(pair.value).ok()?.parse().ok());
         Ok(View {
             leader: leader.map(|pair| Ok((decoded(&pair)?, pair.modified))).transpose()?,
-            named: handover.map(|pair| decoded::<Handover>(&pair)).transpose()?.map(|handover| handover.to),
+            handover: handover.map(|pair| decoded::<Handover>(&pair)).transpose()?,
             head: head.map(|pair| Ok((decoded(&pair)?, pair.modified))).transpose()?,
             first: first.unwrap_or(1),
             trusted: trusted.map_or(0, |pair| pair.modified),
@@ -194,6 +194,9 @@ impl Replica {
         self.side.see_trusted(view.trusted);
         self.side.see_first(view.first);
         let leader = view.leader.as_ref().map(|(leader, _)| leader);
+        if leader.is_none() && view.handover.as_ref().is_some_and(|handover| handover.stop) {
+            return Err(Why::Stopped);
+        }
         let own = leader.is_some_and(|leader| self.settings.was(leader));
         if let (Phase::Following(follow), Some(twin)) = (&self.phase, leader)
             && twin.name == self.settings.name
@@ -217,7 +220,7 @@ impl Replica {
         follow.seen_leader |= view.leader.is_some() && !own;
         follow.leader_at = view.leader.as_ref().map_or(0, |(_, at)| *at);
         follow.head_at = view.head.as_ref().map_or(0, |(_, at)| *at);
-        (follow.named, follow.own, follow.founds) = (view.named, own, founds);
+        (follow.named, follow.own, follow.founds) = (view.handover.map(|handover| handover.to), own, founds);
         follow.vacant = if view.leader.is_some() && !own { None } else { follow.vacant.or(Some(now)) };
         let end = view.head.map_or(0, |(head, _)| head.last);
         if founds {

@@ -47,6 +47,8 @@ pub(super) struct Lead {
     resigns: bool,
     /// The controller that goes first afterwards.
     heir: Option<String>,
+    /// Whether all controllers end.
+    stops: bool,
     asked: Asked,
     next: Time,
 }
@@ -54,7 +56,7 @@ pub(super) struct Lead {
 impl Lead {
     pub(super) fn new(leader_at: i64, head_at: i64) -> Self {
         let (batch, heir, asked, next) = (None, None, Asked::Nothing, Time(0));
-        Self { leader_at, head_at, batch, resigns: false, heir, asked, next }
+        Self { leader_at, head_at, batch, resigns: false, heir, stops: false, asked, next }
     }
 
     pub(super) fn begin(&mut self, first: u64, last: u64, bytes: Arc<Vec<u8>>) {
@@ -62,8 +64,8 @@ impl Lead {
         self.batch = Some(Batch { first, last, bytes, left: (0..count).collect() });
     }
 
-    pub(super) fn resign(&mut self, to: Option<String>) {
-        (self.resigns, self.heir) = (true, to);
+    pub(super) fn resign(&mut self, to: Option<String>, stop: bool) {
+        (self.resigns, self.heir, self.stops) = (true, to, stop);
     }
 
     pub(super) fn resigns(&self) -> bool {
@@ -113,8 +115,9 @@ impl Replica {
             }
         } else if lead.resigns {
             txn.then = vec![Op::Delete { key: keys.leader.clone(), end: None }];
-            if let Some(to) = &lead.heir {
-                let named = encoding::to_vec(&Handover { to: to.clone() });
+            if lead.stops || lead.heir.is_some() {
+                let handover = Handover { to: lead.heir.clone().unwrap_or_default(), stop: lead.stops };
+                let named = encoding::to_vec(&handover);
                 txn.then.push(put(keys.handover.clone(), named, self.lease.held(now)));
             }
             lead.asked = Asked::Resign;

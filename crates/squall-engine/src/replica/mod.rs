@@ -116,6 +116,8 @@ pub enum Input {
         /// Name of the controller that goes first.
         to: Option<String>,
     },
+    /// Lead no more, and have all controllers end. Only between two batches.
+    Stop,
     /// Records up to this one are on this controller's disk.
     Durable {
         /// Number of the last record.
@@ -193,6 +195,9 @@ pub enum Why {
         /// The controller which goes first.
         to: Option<String>,
     },
+    /// The cluster was shut down.
+    #[error("the cluster was shut down")]
+    Stopped,
     /// etcd is empty, but the journal is a copy of a log that was there.
     #[error(
         "etcd has lost the log: it is empty, and this journal, which is a copy of it, ends with record {last}. Restore etcd's \
@@ -383,7 +388,12 @@ impl Machine for Replica {
             }
             Input::Resign { to } => {
                 if let Phase::Leading(lead) = &mut self.phase {
-                    lead.resign(to);
+                    lead.resign(to, false);
+                }
+            }
+            Input::Stop => {
+                if let Phase::Leading(lead) = &mut self.phase {
+                    lead.resign(None, true);
                 }
             }
             Input::Durable { seq } => self.side.durable = seq,

@@ -124,6 +124,10 @@ impl Standby {
                             });
                             door.follow(leader.as_ref(), self.as_of());
                         }
+                        Some(News::Ended(why @ Why::Stopped)) => {
+                            info!("{why}");
+                            return Ok(None);
+                        }
                         Some(news) => self.hear(news).await?,
                         None => return Err(ControllerError::io("run", self.journal)(std::io::Error::other(
                             "the thread that follows etcd has ended",
@@ -261,6 +265,16 @@ impl Crown {
     /// Ends the leadership, after everything was appended; `to` goes first. Returns how it has ended.
     pub(super) async fn resign(mut self, to: Option<String>) -> Why {
         self.reign.resign(to);
+        self.released().await
+    }
+
+    /// Ends the leadership, and has all controllers end: the cluster was shut down.
+    pub(super) async fn stop(mut self) {
+        self.reign.stop();
+        self.released().await;
+    }
+
+    async fn released(&mut self) -> Why {
         // If etcd does not answer, the lease ends by itself.
         tokio::time::timeout(RELEASE_TIME, self.over()).await.unwrap_or(Why::Expired)
     }

@@ -233,7 +233,11 @@ impl Daemon {
     async fn resign(&mut self) -> Result<(), ControllerError> {
         let Some(crown) = self.crown.take() else { return Ok(()) };
         let Some((caller, to)) = self.resigns.take() else {
-            crown.resign(None).await;
+            if self.done {
+                crown.stop().await;
+            } else {
+                crown.resign(None).await;
+            }
             return Ok(());
         };
         let why = crown.resign(to).await;

@@ -139,6 +139,11 @@ impl Reign {
         self.tell(Input::Resign { to });
     }
 
+    /// Ends the leadership, and has all controllers end.
+    pub fn stop(&self) {
+        self.tell(Input::Stop);
+    }
+
     pub(super) fn append(&self, first: u64, last: u64, bytes: Vec<u8>) {
         self.tell(Input::Append { first, last, bytes: Arc::new(bytes) });
     }
