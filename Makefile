@@ -8,6 +8,7 @@ SEEDS ?= 1..500
 KILLS ?= 200
 LAUNCHES ?= 1000
 EVENTS ?= 125
+TAKEOVERS ?= 1000
 # Where `make install` puts things; SLURM_NAMES=no leaves Slurm's names out of PREFIX/bin.
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -17,7 +18,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 REVISION ?= 1
 PACKAGES := target/package
 
-.PHONY: help build install uninstall package-build deb rpm tarball package-test demo test check sim path checked crash upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
+.PHONY: help build install uninstall package-build deb rpm tarball package-test demo test check sim path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -82,6 +83,9 @@ checked:
 
 crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk; EVENTS each of clock steps, `down` races, silences beyond node_lost_s and spools rolled back, a fifth as many restored backups
 	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
+
+drill: build ## three controllers under load, faults of every kind until one has begun to lead TAKEOVERS times; the time until the next submission is taken, by kind (as root; wants etcd)
+	SQUALL_DRILL_TAKEOVERS=$(TAKEOVERS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test drill -- --nocapture
 
 upgrade-drill: build ## upgrades a running cluster of an older binary, OLD=BINARY, to this one: no job is lost, repeated or ended
 	scripts/upgrade-drill $(OLD) $(SQUALL)

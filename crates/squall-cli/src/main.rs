@@ -54,6 +54,8 @@ static COMMANDS: &[Command] = &[
     ours(&command::token::PAGE, command::token::run),
     ours(&command::rest::WEB, command::rest::web),
     ours(&command::doctor::PAGE, command::doctor::run),
+    ours(&command::backup::PAGE, command::backup::run),
+    ours(&command::restore::PAGE, command::restore::run),
     ours(&command::metrics::PAGE, command::metrics::run),
     ours(&command::links::PAGE, command::links::run),
     ours(&command::man::PAGE, command::man::run),

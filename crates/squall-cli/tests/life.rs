@@ -110,6 +110,81 @@ fn up_again_resumes_whatever_died_and_down_ends_all() {
 }
 
 #[test]
+fn a_backup_of_a_running_cluster_is_restored_and_nothing_happens_twice() {
+    let c = Cluster::new("restored");
+    let (state, file) = (c.state(), c.dir.join("backup"));
+    let (state, file) = (state.to_str().unwrap(), file.to_str().unwrap());
+    std::fs::create_dir_all(c.state()).unwrap();
+    std::fs::write(c.state().join("squall.toml"), "[[nodes]]\nname = \"n1\"\ncpus = 2\nforce = true\n").unwrap();
+    c.ok(&["up"]);
+    let marks = c.dir.join("marks");
+    let job = |gate: &str| {
+        let (marks, gate) = (marks.display(), c.dir.join(gate).display().to_string());
+        let script = format!(
+            "echo $SLURM_JOB_ID begins >>{marks}; while [ ! -e {gate} ]; do sleep 0.02; done; echo $SLURM_JOB_ID ends >>{marks}"
+        );
+        c.ok(&["sbatch", "--parsable", "-n1", "-o", "/dev/null", "--wrap", &script]).trim().to_owned()
+    };
+    let count = |what: &str| std::fs::read_to_string(&marks).unwrap_or_default().lines().filter(|l| *l == what).count();
+    let (stays, ends, waits) = (job("late"), job("early"), job("early"));
+    until("that", || count(&format!("{stays} begins")) == 1 && count(&format!("{ends} begins")) == 1);
+    let before: Vec<String> = (0..5).map(|_| c.submit()).collect();
+    let during = std::thread::scope(|scope| {
+        let submitted = scope.spawn(|| (0..20).map(|_| c.submit()).collect::<Vec<_>>());
+        for _ in 0..3 {
+            assert!(c.ok(&["backup", file]).contains("read again and checked"));
+        }
+        submitted.join().unwrap()
+    });
+    // All of this comes after the backup: two jobs run to their ends, another one begins.
+    std::fs::write(c.dir.join("early"), "").unwrap();
+    until("that", || count(&format!("{ends} ends")) == 1 && count(&format!("{waits} ends")) == 1);
+    let unknown = job("late");
+    until("that", || count(&format!("{unknown} begins")) == 1);
+    until("that", || !c.queue().contains(&waits) && !c.queue().contains(&ends));
+    c.kill("controller");
+    c.kill("node-n1");
+    c.fails(&["restore", file, "--state", state], "is there already");
+    for name in ["journal", "accounts.db", "accounts.db-wal", "keys", "squall.toml", "cluster", "clock"] {
+        let path = c.state().join(name);
+        drop(std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)));
+    }
+    c.fails(&["restore", file, "--state", state, "--moved"], "without --moved");
+    let told = c.ok(&["restore", file, "--state", state]);
+    assert!(told.contains("1 pending job(s) will be held"), "{told}");
+    c.fails(&["restore", file, "--state", state], "is there already");
+    c.ok(&["up"]);
+    let highest = during.iter().chain([&unknown]).map(|id| id.parse::<u32>().unwrap()).max().unwrap();
+    let next = c.submit();
+    assert!(next.parse::<u32>().unwrap() > highest, "{next} after {highest}");
+    let queue = c.queue();
+    assert!(before.iter().chain([&stays, &ends, &waits]).all(|id| queue.contains(id)), "{queue:?}");
+    assert_eq!(c.ok(&["squeue", "-h", "-t", "R", "-o", "%i"]).trim(), stays);
+    std::fs::write(c.dir.join("late"), "").unwrap();
+    until("that", || count(&format!("{stays} ends")) == 1 && count(&format!("{unknown} ends")) == 1);
+    until("that", || !c.queue().contains(&stays));
+    assert!(c.ok(&["sinfo", "-h", "-R", "-o", "%E"]).contains(&format!("does not know: {unknown}")));
+    c.ok(&["scontrol", "update", "nodename=n1", "state=resume"]);
+    // The next job runs, so those before it could have.
+    let last = job("late");
+    until("that", || count(&format!("{last} ends")) == 1);
+    for id in [&stays, &ends, &waits, &unknown] {
+        assert_eq!((count(&format!("{id} begins")), count(&format!("{id} ends"))), (1, 1), "{id}");
+    }
+    // The next start is like any other: what is held stays held, and no ids are passed over again.
+    c.kill("controller");
+    c.ok(&["up"]);
+    assert_eq!(c.submit().parse::<u32>().unwrap(), last.parse::<u32>().unwrap() + 1);
+    c.ok(&["scontrol", "release", &waits]);
+    until("that", || count(&format!("{waits} ends")) == 2);
+    // A stopped cluster can be copied, too.
+    c.ok(&["down"]);
+    c.ok(&["backup", file]);
+    let moved = c.dir.join("moved");
+    assert!(!c.ok(&["restore", file, "--moved", "--state", moved.to_str().unwrap()]).contains("lost"));
+}
+
+#[test]
 fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
     let c = Cluster::new("keeper");
     c.ok(&["up"]);

@@ -22,7 +22,7 @@ use squall_model::encoding;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_model::wire::join::{BEARER, Bearer, SOCKET};
-use squall_model::wire::{Hello, Incompatible, Proof, Role};
+use squall_model::wire::{Hello, Incompatible, Proof, Role, Standby};
 
 use squall_text::refusal;
 
@@ -37,6 +37,8 @@ pub struct Client {
     greeting: Vec<u8>,
     /// Name of the cluster; None: the controller has not sent its greeting yet.
     cluster: Option<String>,
+    /// The standby that answers; None: the controller that leads does.
+    standby: Option<Standby>,
     /// Cells of which data was missing from answers since the last `take_absent`.
     absent: Vec<u32>,
 }
@@ -98,7 +100,9 @@ impl ClientError {
     }
     /// Returns whether a retry may help, because the controller may be restarting.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent | Self::Refused(Refusal::CellAway(_)))
+        let away = |refusal: &Refusal| matches!(refusal, Refusal::CellAway(_) | Refusal::NoLeader(_));
+        matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent)
+            || matches!(self, Self::Refused(refusal) if away(refusal))
     }
 }
 
@@ -129,6 +133,11 @@ impl Client {
         Self::connect_as(place, command, Proof::Peer)
     }
 
+    /// Connects to the controller of this host itself, which may be a standby. It answers requests that only read.
+    pub fn connect_here(command: &str) -> Result<Self, ClientError> {
+        Self::connect_with_hello(&find_place()?, &Hello::new(Role::Reader(command.into())))
+    }
+
     /// Connects to the given cluster as the bearer of a token. `command` is the name of this program.
     pub fn connect_with(place: &Place, command: &str, bearer: &Bearer) -> Result<Self, ClientError> {
         Self::connect_as(place, command, Proof::Scheme(BEARER.to_owned(), encoding::to_vec(bearer)))
@@ -148,14 +157,17 @@ impl Client {
     }
 
     fn connect_as(place: &Place, command: &str, proof: Proof) -> Result<Self, ClientError> {
+        Self::connect_with_hello(place, &Hello { proof, ..Hello::new(Role::Client(command.into())) })
+    }
+
+    fn connect_with_hello(place: &Place, hello: &Hello) -> Result<Self, ClientError> {
         let path = place.controller_socket();
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
-        let hello = Hello { proof, ..Hello::new(Role::Client(command.into())) };
         let mut greeting = Vec::new();
-        codec::encode(&hello, &mut greeting)?;
-        Ok(Self { stream, greeting, cluster: None, absent: Vec::new() })
+        codec::encode(hello, &mut greeting)?;
+        Ok(Self { stream, greeting, cluster: None, standby: None, absent: Vec::new() })
     }
 
     /// Exchanges greetings now, if that is not done yet; otherwise the first request does it.
@@ -178,6 +190,12 @@ impl Client {
     pub fn cluster(&mut self) -> Result<&str, ClientError> {
         self.greet()?;
         Ok(self.cluster.as_deref().unwrap_or_default())
+    }
+
+    /// Returns what the standby that answers has told of itself. None: the controller that leads answers, or none has
+    /// greeted yet.
+    pub fn standby(&self) -> Option<&Standby> {
+        self.standby.as_ref()
     }
 
     /// Sends a request. [`Client::receive`] returns its answers.
@@ -267,6 +285,9 @@ impl Client {
         };
         hello.agreed().map_err(ClientError::Version)?;
         self.cluster = Some(hello.cluster);
+        if let Role::Standby(standby) = hello.role {
+            self.standby = Some(standby);
+        }
         sent
     }
 }

@@ -134,6 +134,14 @@ impl Place {
     pub fn mark(&self) -> PathBuf {
         self.dir.join("cluster")
     }
+    /// Returns the path of the file that marks a state restored from a backup, until its controller has started.
+    pub fn restored(&self) -> PathBuf {
+        self.dir.join("restored")
+    }
+    /// Returns the path of the folder with a restored state of which not all files are in their places yet.
+    pub fn restoring(&self) -> PathBuf {
+        self.dir.join("restoring")
+    }
     /// Returns the path of the folder of files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
         self.dir.join(CONTENT)
@@ -141,6 +149,19 @@ impl Place {
     /// Returns the path of the folder of files that a node keeps.
     pub fn content_of(&self, name: &str) -> PathBuf {
         self.node(name).join(CONTENT)
+    }
+    /// Returns the name of the controller that this state folder is for, in a cluster that has several. None: it is the
+    /// one with the host's name.
+    pub fn controller_name(&self) -> Option<String> {
+        let name = fs::read_to_string(self.dir.join(CONTROLLER_NAME)).ok()?;
+        Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+    }
+    /// Records the name of the controller that this state folder is for.
+    pub fn note_controller_name(&self, name: &str) -> io::Result<()> {
+        if self.controller_name().as_deref() == Some(name) {
+            return Ok(());
+        }
+        durable::write(&self.dir.join(CONTROLLER_NAME), format!("{name}\n").as_bytes(), 0o644)
     }
     /// Returns the path of the folder with the state folders of cells, in a cluster that has some.
     pub fn cells_folder(&self) -> PathBuf {
@@ -229,6 +250,8 @@ impl Place {
 /// State folder of root's cluster by default: the one of the whole machine.
 const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
+/// Name of the file with the controller's name.
+const CONTROLLER_NAME: &str = "controller-name";
 /// Name of the folder of files in a node's folder.
 pub const CONTENT: &str = "content";
 /// Name of the folder of steps in a node's folder.

@@ -113,6 +113,14 @@ impl ConfigFiles {
 
     /// Parses and checks all files. The error names the file and the line.
     pub fn check(&self) -> Result<Checked, ControllerError> {
+        let checked = self.check_of_node()?;
+        let wrong = |problem| ControllerError::Config { path: self.path.clone(), problem };
+        checked.config.check_controllers().map_err(wrong)?;
+        Ok(checked)
+    }
+
+    /// Like [`Self::check`], for a node or login host, which does not get all settings of controllers.
+    pub fn check_of_node(&self) -> Result<Checked, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };
         let mut config = Config::from_toml(&self.text).map_err(wrong(self.path.clone()))?;
         let mut notices = words_without_effect(&config);

@@ -1,6 +1,7 @@
 //! Runs the state machines of `squall-engine` with real sockets, disks and processes.
 
 mod auth;
+pub mod backup;
 mod bearer;
 mod cgroup;
 pub mod checkup;
@@ -11,6 +12,7 @@ pub mod front;
 pub mod gang;
 mod hardware;
 mod hop;
+mod leader;
 pub mod life;
 mod link;
 mod local;
@@ -23,6 +25,7 @@ pub mod pipe;
 pub mod poller;
 pub mod privileges;
 pub mod processes;
+mod proxy;
 pub mod rack;
 pub mod service;
 pub mod spool;

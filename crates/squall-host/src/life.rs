@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use squall_files::durable;
 use squall_files::place::{Place, STATE_VARIABLE};
-use squall_model::config::{Config, NodeConfig};
+use squall_model::config::{Config, ControllerConfig, NodeConfig};
 use squall_model::hostlist;
 
 use crate::hardware::Machine;
@@ -24,6 +24,7 @@ use crate::pidfile::living;
 use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
+use crate::sys::host::is_name_of_host;
 use crate::trust::Joined;
 
 /// Least number of emulated nodes for each rack process: for fewer nodes a further process is not worth its cost.
@@ -342,10 +343,25 @@ pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
 /// Returns the names of this machine's nodes that have a node daemon each.
 pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     if config.nodes.is_empty() {
-        Ok(vec![host_name()])
-    } else {
-        names_where(config, |entry| !entry.emulated && !entry.remote.0)
+        return Ok(vec![host_name()]);
     }
+    let mut names = names_where(config, |entry| !entry.emulated && !entry.remote.0)?;
+    names.retain(|name| is_here(config, name));
+    Ok(names)
+}
+
+/// Whether a node that is not remote is on this machine. Where there are several controllers, it is if it has the name of
+/// the controller here, or of this host.
+fn is_here(config: &Config, node: &str) -> bool {
+    let is_own = |own: &ControllerConfig| own.name() == node;
+    !config.has_standbys() || config.own_controller().is_some_and(is_own) || is_name_of_host(node)
+}
+
+/// Returns the names of the nodes that racks of this machine emulate. Where there are several controllers, they are on the
+/// machine of the first.
+pub fn emulated_here(config: &Config) -> Result<Vec<String>, String> {
+    let here = !config.has_standbys() || config.own_controller() == config.controllers.0.first();
+    if here { emulated_names(config) } else { Ok(Vec::new()) }
 }
 
 /// Returns the racks that emulate `nodes` nodes: at most one for each CPU, each with at least `RACK_WORTH` nodes. Fewer
@@ -359,7 +375,7 @@ pub fn racks(nodes: usize) -> Vec<Daemon> {
 
 /// Returns the daemons of all nodes on this machine.
 pub fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
-    let racks = racks(emulated_names(config)?.len());
+    let racks = racks(emulated_here(config)?.len());
     Ok(real_names(config)?.into_iter().map(Daemon::Node).chain(racks).collect())
 }
 
@@ -424,7 +440,11 @@ pub fn node_folders(place: &Place) -> Vec<String> {
 /// Refuses nodes of this machine that are configured with more hardware than it has.
 pub fn check_hardware(config: &Config) -> Result<(), String> {
     let machine = Machine::detect();
-    let mut own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
+    let is_own = |entry: &&NodeConfig| {
+        let names = hostlist::expand(&entry.name).unwrap_or_default();
+        !entry.emulated && !entry.remote.0 && names.iter().any(|name| is_here(config, name))
+    };
+    let mut own = config.nodes.iter().filter(is_own);
     match own.find_map(|entry| Some((entry, entry.lack(&machine.hardware)?))) {
         Some((entry, lack)) => Err(format!(
             "nodes `{}`: {} = {}, but this machine has {} ({}): lower it, or set `force = true` to try out what a larger \
@@ -508,5 +528,23 @@ fn node_section(count: Option<u32>) -> String {
                 share.max(1)
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Daemon, daemons, real_names};
+    use squall_model::config::Config;
+
+    #[test]
+    fn each_of_several_heads_has_the_node_of_its_name_and_the_first_the_racks() {
+        let text = "[[controllers]]\nname = \"head1\"\naddress = \"10.0.0.1:6817\"\n[[controllers]]\nname = \"head2\"\n\
+                    address = \"10.0.0.2:6817\"\n[[nodes]]\nname = \"head[1-2]\"\n[[nodes]]\nname = \"n[1-9]\"\n\
+                    remote = true\n[[nodes]]\nname = \"r[1-4]\"\nemulated = true\n";
+        let config = Config::from_toml(text).unwrap();
+        let of = |name: &str| config.clone().as_controller(name).unwrap();
+        assert_eq!(real_names(&of("head2")), Ok(vec!["head2".to_owned()]));
+        assert_eq!(daemons(&of("head1")), Ok(vec![Daemon::Node("head1".to_owned()), Daemon::Rack(0, 4)]));
+        assert_eq!(daemons(&of("head2")), Ok(vec![Daemon::Node("head2".to_owned())]));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::encoding::{Decoded, Encoded};
 use squall_model::limits::FRAME_BYTES_MAX;
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -23,6 +24,8 @@ const FRAME_TIME: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Bytes of one piece that is written within `WRITE_TIME`.
 const WRITE_BYTES: usize = 64 << 10;
+/// Time within which a client that is refused must send its request.
+const DENIED_TIME: Duration = Duration::from_secs(10);
 /// Longest greeting, bytes. A greeting consists of a name, a cluster and a proof.
 const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Memory reserved for a frame before its bytes arrive: enough for a piece of a file. For longer frames it grows as
@@ -113,6 +116,19 @@ impl Dialect {
         self.encode(root, message, &mut bytes).map_err(malformed)?;
         send(stream, &bytes).await
     }
+}
+
+/// Reads the first request of a client that may not act, and refuses it.
+pub(crate) async fn deny(
+    reader: &mut (impl AsyncRead + Unpin),
+    writer: &mut (impl AsyncWrite + Unpin),
+    refusal: Refusal,
+) -> io::Result<()> {
+    let first = timeout(DENIED_TIME, read::<Request>(reader)).await;
+    if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
+        write(writer, &Answer::Refused(refusal)).await?;
+    }
+    Ok(())
 }
 
 /// Answers a greeting in the peer's encoding, so that a peer of release 0.1 can report to its user that the versions

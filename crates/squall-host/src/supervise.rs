@@ -130,7 +130,7 @@ mod tests {
         let place = Place::at(&dir).unwrap();
         crate::life::make_folders(&place).unwrap();
         for (login, daemon) in [(false, Daemon::Node("far".to_owned())), (true, Daemon::Login)] {
-            let joined = Joined { name: "far".to_owned(), controller: "head:1".to_owned(), key: [7; 32], login };
+            let joined = Joined { name: "far".to_owned(), controllers: vec!["head:1".to_owned()], key: [7; 32], login };
             Trust::of(&place).note_joined(&joined).unwrap();
             assert_eq!(daemons(&place).unwrap(), [(daemon, place.clone())]);
         }

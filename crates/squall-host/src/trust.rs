@@ -2,7 +2,7 @@
 //! owner can read. No secret here gives access to more than one peer: a machine has its own key, and the controller's
 //! public one.
 //!
-//! On the controller's machine: `controller` (its key), `nodes/NAME` (the public key of a node, stored when it first
+//! On a controller's machine: `controller` (the key, which all controllers of a cluster have), `nodes/NAME` (the public key of a node, stored when it first
 //! joined with an invitation), `addresses/NAME` (where it listens), `logins/NAME` (the public key of a login host, and
 //! whose commands it may send), `tokens/HASH` (invitations; the secret itself is not stored). On a machine that has
 //! joined: `own` (its key) and `joined` (the controller that it has joined, its name, and what it is there).
@@ -32,17 +32,29 @@ pub struct Trust {
     folder: PathBuf,
 }
 
-/// The controller that this machine has joined, and its name there.
+/// The cluster that this machine has joined: its controllers, and the machine's name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// Name of this machine in the cluster.
     pub name: String,
-    /// Address on which the controller listens: `HOST:PORT`.
-    pub controller: String,
-    /// The controller's public key.
+    /// Addresses on which the controllers listen, each `HOST:PORT`; as a rule one.
+    pub controllers: Vec<String>,
+    /// The controllers' public key: all of a cluster have the same.
     pub key: PublicKey,
     /// Whether this machine is a login host. Otherwise it is a node.
     pub login: bool,
+}
+
+impl Joined {
+    /// Returns the addresses of the controllers, for messages and files: `HOST:PORT,HOST:PORT`.
+    pub fn addresses(&self) -> String {
+        self.controllers.join(",")
+    }
+
+    /// Reads addresses of controllers, separated by commas.
+    pub fn addresses_of(text: &str) -> Vec<String> {
+        text.split(',').map(str::trim).filter(|address| !address.is_empty()).map(str::to_owned).collect()
+    }
 }
 
 /// What a machine becomes by an invitation.
@@ -52,6 +64,49 @@ pub enum Part {
     Node,
     /// A login host, which sends commands of its users.
     Login(Login),
+    /// A further controller.
+    Controller,
+}
+
+/// What a machine wants to become by an invitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// A node.
+    Node,
+    /// A login host.
+    Login,
+    /// A further controller.
+    Controller,
+}
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Node => "node",
+            Self::Login => "login host",
+            Self::Controller => "controller",
+        })
+    }
+}
+
+impl Part {
+    /// Returns what a machine with this part has to ask for.
+    fn wish(self) -> Wish {
+        match self {
+            Self::Node => Wish::Node,
+            Self::Login(_) => Wish::Login,
+            Self::Controller => Wish::Controller,
+        }
+    }
+
+    /// Returns the command by which a machine takes up this part.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Login(_) => "login",
+            Self::Controller => "controller",
+        }
+    }
 }
 
 /// Whose commands a login host may send.
@@ -69,9 +124,14 @@ pub(crate) struct Rights {
     pub(crate) node: bool,
     /// Whose commands it may send, in jobs and outside. None: of users with a job there.
     pub(crate) login: Option<Login>,
+    /// Whether it is another controller of the cluster.
+    pub(crate) controller: bool,
 }
 
 impl Rights {
+    /// What another controller of the cluster may do: to connect nodes of its machine, and to send commands of anybody.
+    pub(crate) const CONTROLLER: Self = Self { node: true, login: Some(Login { allow_root: true }), controller: true };
+
     /// Whether the machine is trusted in anything.
     pub(crate) fn any(self) -> bool {
         self.node || self.login.is_some()
@@ -167,7 +227,7 @@ impl Trust {
     /// Returns what the machine `name` with this key may do.
     pub(crate) fn rights(&self, name: &str, key: &PublicKey) -> Rights {
         let login = self.login(name).ok().flatten().filter(|(known, _)| known == key).map(|(_, login)| login);
-        Rights { node: self.knows(name, key), login }
+        Rights { node: self.knows(name, key), login, controller: false }
     }
 
     /// Returns the key of a login host, and whose commands it may send. None: it is none.
@@ -192,7 +252,8 @@ impl Trust {
     /// name and the part, once. Err of kind `AlreadyExists`: a machine has taken the name already.
     pub fn invite(&self, name: &str, part: Part, now_s: u64, valid_s: u64) -> io::Result<Token> {
         let name = safe(name)?;
-        if self.peer(name)?.is_some() || self.login(name)?.is_some() {
+        // A controller may be on the machine of a node.
+        if part != Part::Controller && (self.peer(name)?.is_some() || self.login(name)?.is_some()) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         self.withdraw_invitations(|invited| invited.name == name || invited.until_s <= now_s)?;
@@ -202,45 +263,75 @@ impl Trust {
             Part::Node => String::new(),
             Part::Login(Login { allow_root: false }) => format!(" {LOGIN}"),
             Part::Login(Login { allow_root: true }) => format!(" {LOGIN} {ROOT}"),
+            Part::Controller => format!(" {CONTROLLER}"),
         };
         let until_s = now_s.saturating_add(valid_s);
         self.keep_new(&self.token_file(&secret), format!("{name} {until_s}{part}\n").as_bytes())?;
         Ok(Token { controller: self.controller_key()?.public, secret })
     }
 
-    /// Enrols a machine under this name, durably: as a login host, or as a node. Err: it is refused, with the reason. An
-    /// invitation is valid until a machine has used it: a name has one key only.
+    /// Enrols a machine under this name, durably. Err: it is refused, with the reason. An invitation is valid until a
+    /// machine has used it: a name has one key only. A controller's key is not stored, as it gets that of all.
     pub(crate) fn enrol(
         &self,
         name: &str,
         key: &PublicKey,
-        (secret, login): (&[u8], bool),
+        (secret, wish): (&[u8], Wish),
         now_s: u64,
     ) -> Result<(), String> {
         let failed = |e: io::Error| format!("the controller can't keep keys: {e}");
         let name = safe(name).map_err(|_| format!("`{name}` can't be the name of a machine"))?;
         let known = self.rights(name, key);
-        if if login { known.login.is_some() } else { known.node } {
-            return Ok(());
+        match wish {
+            Wish::Node if known.node => return Ok(()),
+            Wish::Login if known.login.is_some() => return Ok(()),
+            _ => {}
         }
-        let whom = if login { "login host" } else { "node" };
-        let unknown = || format!("the token does not hold for {whom} {name}: unknown, used, or too old");
+        let unknown = || format!("the token does not hold for {wish} {name}: unknown, used, or too old");
         let text = read(&self.token_file(secret)).map_err(failed)?.ok_or_else(unknown)?;
         let invited = Invitation::parse(&text).ok_or_else(unknown)?;
         if invited.name != name || invited.until_s <= now_s {
             return Err(unknown());
         }
-        let (folder, text) = match invited.part {
-            Part::Node if !login => ("nodes", format!("{}\n", hex(key))),
-            Part::Login(rights) if login => ("logins", login_text(key, rights)),
-            Part::Node => return Err(format!("the token makes {name} a node: use `squall node`")),
-            Part::Login(_) => return Err(format!("the token makes {name} a login host: use `squall login`")),
+        let part = invited.part;
+        if part.wish() != wish {
+            return Err(format!("the token makes {name} a {}: use `squall {}`", part.wish(), part.command()));
+        }
+        let kept = match part {
+            Part::Node => Some(("nodes", format!("{}\n", hex(key)))),
+            Part::Login(rights) => Some(("logins", login_text(key, rights))),
+            Part::Controller => None,
         };
-        match self.keep_new(&self.folder.join(folder).join(name), text.as_bytes()) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(unknown()),
-            kept => kept.map_err(failed)?,
+        if let Some((folder, text)) = kept {
+            match self.keep_new(&self.folder.join(folder).join(name), text.as_bytes()) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(unknown()),
+                kept => kept.map_err(failed)?,
+            }
         }
         self.withdraw_invitations(|invited| invited.name == name).map_err(failed)
+    }
+
+    /// Returns all files that a further controller needs, each by its path below the folder of keys.
+    pub(crate) fn for_controller(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
+        self.controller_key()?;
+        let mut found = Vec::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            for name in files(&self.folder.join(&folder))? {
+                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                // Keys of this machine's nodes stay here.
+                if path.starts_with(OWN) || path == JOINED {
+                    continue;
+                }
+                if self.folder.join(&path).is_dir() {
+                    folders.push(path);
+                } else {
+                    let bytes = fs::read(self.folder.join(&path))?;
+                    found.push((path, bytes));
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Stores the key of a node on the controller's machine, which needs no invitation.
@@ -271,7 +362,7 @@ impl Trust {
     /// Ends what a machine may do as a login host; a node stays a node. False: it was no login host.
     pub fn revoke_login(&self, name: &str) -> io::Result<bool> {
         let name = safe(name)?;
-        self.withdraw_invitations(|invited| invited.name == name && invited.part != Part::Node)?;
+        self.withdraw_invitations(|invited| invited.name == name && matches!(invited.part, Part::Login(_)))?;
         self.remove("logins", name)
     }
 
@@ -310,21 +401,21 @@ impl Trust {
         Ok(all)
     }
 
-    /// Returns the controller that this machine has joined. None: it has joined none.
+    /// Returns the cluster that this machine has joined. None: it has joined none.
     pub fn joined(&self) -> io::Result<Option<Joined>> {
-        let Some(text) = read(&self.folder.join("joined"))? else { return Ok(None) };
+        let Some(text) = read(&self.folder.join(JOINED))? else { return Ok(None) };
         let mut words = text.split_whitespace();
         let mut next = || words.next().ok_or(io::ErrorKind::InvalidData);
-        let (name, controller, key) = (next()?.to_owned(), next()?.to_owned(), next()?);
+        let (name, controllers, key) = (next()?.to_owned(), Joined::addresses_of(next()?), next()?);
         let key = unhex(key).and_then(|key| key.try_into().ok()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Some(Joined { name, controller, key, login: words.next() == Some(LOGIN) }))
+        Ok(Some(Joined { name, controllers, key, login: words.next() == Some(LOGIN) }))
     }
 
-    /// Stores the controller that this machine has joined.
+    /// Stores the controllers that this machine has joined.
     pub(crate) fn note_joined(&self, joined: &Joined) -> io::Result<()> {
         let part = if joined.login { format!(" {LOGIN}") } else { String::new() };
-        let text = format!("{} {} {}{part}\n", joined.name, joined.controller, hex(&joined.key));
-        self.keep(&self.folder.join("joined"), text.as_bytes())
+        let text = format!("{} {} {}{part}\n", joined.name, joined.addresses(), hex(&joined.key));
+        self.keep(&self.folder.join(JOINED), text.as_bytes())
     }
 
     fn token_file(&self, secret: &[u8]) -> PathBuf {
@@ -394,7 +485,8 @@ fn safe(name: &str) -> io::Result<&str> {
     if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// A stored invitation: `NAME UNTIL` for a node, `NAME UNTIL login` or `NAME UNTIL login root` for a login host.
+/// A stored invitation: `NAME UNTIL` for a node, `NAME UNTIL login` or `NAME UNTIL login root` for a login host, `NAME
+/// UNTIL controller` for a controller.
 struct Invitation<'a> {
     name: &'a str,
     /// End of validity, seconds since 1970.
@@ -406,6 +498,12 @@ struct Invitation<'a> {
 const LOGIN: &str = "login";
 /// Word for a login host of which root may send commands, in stored texts.
 const ROOT: &str = "root";
+/// Word for a controller in stored texts.
+const CONTROLLER: &str = "controller";
+/// Beginning of the names of files with keys of one machine.
+const OWN: &str = "own";
+/// Name of the file about the cluster that this machine has joined.
+const JOINED: &str = "joined";
 
 impl<'a> Invitation<'a> {
     /// Parses a stored invitation. None: the text is not one.
@@ -416,6 +514,7 @@ impl<'a> Invitation<'a> {
             (None, _) => Part::Node,
             (Some(LOGIN), None) => Part::Login(Login { allow_root: false }),
             (Some(LOGIN), Some(ROOT)) => Part::Login(Login { allow_root: true }),
+            (Some(CONTROLLER), None) => Part::Controller,
             _ => return None,
         };
         Some(Self { name, until_s, part })
@@ -464,7 +563,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{Joined, Listed, Login, Part, Rights, Token, Trust};
+    use super::{Joined, Listed, Login, Part, Rights, Token, Trust, Wish};
     use squall_files::place::Place;
 
     struct Folder(Trust);
@@ -490,15 +589,15 @@ mod tests {
         let token = trust.invite("n2", Part::Node, 100, 60).unwrap();
         assert_eq!(Token::parse(&token.to_string()), Some(token.clone()));
         let (mine, other) = ([1; 32], [2; 32]);
-        assert!(trust.enrol("n3", &mine, (&token.secret, false), 110).is_err());
-        assert!(trust.enrol("n2", &mine, (&[0; 16], false), 110).is_err());
-        assert!(trust.enrol("n2", &mine, (&token.secret, false), 160).is_err());
+        assert!(trust.enrol("n3", &mine, (&token.secret, Wish::Node), 110).is_err());
+        assert!(trust.enrol("n2", &mine, (&[0; 16], Wish::Node), 110).is_err());
+        assert!(trust.enrol("n2", &mine, (&token.secret, Wish::Node), 160).is_err());
         assert!(!trust.knows("n2", &mine));
-        trust.enrol("n2", &mine, (&token.secret, false), 110).unwrap();
+        trust.enrol("n2", &mine, (&token.secret, Wish::Node), 110).unwrap();
         assert!(trust.knows("n2", &mine) && !trust.knows("n2", &other) && !trust.knows("n3", &mine));
         // The answer got lost, so the same machine asks again. Another machine is late.
-        trust.enrol("n2", &mine, (&token.secret, false), 110).unwrap();
-        assert!(trust.enrol("n2", &other, (&token.secret, false), 110).is_err());
+        trust.enrol("n2", &mine, (&token.secret, Wish::Node), 110).unwrap();
+        assert!(trust.enrol("n2", &other, (&token.secret, Wish::Node), 110).is_err());
         assert!(trust.invite("n2", Part::Node, 120, 60).is_err());
     }
 
@@ -508,13 +607,13 @@ mod tests {
         let trust = &folder.0;
         let old = trust.invite("n2", Part::Node, 100, 60).unwrap();
         let new = trust.invite("n2", Part::Node, 100, 60).unwrap();
-        assert!(trust.enrol("n2", &[1; 32], (&old.secret, false), 110).is_err());
-        trust.enrol("n2", &[1; 32], (&new.secret, false), 110).unwrap();
+        assert!(trust.enrol("n2", &[1; 32], (&old.secret, Wish::Node), 110).is_err());
+        trust.enrol("n2", &[1; 32], (&new.secret, Wish::Node), 110).unwrap();
         trust.note_address("n2", "10.0.0.2:6818").unwrap();
         assert_eq!(trust.peer("n2").unwrap().unwrap().address, "10.0.0.2:6818");
         assert!(trust.revoke("n2").unwrap() && !trust.revoke("n2").unwrap());
         assert!(!trust.knows("n2", &[1; 32]));
-        assert!(trust.enrol("n2", &[1; 32], (&new.secret, false), 110).is_err());
+        assert!(trust.enrol("n2", &[1; 32], (&new.secret, Wish::Node), 110).is_err());
     }
 
     #[test]
@@ -524,19 +623,19 @@ mod tests {
         let (mine, other) = ([1; 32], [2; 32]);
         let root = Login { allow_root: true };
         let token = trust.invite("login1", Part::Login(root), 100, 60).unwrap();
-        let refused = trust.enrol("login1", &mine, (&token.secret, false), 110).unwrap_err();
+        let refused = trust.enrol("login1", &mine, (&token.secret, Wish::Node), 110).unwrap_err();
         assert!(refused.contains("a login host: use `squall login`"), "{refused}");
-        trust.enrol("login1", &mine, (&token.secret, true), 110).unwrap();
-        trust.enrol("login1", &mine, (&token.secret, true), 110).unwrap();
-        assert!(trust.enrol("login1", &other, (&token.secret, true), 110).is_err());
-        assert_eq!(trust.rights("login1", &mine), Rights { node: false, login: Some(root) });
+        trust.enrol("login1", &mine, (&token.secret, Wish::Login), 110).unwrap();
+        trust.enrol("login1", &mine, (&token.secret, Wish::Login), 110).unwrap();
+        assert!(trust.enrol("login1", &other, (&token.secret, Wish::Login), 110).is_err());
+        assert_eq!(trust.rights("login1", &mine), Rights { login: Some(root), ..Rights::default() });
         assert!(!trust.knows("login1", &mine) && trust.peer("login1").unwrap().is_none(), "it is no node");
         assert!(!trust.rights("login1", &other).any() && !trust.rights("login2", &mine).any());
         assert!(trust.invite("login1", Part::Node, 120, 60).is_err(), "a name is one machine");
         let token = trust.invite("n2", Part::Node, 100, 60).unwrap();
-        assert!(trust.enrol("n2", &other, (&token.secret, true), 110).is_err());
-        trust.enrol("n2", &other, (&token.secret, false), 110).unwrap();
-        assert_eq!(trust.rights("n2", &other), Rights { node: true, login: None });
+        assert!(trust.enrol("n2", &other, (&token.secret, Wish::Login), 110).is_err());
+        trust.enrol("n2", &other, (&token.secret, Wish::Node), 110).unwrap();
+        assert_eq!(trust.rights("n2", &other), Rights { node: true, ..Rights::default() });
     }
 
     #[test]
@@ -547,7 +646,7 @@ mod tests {
         assert!(!trust.grant("n2", plain).unwrap(), "it has not joined");
         trust.own_node("n2", &[1; 32]).unwrap();
         assert!(trust.grant("n2", plain).unwrap());
-        assert_eq!(trust.rights("n2", &[1; 32]), Rights { node: true, login: Some(plain) });
+        assert_eq!(trust.rights("n2", &[1; 32]), Rights { node: true, login: Some(plain), ..Rights::default() });
         assert!(trust.grant("n2", Login { allow_root: true }).unwrap());
         assert_eq!(trust.rights("n2", &[1; 32]).login, Some(Login { allow_root: true }));
         trust.invite("login1", Part::Login(plain), 100, 60).unwrap();
@@ -561,7 +660,10 @@ mod tests {
         assert_eq!(listed(110), [invited, node.clone(), login.clone()]);
         assert_eq!(listed(160), [node.clone(), login]);
         assert!(trust.revoke_login("n2").unwrap() && !trust.revoke_login("n2").unwrap());
-        assert_eq!((listed(160), trust.rights("n2", &[1; 32])), (vec![node], Rights { node: true, login: None }));
+        assert_eq!(
+            (listed(160), trust.rights("n2", &[1; 32])),
+            (vec![node], Rights { node: true, ..Rights::default() })
+        );
         assert!(trust.grant("n2", plain).unwrap() && trust.revoke("n2").unwrap());
         assert!(!trust.rights("n2", &[1; 32]).any());
     }
@@ -621,8 +723,9 @@ mod tests {
     fn what_was_joined_is_remembered() {
         let folder = Folder::new("joined");
         assert_eq!(folder.0.joined().unwrap(), None);
-        for login in [false, true] {
-            let joined = Joined { name: "n2".into(), controller: "head:6817".into(), key: [7; 32], login };
+        for (login, controllers) in [(false, "head:6817"), (true, "head1:6817,head2:6817")] {
+            let controllers = Joined::addresses_of(controllers);
+            let joined = Joined { name: "n2".into(), controllers, key: [7; 32], login };
             folder.0.note_joined(&joined).unwrap();
             assert_eq!(folder.0.joined().unwrap(), Some(joined));
         }

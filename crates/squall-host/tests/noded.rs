@@ -178,7 +178,8 @@ impl Node {
             tasks: vec![1].into(),
             ..JobFacts::default()
         };
-        let batch = BatchStart { node: NodeId(0), cores: CoreSet::first(1), kill_wait_s: 1, leased: false };
+        let batch =
+            BatchStart { node: NodeId(0), cores: CoreSet::first(1), kill_wait_s: 1, leased: false, report: false };
         let start = Down::StartJob { facts: std::sync::Arc::new(facts), batch: Some(batch) };
         self.tell(vec![start], vec![script, env]);
     }

@@ -218,6 +218,23 @@ pub mod change {
     }
 }
 
+/// Encoding of a shared text as a text: `#[cbor(with = "crate::encoding::text")]`.
+pub mod text {
+    use std::sync::Arc;
+
+    use super::{Decoder, Encoder, Error, Write, encode as write};
+
+    /// Encodes the text.
+    pub fn encode<C, W: Write>(text: &Arc<str>, e: &mut Encoder<W>, _: &mut C) -> Result<(), write::Error<W::Error>> {
+        e.str(text)?.ok()
+    }
+
+    /// Decodes a text into a new `Arc`.
+    pub fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Arc<str>, Error> {
+        Ok(d.str()?.into())
+    }
+}
+
 /// Encoding of a list of `Arc` as a list of the values in them: `#[cbor(with = "crate::encoding::arcs")]`.
 pub mod arcs {
     use std::sync::Arc;

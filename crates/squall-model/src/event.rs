@@ -481,6 +481,14 @@ pub enum Event {
         #[n(1)]
         change: Box<NodeChange>,
     },
+    /// The state was restored from a backup. What happened after the backup is lost: pending jobs may have run, so they
+    /// are held, and job ids up to `last` may have been given, so they are not given again.
+    #[n(37)]
+    Restored {
+        /// The last job id that is passed over.
+        #[n(0)]
+        last: JobId,
+    },
 }
 
 /// Changes of `scontrol update node` to the description of nodes. None: the value is unchanged, or as configured.

@@ -66,7 +66,7 @@ pub const ANSWER_JOBS_MAX: usize = 1024;
 /// Most events that the controller keeps for followers; a follower that is further behind has missed some.
 pub const FEED_EVENTS_MAX: usize = 32 << 10;
 /// Most bytes of the events that the controller keeps for followers, as estimated.
-pub const FEED_BYTES_MAX: usize = 16 << 20;
+pub const FEED_BYTES_MAX: usize = 24 << 20;
 /// Most events in one frame to a follower.
 pub const FEED_PAGE_MAX: usize = 1024;
 /// Most bytes of the events in one frame to a follower, as estimated, unless a single event is longer.

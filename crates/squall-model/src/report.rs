@@ -1,7 +1,7 @@
 //! Reports of a node about its jobs and steps. The node repeats a report until the controller has journaled it.
 
 use crate::id::StepKey;
-use crate::job::{ExitCode, JobAttempt, Usage};
+use crate::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
 use crate::time::Time;
 use minicbor::{Decode, Encode};
 
@@ -75,6 +75,8 @@ pub struct StepEnd {
 const TOLD_TO: &str = "ended when it was told to";
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
+/// Number that Slurm shows as the signal of a job that ran out of memory.
+const OOM_SIGNAL: u8 = 125;
 
 impl StepEnd {
     /// Sets the note of a script that ended because it got the signal to end. An earlier note stays, because it gives
@@ -87,6 +89,17 @@ impl StepEnd {
     pub fn is_own(&self) -> bool {
         let by_signal = !self.oom && [SIGTERM, SIGKILL].contains(&self.exit.signal);
         !self.lost && !by_signal && self.note.as_deref() != Some(TOLD_TO)
+    }
+    /// Returns the outcome of a job with a batch script that ended like this and was not told to end.
+    pub fn outcome(&self) -> Outcome {
+        let (state, exit) = match () {
+            () if self.oom => (EndState::OutOfMemory, ExitCode { code: 0, signal: OOM_SIGNAL }),
+            () if self.lost => (EndState::NodeFail, self.exit),
+            () if self.exit.is_ok() => (EndState::Completed, self.exit),
+            () => (EndState::Failed, self.exit),
+        };
+        let unknown = self.lost.then(|| "the exit status of the script could not be learnt".to_owned());
+        Outcome { state, exit, reason: self.note.clone().or(unknown) }
     }
     /// Returns whether the other node's tasks ended in the same way, so that [`StepEnd::merge`] loses nothing.
     pub fn merges_with(&self, other: &Self) -> bool {

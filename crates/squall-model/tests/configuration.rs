@@ -8,7 +8,8 @@ use std::path::Path;
 
 use squall_model::config::TopologyFile;
 use squall_model::config::{
-    Config, GresConfig, Key, NodeConfig, PartitionConfig, Rest, SECTIONS, Section, SwitchConfig,
+    Config, ControllerConfig, GresConfig, Key, NodeConfig, PartitionConfig, Rest, SECTIONS, Section, SharedLog,
+    SwitchConfig,
 };
 use toml::Table;
 
@@ -38,6 +39,8 @@ fn defaults(table: &str) -> Table {
         "switches" => Table::try_from(SwitchConfig::default()),
         "topology" => Table::try_from(TopologyFile::default()),
         "rest" => Table::try_from(Rest::default()),
+        "controllers" => Table::try_from(ControllerConfig::default()),
+        "log" => Table::try_from(SharedLog::default()),
         other => panic!("{other}: give the test its type"),
     }
     .unwrap()

@@ -188,7 +188,7 @@ fn feed_event() -> FeedEvent {
         at: at(8, 3),
         time: Time(1_700_000_000_000_000),
         kind: FeedKind::StepEnded,
-        job: Some(Box::new(job)),
+        job: Some(job),
         step: Some(StepNo(4)),
         nodes: "n[1-4]".into(),
         name: "night".into(),
@@ -341,6 +341,7 @@ fn options() -> Chosen {
         step,
         // Came later: bytes without it are read.
         oom_kill_step: None,
+        report: None,
     }
 }
 
@@ -412,6 +413,7 @@ fn samples() -> Vec<Event> {
         Event::Recorded { job: id, values: vec![("comment".into(), "golden".into())], by: 7 },
         Event::NodesChanged { nodes: NodeSet::one(node), change: Box::new(node_change()) },
         with_options(id),
+        Event::Restored { last: id },
     ]
 }
 

@@ -83,7 +83,7 @@ fn events_are_small() {
 #[test]
 fn messages_are_small_and_say_to_each_node_what_it_must_know() {
     let start = step();
-    let batch = BatchStart { node: NodeId(0), cores: BitSet::first(16), kill_wait_s: 30, leased: false };
+    let batch = BatchStart { node: NodeId(0), cores: BitSet::first(16), kill_wait_s: 30, leased: false, report: false };
     let job = Down::StartJob { facts: Arc::new(facts()), batch: Some(batch.clone()) };
     assert!(size(&job) < 512, "{}", size(&job));
     let message = Down::StartStep(Box::new(start.clone()));

@@ -25,6 +25,8 @@ const NAME: &str = "rest";
 #[derive(Debug)]
 pub(crate) struct Cluster {
     place: Place,
+    /// Name of the controller's host, as far as it is known without asking.
+    pub(crate) host: String,
     /// JSON of jobs and nodes, made when they are read.
     pub(crate) records: Arc<Records>,
     jobs: Part<JobsPage>,
@@ -55,9 +57,10 @@ macro_rules! part {
 }
 
 impl Cluster {
-    pub(crate) fn new(place: Place) -> Self {
+    pub(crate) fn new(place: Place, host: String) -> Self {
         Self {
             place,
+            host,
             records: Arc::default(),
             jobs: Part::default(),
             nodes: Part::default(),

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,12 @@ use crate::routes::Shared;
 
 /// Most events that are kept for listeners.
 const EVENTS_MAX: usize = 64 << 10;
-/// Most bytes sent to a listener at once.
+/// Most bytes sent to a listener at once, and to all of them together, but some to each: so many listeners take the time
+/// of this process and not that of the controller beside it.
 const BATCH_BYTES: usize = 128 << 10;
-/// Least time between two batches for a listener.
+const BATCHES_BYTES: usize = 8 << 20;
+const BATCH_BYTES_LEAST: usize = 4 << 10;
+/// Least time between two batches for a listener, and between two looks at events that it may not want.
 const BATCH_TIME: Duration = Duration::from_millis(100);
 /// Time without events after which a comment is sent, by which proxies and clients see that the connection is alive.
 const QUIET_TIME: Duration = Duration::from_secs(15);
@@ -63,10 +66,11 @@ struct Kept {
     at: Option<Position>,
 }
 
-/// An event as it is sent, and what filters look at.
-#[derive(Clone, Debug)]
+/// What is sent to listeners.
+#[derive(Debug)]
 enum Sent {
-    Event(Arc<FeedEvent>, Bytes),
+    /// An event, and its frame once the first listener was sent it.
+    Event(Arc<FeedEvent>, OnceLock<Bytes>),
     /// Events before this position were missed.
     Missed(Bytes),
 }
@@ -146,14 +150,12 @@ fn follow(
                 continue;
             }
         };
-        let sent: Vec<Sent> =
-            page.events.into_iter().map(|event| Sent::Event(Arc::clone(&event), frame(&event))).collect();
         let mut kept = lock(kept);
         if page.missed {
             kept.push(Sent::Missed(missed(page.next)));
         }
-        for sent in sent {
-            kept.push(sent);
+        for event in page.events {
+            kept.push(Sent::Event(event, OnceLock::new()));
         }
         kept.at = Some(page.next);
         let end = kept.end();
@@ -224,8 +226,8 @@ impl Filter {
     }
 
     fn fits(&self, event: &FeedEvent) -> bool {
-        let job = event.job.as_deref();
-        let user = || job.is_some_and(|job| self.users.contains(&job.user));
+        let job = event.job.as_ref();
+        let user = || job.is_some_and(|job| self.users.iter().any(|user| **user == *job.user));
         let ids = || {
             job.is_some_and(|job| {
                 self.jobs.contains(&job.id.0) || job.task.is_some_and(|task| self.jobs.contains(&task.array.0))
@@ -313,17 +315,18 @@ impl Listener {
             if self.checked.elapsed() > CHECK_TIME {
                 self.checked = Instant::now();
                 let known = self.server.callers.confirm(&self.server.cluster, &self.identity).await;
-                if matches!(known, Err(ClientError::Refused(_))) {
+                if matches!(known, Err(error @ ClientError::Refused(_)) if !error.is_transient()) {
                     return None;
                 }
             }
+            let looked = tokio::time::Instant::now();
             let frames = self.take();
             if !frames.is_empty() {
                 tokio::time::sleep_until(begin + BATCH_TIME).await;
                 return Some((frames.into(), self));
             }
             match tokio::time::timeout(QUIET_TIME, self.next.changed()).await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => tokio::time::sleep_until(looked + BATCH_TIME).await,
                 // The sender lives as long as the server.
                 Ok(Err(_)) => std::future::pending().await,
                 Err(_) => return Some((Bytes::from_static(b": alive\n\n"), self)),
@@ -332,23 +335,26 @@ impl Listener {
     }
 
     fn take(&mut self) -> Vec<u8> {
+        let listeners = LISTENERS_MAX - self.server.events.listeners.available_permits();
+        let most = (BATCHES_BYTES / listeners.max(1)).clamp(BATCH_BYTES_LEAST, BATCH_BYTES);
         let kept = lock(&self.kept);
         self.next.mark_unchanged();
         let mut frames = Vec::new();
-        if self.cursor < kept.first {
-            if let Some(Sent::Event(event, _)) = kept.events.front() {
-                frames.extend_from_slice(&missed(event.at));
-            }
-            self.cursor = kept.first;
+        // Whoever is too slow goes on with what is new: the oldest events would be gone before they are sent.
+        if let Some(at) = kept.at.filter(|_| self.cursor < kept.first) {
+            frames.extend_from_slice(&missed(at));
+            self.cursor = kept.end();
         }
-        for sent in kept.events.range((self.cursor - kept.first) as usize..) {
+        for sent in kept.events.range(self.cursor.saturating_sub(kept.first) as usize..) {
             self.cursor += 1;
             match sent {
                 Sent::Missed(frame) => frames.extend_from_slice(frame),
-                Sent::Event(event, frame) if self.filter.fits(event) => frames.extend_from_slice(frame),
+                Sent::Event(event, made) if self.filter.fits(event) => {
+                    frames.extend_from_slice(made.get_or_init(|| frame(event)));
+                }
                 Sent::Event(..) => {}
             }
-            if frames.len() >= BATCH_BYTES {
+            if frames.len() >= most {
                 break;
             }
         }

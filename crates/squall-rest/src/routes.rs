@@ -35,10 +35,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(place: Place, web: Web) -> Self {
+    pub(crate) fn new(place: Place, host: String, web: Web) -> Self {
         Self {
             events: Events::new(place.clone()),
-            cluster: Cluster::new(place),
+            cluster: Cluster::new(place, host),
             web,
             callers: Callers::default(),
             changes: Changes::default(),
@@ -49,12 +49,12 @@ impl Server {
 /// The server as the routes get it.
 pub(crate) type Shared = Arc<Server>;
 
-/// Serves the cluster in this state folder, without end. `ready` is called when the server accepts connections. Err:
-/// the server could not start.
-pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
+/// Serves the cluster in this state folder, without end. `host`: name of the controller's host, for answers while the
+/// controller is away. `ready` is called when the server accepts connections. Err: the server could not start.
+pub fn run(place: Place, host: String, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
     runtime.block_on(async {
-        let server = Arc::new(Server::new(place, Web::new(listeners.is_secure())?));
+        let server = Arc::new(Server::new(place, host, Web::new(listeners.is_secure())?));
         let (router, seats) = (routes(server), Seats::default());
         let Listeners { tcp, unix, certificate } = listeners;
         let mut accepting = tokio::task::JoinSet::new();
@@ -71,7 +71,8 @@ pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Resu
     })
 }
 
-fn routes(server: Shared) -> Router {
+/// Returns the router of all paths.
+pub(crate) fn routes(server: Shared) -> Router {
     Router::new()
         .route("/slurm/{*path}", any(slurm::serve))
         .route("/slurmdb/{*path}", any(slurm::serve))

@@ -218,7 +218,7 @@ impl World {
             }),
             Some(Mutation::LeaseOvertaken) => reverse_leases(frame),
             Some(Mutation::StaleFrameTaken | Mutation::DeposedHeard) => {
-                for_each_parcel(frame, |parcel| self.mix_in_stale(parcel))
+                for_each_parcel(frame, |parcel| self.mix_in_stale(parcel));
             }
             _ => {}
         }

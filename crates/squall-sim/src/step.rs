@@ -282,7 +282,7 @@ impl World {
                 self.nodes[node].steps.remove(&key);
             }
             StepAct::Client(message) => self.step_says(node, key, &message),
-            StepAct::Node(_) | StepAct::Notice(_) | StepAct::NoticeEnd(_) => {}
+            StepAct::Node(_) | StepAct::Notice(_) | StepAct::NoticeEnd(_) | StepAct::Report { .. } => {}
         }
     }
 

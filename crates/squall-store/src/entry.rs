@@ -1,5 +1,7 @@
 //! Content of one append to a log, as it is stored.
 
+use std::sync::Arc;
+
 use minicbor::{Decode, Encode};
 use squall_engine::commit::Append;
 use squall_model::encoding;
@@ -26,6 +28,12 @@ impl Entry {
     /// Encodes the entry.
     pub fn encode(&self) -> Vec<u8> {
         encoding::to_vec(self)
+    }
+
+    /// Returns the batch, to be appended to another log.
+    #[must_use]
+    pub fn into_append(self) -> Append {
+        Append { records: Arc::new(self.records), blobs: self.blobs }
     }
 
     /// Decodes an entry. Err: the bytes are not one.

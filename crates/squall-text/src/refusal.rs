@@ -51,7 +51,7 @@ pub fn text(refusal: &Refusal) -> String {
         Refusal::ReservationAccess(_) => "Access denied to requested reservation",
         Refusal::ReservationBusy(_) => "Requested reservation is in use",
         Refusal::ReservationOverlap(_) => "Requested reservation overlaps with another reservation",
-        Refusal::CellAway(_) => "Unable to contact slurm controller (connect failure)",
+        Refusal::CellAway(_) | Refusal::NoLeader(_) => "Unable to contact slurm controller (connect failure)",
         Refusal::OutOfIds => "Unable to assign a job id",
         Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
     };
@@ -109,6 +109,7 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::ArrayTooLarge { highest } => Some(format!("the highest array index allowed here is {highest}")),
         Refusal::HetArray => Some("an array can't be a component of a heterogeneous job".to_owned()),
         Refusal::CellAway(cell) => Some(format!("cell {cell} does not answer")),
+        Refusal::NoLeader(tried) => Some(format!("no controller leads at the moment: {tried}")),
         Refusal::PartitionBusy(name) => Some(format!("jobs of partition {name} wait or run; squeue -p {name}")),
         Refusal::OutOfIds => {
             Some("jobs that are known have all ids from first_job_id to max_job_id; try again later".to_owned())

@@ -1,14 +1,18 @@
-//! What `squall report` and `seff` tell of a job: used of asked, how it ended and why, what to ask for next time.
+//! What `squall report` and `seff` tell of a job: used of asked, how it ended and why, what to ask for next time. Also the
+//! line at the end of a batch job's output (`sbatch --report`).
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::gres;
-use squall_model::job::{EndState, ExitCode, JobKind, JobState};
+use squall_model::job::{EndState, ExitCode, JobKind, JobState, Outcome};
+use squall_model::report::StepEnd;
 use squall_model::resource::Memory;
+use squall_model::step::StepLaunch;
 use squall_model::time::Time;
 use squall_model::wire::info::Why;
+use squall_model::wire::node::EndReason;
 
 use crate::columns::accounting::{stderr, stdout};
 use crate::format::accounting::{Row, cpu_text};
@@ -54,6 +58,102 @@ pub fn amount(kib: u64) -> String {
         }
     }
     format!("{value:.2} {unit}")
+}
+
+/// How a job ended, with what tells why.
+#[derive(Clone, Copy, Debug)]
+struct Ending<'a> {
+    how: EndState,
+    exit: ExitCode,
+    reason: Option<&'a str>,
+    /// Name of the user who cancelled the job; empty: not known, or nobody did.
+    by: &'a str,
+    /// Whether the job has started.
+    started: bool,
+    limit_s: Option<u64>,
+    /// The job's memory limit, MiB. 0: none.
+    memory_mb: u64,
+    peak_kb: u64,
+}
+
+impl Ending<'_> {
+    /// Returns in a sentence why the job ended.
+    fn cause(&self) -> String {
+        let more = |text: &str| match self.reason {
+            Some(reason) => format!("{text} ({}).", harmless(reason)),
+            None => format!("{text}."),
+        };
+        match self.how {
+            EndState::Completed => "It ended by itself, with exit code 0.".to_owned(),
+            EndState::Failed => match self.reason {
+                Some(reason) if self.exit.is_ok() => format!("It failed: {}.", harmless(reason)),
+                _ => exit_text(self.exit),
+            },
+            EndState::OutOfMemory => match (self.memory_mb, self.peak_kb) {
+                (0, _) => "It ran out of memory.".to_owned(),
+                (limit, 0) => format!("It used more memory than its limit, {}.", amount(limit * 1024)),
+                (limit, peak) => format!(
+                    "It used more memory than its limit, {}; the highest measured was {}.",
+                    amount(limit * 1024),
+                    amount(peak)
+                ),
+            },
+            EndState::Timeout => format!("It reached its time limit, {}, and was ended.", format_limit(self.limit_s)),
+            EndState::Cancelled { .. } if self.by.is_empty() => more("It was cancelled"),
+            EndState::Cancelled { .. } if self.started => more(&format!("{} cancelled it", self.by)),
+            EndState::Cancelled { .. } => more(&format!("{} cancelled it before it started", self.by)),
+            EndState::NodeFail => more("A node of it failed"),
+            EndState::Preempted => more("It was ended in favour of another job"),
+            EndState::Deadline => more("It could not end by its deadline"),
+            EndState::BootFail => more("It could not be launched"),
+            EndState::Requeued => more("This run ended, and the job returned to the queue"),
+        }
+    }
+}
+
+/// Returns the line that ends the output of a batch job, from what the script's own daemon knows: `end` of the script on
+/// its node, and the first reason (`why`) that was given for ending it. What `srun` steps of the job used is not in it.
+pub fn line(launch: &StepLaunch, end: &StepEnd, why: EndReason) -> String {
+    let facts = &launch.facts;
+    let Outcome { state, exit, reason } = end.outcome();
+    let asked_for = match why {
+        EndReason::None => None,
+        EndReason::Requeued | EndReason::RequeuesItself => Some(EndState::Requeued).filter(|_| !end.is_own()),
+        EndReason::Cancelled => Some(EndState::Cancelled { by: facts.owner.uid }),
+        EndReason::TimeLimit => Some(EndState::Timeout),
+        EndReason::NodeFail => Some(EndState::NodeFail),
+        EndReason::Preempted => Some(EndState::Preempted),
+    };
+    let limit_s = facts.end.map(|limit| limit.since(facts.start).secs());
+    let peak_kb = end.usage.total_rss_kb;
+    let ending = Ending {
+        how: asked_for.unwrap_or(state),
+        exit,
+        reason: reason.as_deref().filter(|_| asked_for.is_none()),
+        by: "",
+        started: true,
+        limit_s,
+        memory_mb: launch.memory_mb,
+        peak_kb,
+    };
+    let elapsed = end.ended.since(end.started).secs();
+    let (cpu, held) = (end.usage.user.secs() + end.usage.system.secs(), elapsed * launch.cores.len() as u64);
+    let memory = match launch.memory_mb * 1024 {
+        0 => String::new(),
+        asked => format!(" of {} ({:.1} %)", amount(asked), percent(peak_kb, asked)),
+    };
+    format!(
+        "squall: job {}: {}. {} Time {} of {}. Its script used {} of {} CPU time ({:.1} %) and at most {}{memory} memory.\n",
+        facts.array.map_or_else(|| launch.key.job.to_string(), |task| format!("{}_{}", task.array, task.index)),
+        words::end(ending.how).0,
+        ending.cause(),
+        format_elapsed(elapsed),
+        format_limit(limit_s),
+        format_elapsed(cpu),
+        format_elapsed(held),
+        percent(cpu, held),
+        amount(peak_kb),
+    )
 }
 
 /// All that is known of a job, for `squall report`.
@@ -189,40 +289,23 @@ impl Report<'_> {
     /// Returns in a sentence why the job is in its state.
     fn cause(&self) -> String {
         let (data, used) = (&self.job.data, self.used());
-        let more = |text: &str| match &data.reason {
-            Some(reason) => format!("{text} ({})", harmless(reason)),
-            None => text.to_owned(),
-        };
         match (self.ending(), data.state) {
             (None, JobState::Pending) => self.why.map_or_else(|| "It waits in the queue.".to_owned(), why::headline),
             (None, JobState::Suspended) => "It is suspended.".to_owned(),
             (None, _) => "It is running; what it has used so far is below.".to_owned(),
-            (Some(EndState::Completed), _) => "It ended by itself, with exit code 0.".to_owned(),
-            (Some(EndState::Failed), _) => match &data.reason {
-                Some(reason) if data.exit.is_ok() => format!("It failed: {}.", harmless(reason)),
-                _ => exit_text(data.exit),
-            },
-            (Some(EndState::OutOfMemory), _) => match (data.memory_mb, used.memory_kb) {
-                (0, _) => "It ran out of memory.".to_owned(),
-                (limit, 0) => format!("It used more memory than its limit, {}.", amount(limit * 1024)),
-                (limit, peak) => format!(
-                    "It used more memory than its limit, {}; the highest measured was {}.",
-                    amount(limit * 1024),
-                    amount(peak)
-                ),
-            },
-            (Some(EndState::Timeout), _) => {
-                format!("It reached its time limit, {}, and was ended.", format_limit(data.time_limit_s))
+            (Some(how), _) => {
+                let ending = Ending {
+                    how,
+                    exit: data.exit,
+                    reason: data.reason.as_deref(),
+                    by: self.cancelled_by,
+                    started: data.start.is_some(),
+                    limit_s: data.time_limit_s,
+                    memory_mb: data.memory_mb,
+                    peak_kb: used.memory_kb,
+                };
+                ending.cause()
             }
-            (Some(EndState::Cancelled { .. }), _) if data.start.is_none() => {
-                more(&format!("{} cancelled it before it started", self.cancelled_by)) + "."
-            }
-            (Some(EndState::Cancelled { .. }), _) => more(&format!("{} cancelled it", self.cancelled_by)) + ".",
-            (Some(EndState::NodeFail), _) => more("A node of it failed") + ".",
-            (Some(EndState::Preempted), _) => more("It was ended in favour of another job") + ".",
-            (Some(EndState::Deadline), _) => more("It could not end by its deadline") + ".",
-            (Some(EndState::BootFail), _) => more("It could not be launched") + ".",
-            (Some(EndState::Requeued), _) => more("This run ended, and the job returned to the queue") + ".",
         }
     }
 
@@ -391,8 +474,54 @@ fn exit_text(exit: ExitCode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{amount, exit_text, roomy};
-    use squall_model::job::ExitCode;
+    use std::sync::Arc;
+
+    use super::{amount, exit_text, line, roomy};
+    use squall_model::id::{JobId, StepKey};
+    use squall_model::job::{ArrayTask, ExitCode, Usage};
+    use squall_model::report::StepEnd;
+    use squall_model::set::CoreSet;
+    use squall_model::step::{JobFacts, StepLaunch};
+    use squall_model::time::{Span, Time};
+    use squall_model::wire::node::EndReason;
+
+    #[test]
+    fn the_line_says_how_it_ended_and_what_the_script_used() {
+        let key = StepKey { job: JobId(17), ..StepKey::default() };
+        let facts =
+            JobFacts { key, start: Time::from_secs(10), end: Some(Time::from_secs(3610)), ..JobFacts::default() };
+        let mut launch = StepLaunch { key, facts: Arc::new(facts), cores: CoreSet::first(4), ..StepLaunch::default() };
+        let usage = Usage {
+            user: Span::from_secs(5000),
+            system: Span::from_secs(1000),
+            total_rss_kb: 2 << 20,
+            ..Usage::default()
+        };
+        let (started, ended) = (Time::from_secs(10), Time::from_secs(3010));
+        let mut end = StepEnd { usage, started, ended, ..StepEnd::default() };
+        let used = "Time 00:50:00 of 01:00:00. Its script used 01:40:00 of 03:20:00 CPU time (50.0 %) and at most";
+        let told = line(&launch, &end, EndReason::None);
+        let expected = format!("It ended by itself, with exit code 0. {used} 2.00 GB memory.\n");
+        assert_eq!(told, format!("squall: job 17: COMPLETED. {expected}"));
+        launch.memory_mb = 1024;
+        Arc::make_mut(&mut launch.facts).array = Some(ArrayTask { array: JobId(15), index: 3 });
+        end.exit = ExitCode { code: 0, signal: 15 };
+        end.note_told();
+        let told = |why| line(&launch, &end, why).split(" Time ").next().unwrap_or_default().to_owned();
+        let limit = "squall: job 15_3: TIMEOUT. It reached its time limit, 01:00:00, and was ended.";
+        assert_eq!(told(EndReason::TimeLimit), limit);
+        assert_eq!(told(EndReason::Cancelled), "squall: job 15_3: CANCELLED. It was cancelled.");
+        let requeued = "squall: job 15_3: REQUEUED. This run ended, and the job returned to the queue.";
+        assert_eq!(told(EndReason::Requeued), requeued);
+        let failed = "squall: job 15_3: FAILED. It was killed by signal 15 (Terminated).";
+        assert_eq!(told(EndReason::None), failed);
+        assert!(line(&launch, &end, EndReason::None).ends_with("at most 2.00 GB of 1.00 GB (200.0 %) memory.\n"));
+        end = StepEnd { exit: ExitCode { code: 3, signal: 0 }, note: None, ..end };
+        assert!(
+            line(&launch, &end, EndReason::Requeued)
+                .starts_with("squall: job 15_3: FAILED. It ended with exit code 3.")
+        );
+    }
 
     #[test]
     fn amounts_in_their_units() {

@@ -172,8 +172,11 @@ pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: Exit
         client.send(&request)?;
         loop {
             match client.receive() {
-                Ok(Answer::Done) | Err(ClientError::Refused(_)) => return Ok(()),
+                Ok(Answer::Done) => return Ok(()),
                 Ok(_) => {}
+                // While no controller leads, that is the answer of a standby or of this host's daemon.
+                Err(error) if may_pass(&error) => return Err(error),
+                Err(ClientError::Refused(_)) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }

@@ -23,14 +23,41 @@ use squall_text::page::{self, Page};
 pub(crate) static CONTROLLER: Page = Page {
     name: "squall controller",
     about: "run a cluster's controller in the foreground",
-    synopsis: &["[OPTIONS]"],
+    synopsis: &["[OPTIONS]", "--join=HOST:PORT --name=NAME --token=TOKEN [--join-only] [--state=DIR]"],
     options: page::Options::Own(CONTROLLER_FLAGS),
-    notes: "Its log goes to standard error.\n",
+    notes: "\
+Its log goes to standard error. Where the configuration names several controllers, this one leads if no other does; otherwise \
+it follows, and can take over.
+",
 };
 
 const CONTROLLER_FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
     flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise your own cluster, or SQUALL_STATE)"),
+    flag(
+        "name",
+        '\0',
+        Arg::Needed("NAME"),
+        "which of several controllers this machine is, kept for the next time (otherwise the one with this host's name)",
+    ),
+    flag(
+        "join",
+        '\0',
+        Arg::Needed("HOST:PORT"),
+        "get keys and configuration from the controller there first, with --name and --token",
+    ),
+    flag(
+        "token",
+        '\0',
+        Arg::Needed("TOKEN"),
+        "token that `squall token --controller NAME` printed; needed once (- reads it from standard input)",
+    ),
+    flag(
+        "join-only",
+        '\0',
+        Arg::None,
+        "join, and end: systemd's squall-controller.service, or `squall up`, then starts the controller",
+    ),
     flag(
         "accept-loss",
         '\0',
@@ -163,7 +190,9 @@ const LOGIN_FLAGS: &[Flag] = &[
 pub(super) struct Options {
     pub(super) state: Option<PathBuf>,
     name: Option<String>,
+    operand: Option<String>,
     controller: Option<String>,
+    join: Option<String>,
     token: Option<String>,
     port: Option<u16>,
     rack: bool,
@@ -181,8 +210,10 @@ impl Options {
         let operand = super::one_operand(page, given)?;
         Ok(Self {
             state: given.last("state").map(PathBuf::from),
-            name: given.last("name").map(str::to_owned).or(operand),
+            name: given.last("name").map(str::to_owned).or_else(|| operand.clone()),
+            operand,
             controller: given.last("controller").map(str::to_owned),
+            join: given.last("join").map(str::to_owned),
             token: given.last("token").map(str::to_owned),
             port: given.parsed("port")?,
             rack: rack.is_some(),
@@ -204,15 +235,30 @@ impl Options {
         }
         Ok(())
     }
+
+    /// Refuses an argument that is no option.
+    fn no_operand(&self) -> Result<(), String> {
+        self.operand.as_ref().map_or(Ok(()), |operand| Err(format!("unexpected argument `{operand}`")))
+    }
 }
 
 /// Runs `squall controller`.
 pub(crate) fn controller(args: &[OsString]) -> ExitCode {
     finish(&CONTROLLER, args, |options| {
-        if let Some(name) = &options.name {
-            return Err(format!("unexpected argument `{name}`"));
+        options.no_operand()?;
+        if options.token.as_deref().is_some_and(|token| token != "-") {
+            return Err(format!("cannot begin anew without the token: {}", conceal(options)));
         }
         let place = super::place(options.state.as_deref())?;
+        match (&options.join, &options.name) {
+            (Some(address), name) => join_as_controller(&place, address, name.as_deref(), options.token.as_deref())?,
+            (None, _) if options.join_only => return Err("--join-only goes with --join HOST:PORT".to_owned()),
+            (None, Some(name)) => controld::name_controller(&place, name)?,
+            (None, None) => {}
+        }
+        if options.join_only {
+            return Ok(ExitCode::SUCCESS);
+        }
         log(options, &place, &Daemon::Controller)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // The log, which is standard error, says why the daemon ended.
@@ -225,9 +271,7 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
 /// Runs `squall front`.
 pub(crate) fn front(args: &[OsString]) -> ExitCode {
     finish(&FRONT, args, |options| {
-        if let Some(name) = &options.name {
-            return Err(format!("unexpected argument `{name}`"));
-        }
+        options.no_operand()?;
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
         log(options, &place, &Daemon::Front)?;
@@ -327,7 +371,15 @@ fn conceal(options: &Options) -> std::io::Error {
 /// host.
 fn join(place: &Place, (controller, name, login): (&str, &str, bool), token: Option<&str>) -> Result<(), String> {
     let (option, whom) = if login { (" --login", "login host") } else { ("", "node") };
-    let needed = || format!("which token? `squall token{option} {name}` on the controller's machine prints one");
+    let token = token_for(token, &format!("{option} {name}"))?;
+    let controllers = Joined::addresses_of(controller);
+    let joined = Joined { name: name.to_owned(), controllers, key: token.controller, login };
+    noded::errands::join(place, &joined, &token).map_err(|e| format!("cannot join as {whom} {name}: {e}"))
+}
+
+/// Reads a token as the command line has it. `which`: options and name with which `squall token` prints it.
+fn token_for(token: Option<&str>, which: &str) -> Result<Token, String> {
+    let needed = || format!("which token? `squall token{which}` on the controller's machine prints one");
     let token = match token.ok_or_else(needed)? {
         "-" => {
             let mut line = String::new();
@@ -336,9 +388,20 @@ fn join(place: &Place, (controller, name, login): (&str, &str, bool), token: Opt
         }
         token => token.to_owned(),
     };
-    let token = Token::parse(&token).ok_or("this is no token of `squall token`")?;
-    let joined = Joined { name: name.to_owned(), controller: controller.to_owned(), key: token.controller, login };
-    noded::errands::join(place, &joined, &token).map_err(|e| format!("cannot join as {whom} {name}: {e}"))
+    Token::parse(&token).ok_or_else(|| "this is no token of `squall token`".to_owned())
+}
+
+/// Gets keys and configuration of a further controller from the one at `address`.
+fn join_as_controller(place: &Place, address: &str, name: Option<&str>, token: Option<&str>) -> Result<(), String> {
+    let name = name.ok_or("under which name? `squall token --controller NAME` prints it")?;
+    // The same command starts the controller again.
+    if controld::has_joined(place, name) {
+        return Ok(());
+    }
+    let token = token_for(token, &format!(" --controller {name}"))?;
+    life::make_folders(place)?;
+    controld::join(place, name, Joined::addresses_of(address), &token)
+        .map_err(|e| format!("cannot join as controller {name}: {e}"))
 }
 
 fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {

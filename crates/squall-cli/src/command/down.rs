@@ -27,6 +27,7 @@ pub(crate) static PAGE: Page = Page {
     notes: "\
 Ends the cluster on this machine. Running jobs are ended, with TERM and after KillWait with KILL, and go back into the queue \
 if they may be requeued; the state stays, and `squall up` goes on with it.
+On the machine of one of several controllers only the daemons there end. Running jobs go on, and another controller leads.
 ",
 };
 
@@ -128,6 +129,9 @@ impl Known {
 /// Shuts down an undivided cluster or one cell. With `keep_jobs` its jobs go on.
 pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String> {
     let Known { config, cluster, names, nodes } = Known::of(place)?;
+    if config.as_ref().is_some_and(Config::has_standbys) {
+        return leave(place, &cluster, &names, &nodes);
+    }
     // A controller that was just killed may still seem to run for a moment.
     let dead = !up::is_answering(place) && Daemon::Controller.wait_gone(place, DYING_TIME);
     let living = nodes.iter().any(|node| node.pid(place).is_some()) || names.iter().any(|n| life::has_steps(place, n));
@@ -164,6 +168,22 @@ pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String>
         String::new()
     });
     Ok(format!("{ended}cluster {cluster} is down\n"))
+}
+
+/// Ends the daemons of this machine, where it has one of several controllers. The others go on, and so do running jobs.
+fn leave(place: &Place, cluster: &str, names: &[String], nodes: &[Daemon]) -> Result<String, String> {
+    let mut ended = 0;
+    for daemon in std::iter::once(&Daemon::Controller).chain(nodes) {
+        let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
+        let Some(process) = process else { continue };
+        process.end(END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
+        ended += 1;
+    }
+    sweep(place, names, true);
+    Ok(match ended {
+        0 => format!("cluster {cluster} was not running here\n"),
+        _ => format!("cluster {cluster} is down here; its other controllers go on, and so do running jobs\n"),
+    })
 }
 
 /// Asks the controller to shut down the cluster; returns lines to print.

@@ -1,6 +1,7 @@
 //! The commands, one file (or folder) each.
 
 pub(crate) mod allocation;
+pub(crate) mod backup;
 mod cells;
 pub(crate) mod check;
 pub(crate) mod complete;
@@ -17,6 +18,7 @@ pub(crate) mod man;
 pub(crate) mod metrics;
 pub(crate) mod report;
 pub(crate) mod rest;
+pub(crate) mod restore;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;

@@ -74,10 +74,12 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
             return Err(format!("{}: [rest] has no `listen`: `squall up --web PORT` adds one", path.display()));
         }
         let listeners = squall_rest::bind(rest)?;
+        let host =
+            Some(config.slurmctld_host.0.clone()).filter(|host| !host.is_empty()).unwrap_or_else(life::host_name);
         logging::start(given.has("detached").then(|| Daemon::Rest.log_file(&place)))?;
         let _pid = hold(&place, &Daemon::Rest)?;
         let place = privileges::give_up(rest.user(), &place)?;
-        squall_rest::run(place, listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
+        squall_rest::run(place, host, listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
         Ok(String::new())
     })
 }

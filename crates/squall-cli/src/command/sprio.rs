@@ -8,7 +8,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::standing::{Factors, JobPriority, Priorities};
 
 use crate::client::unexpected;
-use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::names;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -18,6 +18,7 @@ const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("cluster_name"), "only the cluster here is known"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
     flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    FROM_STANDBY,
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("jobs", 'j', Arg::Needed("jobs"), "comma separated list of jobs to view, default is all"),
     flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),

@@ -1,5 +1,5 @@
-//! `squall token`: prints tokens with which machines join the cluster as nodes or login hosts, lists machines, and
-//! revokes keys.
+//! `squall token`: prints tokens with which machines join the cluster as nodes, login hosts or controllers, lists
+//! machines, and revokes keys.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,6 +10,7 @@ use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life;
 use squall_host::trust::{Listed, Login, Part, Trust};
+use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -18,12 +19,12 @@ use squall_text::page::{self, Page};
 /// `squall token`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
     name: "squall token",
-    about: "let another machine join the cluster as a node or a login host",
-    synopsis: &["NODES [--minutes=N]", "--login HOSTS [--allow-root] [--minutes=N]", "--revoke [--login] NAMES", "--list"],
+    about: "let another machine join the cluster as a node, a login host or a controller",
+    synopsis: &["NODES [--minutes=N]", "--login HOSTS [--allow-root] [--minutes=N]", "--controller NAME [--minutes=N]", "--revoke [--login] NAMES", "--list"],
     options: page::Options::Own(FLAGS),
     notes: "\
-Prints, for each of these names, the command by which another machine joins the cluster: as a node, or as a login host on \
-which users' commands work. Each token is good for one machine, once, and for an hour. Run it on the controller's machine, as \
+Prints, for each of these names, the command by which another machine joins the cluster: as a node, as a login host on which \
+users' commands work, or as one of several controllers that the configuration names. Each token is good for one machine, once, and for an hour. Run it on the controller's machine, as \
 the cluster's owner.
 ",
 };
@@ -41,6 +42,12 @@ const FLAGS: &[Flag] = &[
         '\0',
         Arg::None,
         "believe commands of root and of system users (below min_uid) from this host. Root there is then root of the whole cluster",
+    ),
+    flag(
+        "controller",
+        '\0',
+        Arg::None,
+        "a further controller, which [[controllers]] names. The machine gets the keys of the cluster, and with them may do all",
     ),
     flag("minutes", '\0', Arg::Needed("N"), "the tokens are good for N minutes (otherwise 60)"),
     flag(
@@ -74,22 +81,25 @@ enum Act {
 fn parse(given: &Arguments) -> Result<Options, String> {
     let names = super::one_operand(&PAGE, given)?;
     let minutes = given.parsed("minutes")?;
-    let act =
-        act(names, (given.has("revoke"), given.has("list")), (given.has("login"), given.has("allow-root")), minutes)?;
+    let what = (given.has("login"), given.has("allow-root"), given.has("controller"));
+    let act = act(names, (given.has("revoke"), given.has("list")), what, minutes)?;
     Ok(Options { place: super::found_place(given)?, act })
 }
 
 fn act(
     names: Option<String>,
     (revoke, list): (bool, bool),
-    (login, allow_root): (bool, bool),
+    (login, allow_root, controller): (bool, bool, bool),
     minutes: Option<u64>,
 ) -> Result<Act, String> {
     if list {
-        let alone = names.is_none() && !revoke && !login && !allow_root && minutes.is_none();
+        let alone = names.is_none() && !revoke && !login && !allow_root && !controller && minutes.is_none();
         return if alone { Ok(Act::List) } else { Err("--list goes with --state only".to_owned()) };
     }
     let names = names.ok_or("for which machine? `squall token NODE`, `squall token --login HOST`")?;
+    if controller && (revoke || login) {
+        return Err("--controller goes with --minutes only: `squall token --controller NAME`".to_owned());
+    }
     if allow_root && (revoke || !login) {
         return Err("--allow-root is for login hosts: `squall token --login HOST --allow-root`".to_owned());
     }
@@ -99,7 +109,11 @@ fn act(
             Some(_) => Err("--revoke has no --minutes: it takes effect at once".to_owned()),
         };
     }
-    let part = if login { Part::Login(Login { allow_root }) } else { Part::Node };
+    let part = match () {
+        () if controller => Part::Controller,
+        () if login => Part::Login(Login { allow_root }),
+        () => Part::Node,
+    };
     Ok(Act::Invite { names, part, minutes: minutes.unwrap_or(60) })
 }
 
@@ -112,7 +126,8 @@ fn token(options: &Options) -> Result<String, String> {
         let what = if joined.login { "login host" } else { "node" };
         return Err(format!(
             "this machine is {what} {}: run it where the controller is ({})",
-            joined.name, joined.controller
+            joined.name,
+            joined.addresses()
         ));
     }
     match &options.act {
@@ -121,16 +136,30 @@ fn token(options: &Options) -> Result<String, String> {
             expand(names)?.iter().map(|name| revoke(&trust, name, *login_only)).collect()
         }
         Act::Invite { names, part, minutes } => {
-            let controller = controller(place)?;
+            let config = read_config(place).map_err(|e| e.to_string())?;
+            let controller = controller(place, &config)?;
+            if *part == Part::Controller {
+                check_named(place, &config, &expand(names)?)?;
+            }
             let valid_s = minutes.saturating_mul(60);
             expand(names)?.iter().map(|name| invite(&trust, (name, *part), &controller, (now_s, valid_s))).collect()
         }
     }
 }
 
-/// Returns name and port by which other machines reach the controller.
-fn controller(place: &Place) -> Result<String, String> {
-    let config = read_config(place).map_err(|e| e.to_string())?;
+/// Refuses tokens for controllers that the configuration does not name.
+fn check_named(place: &Place, config: &Config, names: &[String]) -> Result<(), String> {
+    match names.iter().find(|name| config.controllers.0.iter().all(|one| one.name() != name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "{name} is none of the [[controllers]] in {}: add it there, and its address",
+            place.config().display()
+        )),
+    }
+}
+
+/// Returns names and ports by which other machines reach the controllers: this one first, then the others.
+fn controller(place: &Place, config: &Config) -> Result<String, String> {
     if config.slurmctld_port.0 == 0 {
         return Err(format!(
             "the cluster is on this machine only: set SlurmctldPort in {} (and SlurmctldHost, the name by which others \
@@ -138,7 +167,9 @@ fn controller(place: &Place) -> Result<String, String> {
             place.config().display()
         ));
     }
-    Ok(format!("{}:{}", life::reached_as(&config), config.slurmctld_port.0))
+    let own = format!("{}:{}", life::reached_as(config), config.slurmctld_port.0);
+    let others = config.controller_addresses().filter(|address| *address != own).map(str::to_owned);
+    Ok(std::iter::once(own.clone()).chain(others).collect::<Vec<_>>().join(","))
 }
 
 /// Makes a token, and returns the command that uses it. A machine that has joined already becomes a login host without
@@ -156,9 +187,9 @@ fn invite(
         let whose = if login.allow_root { "all its users, root included," } else { "its users" };
         return Ok(format!("{name} has joined already: commands of {whose} are believed from now on\n"));
     }
-    let command = if part == Part::Node { "node" } else { "login" };
+    let option = if part == Part::Controller { "join" } else { "controller" };
     match trust.invite(name, part, now_s, valid_s) {
-        Ok(token) => Ok(format!("squall {command} --controller {controller} --name {name} --token {token}\n")),
+        Ok(token) => Ok(format!("squall {} --{option} {controller} --name {name} --token {token}\n", part.command())),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
             Err(format!("{name} is a machine already; `squall token --revoke {name}` lets another one take its place"))
         }
@@ -185,6 +216,7 @@ fn listed(all: &[Listed], now_s: u64) -> String {
             Part::Node => "node",
             Part::Login(Login { allow_root: false }) => "login host",
             Part::Login(Login { allow_root: true }) => "login host, root allowed",
+            Part::Controller => "controller",
         };
         let further = match invited_until_s {
             Some(until_s) => format!("; token for {} more min", until_s.saturating_sub(now_s).div_ceil(60)),
@@ -207,20 +239,23 @@ mod tests {
         let n = || Some("n".to_owned());
         let login = |allow_root| Part::Login(Login { allow_root });
         let invite = |part, minutes| Ok(Act::Invite { names: "n".into(), part, minutes });
-        assert_eq!(act(n(), (false, false), (false, false), None), invite(Part::Node, 60));
-        assert_eq!(act(n(), (false, false), (true, false), Some(5)), invite(login(false), 5));
-        assert_eq!(act(n(), (false, false), (true, true), None), invite(login(true), 60));
+        assert_eq!(act(n(), (false, false), (false, false, false), None), invite(Part::Node, 60));
+        assert_eq!(act(n(), (false, false), (true, false, false), Some(5)), invite(login(false), 5));
+        assert_eq!(act(n(), (false, false), (true, true, false), None), invite(login(true), 60));
+        assert_eq!(act(n(), (false, false), (false, false, true), None), invite(Part::Controller, 60));
         let revoke = |login_only| Ok(Act::Revoke { names: "n".into(), login_only });
-        assert_eq!(act(n(), (true, false), (false, false), None), revoke(false));
-        assert_eq!(act(n(), (true, false), (true, false), None), revoke(true));
-        assert_eq!(act(None, (false, true), (false, false), None), Ok(Act::List));
+        assert_eq!(act(n(), (true, false), (false, false, false), None), revoke(false));
+        assert_eq!(act(n(), (true, false), (true, false, false), None), revoke(true));
+        assert_eq!(act(None, (false, true), (false, false, false), None), Ok(Act::List));
         for wrong in [
-            act(None, (false, false), (true, false), None),
-            act(n(), (false, false), (false, true), None),
-            act(n(), (true, false), (true, true), None),
-            act(n(), (true, false), (false, false), Some(5)),
-            act(n(), (false, true), (false, false), None),
-            act(None, (true, true), (false, false), None),
+            act(None, (false, false), (true, false, false), None),
+            act(n(), (false, false), (false, true, false), None),
+            act(n(), (true, false), (true, true, false), None),
+            act(n(), (true, false), (false, false, false), Some(5)),
+            act(n(), (false, true), (false, false, false), None),
+            act(None, (true, true), (false, false, false), None),
+            act(n(), (true, false), (false, false, true), None),
+            act(n(), (false, false), (true, false, true), None),
         ] {
             assert!(wrong.is_err(), "{wrong:?}");
         }
@@ -236,10 +271,12 @@ mod tests {
             one("login1", Part::Login(Login::default()), "", None),
             one("mgmt", Part::Login(Login { allow_root: true }), "", Some(1000)),
             one("n2", Part::Node, "10.0.0.2:6818", None),
+            one("ha2", Part::Controller, "", Some(1000)),
         ];
         let expected = "login1  login host\n\
                         mgmt    login host, root allowed; token for 2 more min\n\
-                        n2      node at 10.0.0.2:6818\n";
+                        n2      node at 10.0.0.2:6818\n\
+                        ha2     controller; token for 2 more min\n";
         assert_eq!(listed(&all, 900), expected);
         assert_eq!(listed(&[], 900), "");
     }

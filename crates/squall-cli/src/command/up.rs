@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use squall_files::place::Place;
+use squall_host::controld;
 use squall_host::life::{self, Daemon};
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
@@ -83,6 +84,12 @@ const FLAGS: &[Flag] = &[
         "let other machines join (`squall token`), which reach this one by that name or address",
     ),
     flag(
+        "controller",
+        '\0',
+        Arg::Needed("NAME"),
+        "which of the [[controllers]] this machine is, kept for the next time (otherwise the one with this host's name)",
+    ),
+    flag(
         "web",
         '\0',
         Arg::Needed("PORT"),
@@ -122,6 +129,7 @@ pub(super) struct Options {
     pub(super) slurm_conf: Option<PathBuf>,
     pub(super) listen: Option<(String, u16)>,
     pub(super) web: Option<u16>,
+    pub(super) controller: Option<String>,
     pub(super) strict: bool,
     pub(super) keep: bool,
     pub(super) accept_loss: bool,
@@ -167,6 +175,7 @@ fn parse(given: &Arguments) -> Result<Options, String> {
         slurm_conf: path("slurm-conf"),
         listen: given.last("listen").map(host_and_port).transpose()?,
         web: given.parsed("web")?,
+        controller: given.last("controller").map(str::to_owned),
         strict: given.has("strict"),
         keep: given.has("keep"),
         accept_loss: given.has("accept-loss"),
@@ -211,10 +220,16 @@ fn web(options: &Options) -> Result<String, String> {
 fn start(options: &Options) -> Result<String, String> {
     let place = &options.place;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
+        if options.controller.is_some() {
+            return Err(format!("--controller: this machine is no controller, but {}", Daemon::of(&joined)));
+        }
         life::make_folders(place)?;
         return resume_joined(place, &joined);
     }
     if let Some(cells) = cells::meant(options)? {
+        if options.controller.is_some() {
+            return Err("--controller is for a cluster without cells".to_owned());
+        }
         return cells::up(options, cells);
     }
     let plan = Plan::of(options)?;
@@ -232,6 +247,9 @@ fn start(options: &Options) -> Result<String, String> {
     }
     life::make_folders(place)?;
     plan.carry_out(place)?;
+    if let Some(name) = &options.controller {
+        controld::name_controller(place, name).inspect_err(|_| plan.take_back(place))?;
+    }
     let was_alive = Daemon::Controller.pid(place).is_some();
     if was_alive && options.accept_loss {
         return Err(
@@ -267,7 +285,7 @@ fn check_listen(options: &Options, config: &Config) -> Result<(), String> {
 
 /// Returns the names of the nodes with a daemon on this machine.
 pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
-    let (mut names, emulated) = (life::real_names(config)?, life::emulated_names(config)?);
+    let (mut names, emulated) = (life::real_names(config)?, life::emulated_here(config)?);
     names.extend(emulated);
     Ok(names)
 }
@@ -280,7 +298,7 @@ fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
     } else {
         (daemon.to_string(), place.node_socket(&joined.name))
     };
-    let what = format!("{what} of the cluster at {}", joined.controller);
+    let what = format!("{what} of the cluster at {}", joined.addresses());
     if daemon.pid(place).is_some() {
         return Ok(format!("{what} runs already\n"));
     }

@@ -1,8 +1,10 @@
 //! Compares what clients were told, what jobs did, and what Squall says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
-use crate::cluster::{Cluster, read_all};
+use crate::cluster::Cluster;
 use crate::load::Submission;
 
 /// Panics unless every acknowledged job ran once to its end with its exit code and its own id.
@@ -81,4 +83,15 @@ fn accounting(cluster: &Cluster) -> BTreeMap<u32, (String, String)> {
             Some((words.next()?.parse().ok()?, (words.next()?.to_owned(), words.next()?.to_owned())))
         })
         .collect()
+}
+
+/// The folder's files, by name and content.
+pub(crate) fn read_all(folder: &Path) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .map(|e| (e.file_name().to_string_lossy().into_owned(), fs::read_to_string(e.path()).unwrap_or_default()))
+        .collect();
+    files.sort();
+    files
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::load::Submission;
+use crate::load::Submitter;
 use crate::traces;
 
 /// Longest wait for all jobs to end after the last kill.
@@ -243,75 +243,12 @@ fn pid_in(path: &Path) -> Option<u32> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Random moments of a kill, from a seed that is printed.
-pub(crate) struct Moments(u64);
-
-impl Moments {
-    pub(crate) fn seeded() -> Self {
-        let seed = std::env::var("SQUALL_CRASH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64 | 1)
-        });
-        eprintln!("SQUALL_CRASH_SEED={seed}");
-        Self(seed)
-    }
-
-    /// Up to 300 ms.
-    pub(crate) fn next(&mut self) -> Duration {
-        self.below_us(300_000)
-    }
-
-    /// Up to so many microseconds.
-    pub(crate) fn below_us(&mut self, most: u32) -> Duration {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        Duration::from_micros(self.0 % u64::from(most))
-    }
-}
-
-/// The folder's files, by name and content.
-pub(crate) fn read_all(folder: &Path) -> Vec<(String, String)> {
-    let mut files: Vec<(String, String)> = fs::read_dir(folder)
-        .unwrap()
-        .flatten()
-        .map(|e| (e.file_name().to_string_lossy().into_owned(), fs::read_to_string(e.path()).unwrap_or_default()))
-        .collect();
-    files.sort();
-    files
-}
-
-/// What a client thread needs to submit.
-pub(crate) struct Submitter {
-    binary: PathBuf,
-    state: PathBuf,
-    marks: PathBuf,
-    /// Bytes of comment in each script.
-    padding: usize,
-}
-
 impl Cluster {
+    /// What a client needs to submit to this cluster.
     pub(crate) fn submitter(&self) -> Submitter {
+        let mut submitter = Submitter::new(vec![self.binary.clone().into()], self.state(), self.marks());
         // Long scripts fill a disk before the test's patience ends, however slow the machine.
-        let padding = if self.small_disk { 8 << 10 } else { 0 };
-        Submitter { binary: self.binary.clone(), state: self.state(), marks: self.marks(), padding }
-    }
-}
-
-impl Submitter {
-    /// Submits a job that marks its start and its end in a file of its own and ends with `exit`.
-    pub(crate) fn submit(&self, tag: &str, exit: u8) -> Submission {
-        let mark = self.marks.join(tag);
-        let mark = mark.display();
-        let padding = ":".repeat(self.padding);
-        let script =
-            format!("echo start $SLURM_JOB_ID >> {mark}; sleep 0.05; echo end >> {mark}; exit {exit} # {padding}");
-        let output = Command::new(&self.binary)
-            .args(["sbatch", "--parsable", "--output=/dev/null", "--job-name", tag, "--wrap", &script])
-            .env("SQUALL_STATE", &self.state)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let id = output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().parse().ok()).flatten();
-        Submission { tag: tag.to_owned(), id, exit, error: String::from_utf8_lossy(&output.stderr).into_owned() }
+        submitter.padding = if self.small_disk { 8 << 10 } else { 0 };
+        submitter
     }
 }

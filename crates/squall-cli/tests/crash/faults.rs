@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::audit;
-use crate::cluster::{Cluster, Moments, Victim};
+use crate::cluster::{Cluster, Victim};
+use crate::moments::Moments;
 
 /// How many events of a kind unless SQUALL_CRASH_EVENTS says otherwise.
 const EVENTS: usize = 8;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use squall_model::job::Digest;
 
-use crate::audit;
-use crate::cluster::{Cluster, Moments, Victim, read_all};
+use crate::audit::{self, read_all};
+use crate::cluster::{Cluster, Victim};
 use crate::faults::events;
+use crate::moments::Moments;
 
 /// How often the node daemon is killed at launches unless SQUALL_CRASH_LAUNCHES says otherwise.
 const LAUNCHES: u32 = 24;

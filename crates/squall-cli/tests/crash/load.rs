@@ -1,5 +1,8 @@
 //! Clients that submit as fast as they can and write down what they were told.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -20,6 +23,44 @@ pub(crate) struct Submission {
     pub(crate) error: String,
 }
 
+/// What a client needs to submit.
+#[derive(Clone, Debug)]
+pub(crate) struct Submitter {
+    /// The binary; before it, what runs it elsewhere.
+    program: Vec<OsString>,
+    state: PathBuf,
+    marks: PathBuf,
+    /// Bytes of comment in each script.
+    pub(crate) padding: usize,
+    /// What each job does between its marks.
+    pub(crate) work: String,
+    /// Pause after each submission.
+    pub(crate) pause: Duration,
+}
+
+impl Submitter {
+    pub(crate) fn new(program: Vec<OsString>, state: PathBuf, marks: PathBuf) -> Self {
+        Self { program, state, marks, padding: 0, work: "sleep 0.05".to_owned(), pause: Duration::ZERO }
+    }
+
+    /// Submits a job that marks its start and its end in a file of its own and ends with `exit`.
+    pub(crate) fn submit(&self, tag: &str, exit: u8) -> Submission {
+        let (mark, work, padding) = (self.marks.join(tag), &self.work, ":".repeat(self.padding));
+        let mark = mark.display();
+        let script = format!("echo start $SLURM_JOB_ID >> {mark}; {work}; echo end >> {mark}; exit {exit} # {padding}");
+        let output = Command::new(&self.program[0])
+            .args(&self.program[1..])
+            .args(["sbatch", "--parsable", "--output=/dev/null", "--job-name", tag, "--wrap", &script])
+            .env("SQUALL_STATE", &self.state)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let id = output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().parse().ok()).flatten();
+        std::thread::sleep(self.pause);
+        Submission { tag: tag.to_owned(), id, exit, error: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+}
+
 /// Running clients.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
@@ -31,12 +72,18 @@ pub(crate) struct Load {
 impl Load {
     /// Starts so many clients.
     pub(crate) fn start(cluster: &Cluster, clients: u32) -> Self {
+        Self::of((0..clients).map(|_| cluster.submitter()).collect())
+    }
+
+    /// Starts these clients.
+    pub(crate) fn of(clients: Vec<Submitter>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
         let refusal = Arc::new(Mutex::new(String::new()));
-        let clients = (0..clients)
-            .map(|client| {
-                let submitter = cluster.submitter();
+        let clients = clients
+            .into_iter()
+            .enumerate()
+            .map(|(client, submitter)| {
                 let (stop, acknowledged, refusal) = (stop.clone(), acknowledged.clone(), refusal.clone());
                 std::thread::spawn(move || {
                     let mut record = Vec::new();

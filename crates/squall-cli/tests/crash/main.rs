@@ -14,6 +14,7 @@ mod damage;
 mod faults;
 mod launch;
 mod load;
+mod moments;
 #[path = "../traces/mod.rs"]
 mod traces;
 
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, Victim};
 use load::Load;
+use moments::Moments;
 
 /// How often each victim is killed unless SQUALL_CRASH_KILLS says otherwise.
 const KILLS: u32 = 6;
@@ -69,7 +71,7 @@ fn killed_on_a_full_disk() {
         eprintln!("skipped: only root may mount a small disk");
         return;
     };
-    let mut moments = cluster::Moments::seeded();
+    let mut moments = Moments::seeded();
     cluster.up();
     let load = Load::start(&cluster, 2);
     std::thread::sleep(Duration::from_millis(500));
@@ -102,7 +104,7 @@ fn killed_under_load(name: &str, victims: &[Victim]) {
 }
 
 fn kill_under_load(name: &str, cluster: &Cluster, victims: &[Victim]) {
-    let mut moments = cluster::Moments::seeded();
+    let mut moments = Moments::seeded();
     cluster.up();
     let load = Load::start(cluster, 2);
     for kill in 0..kills() {

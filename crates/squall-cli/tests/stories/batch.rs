@@ -19,6 +19,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("bad_input_gets_slurms_error", bad_input),
     ("a_job_that_cannot_run_waits_with_its_reason", too_large),
     ("wait_gives_the_jobs_exit_code", wait),
+    ("a_report_is_the_last_line_of_the_output", report),
 ];
 
 fn first_job(c: &Cluster) {
@@ -228,4 +229,39 @@ fn wait(c: &Cluster) {
     assert_eq!(done.status, 3, "{done:?}");
     let done = c.run(&["sbatch", "--test-only", "--wrap", "true"]);
     assert!(done.err.starts_with("sbatch: Job ") && done.err.contains(" to start at "), "{done:?}");
+}
+
+fn report(c: &Cluster) {
+    c.write(
+        "told.sh",
+        "#!/bin/sh\n#SBATCH --report -o told.out -e told.err -t 5 --mem=50M\necho out; (sleep 1; echo late) & exit 3\n",
+    );
+    let id = c.sbatch(&["told.sh"]);
+    assert_eq!(c.end_of(&id), "FAILED|3:0");
+    let told = c.read("told.out");
+    let begin = format!("out\nsquall: job {id}: FAILED. It ended with exit code 3. Time 00:00:0");
+    assert!(told.starts_with(&begin), "{told}");
+    assert!(told.contains(" of 00:05:00. Its script used 00:00:0") && told.ends_with(" %) memory.\n"), "{told}");
+    assert_eq!(c.read("told.err"), "");
+    // A terminal or pipe as standard output takes a step daemon of its own; the report is for files.
+    let id = c.sbatch(&["--report", "-o", "/dev/null", "--wrap", "true"]);
+    assert_eq!(c.end_of(&id), "COMPLETED|0:0");
+    let last = |name: &str| c.read(name).lines().last().map(str::to_owned).unwrap_or_default();
+    let id = c.sbatch(&["--report", "--array=4", "-o", "array.out", "--wrap", "echo one; exec sleep 1000"]);
+    let task = format!("{id}_4");
+    c.until_state(&task, "RUNNING");
+    c.until("the task has begun", || c.run(&["cat", "array.out"]).out.contains("one"));
+    c.ok(&["scancel", &task]);
+    c.until("the task has ended", || last("array.out").starts_with("squall:"));
+    let told = last("array.out");
+    assert!(told.starts_with(&format!("squall: job {task}: CANCELLED. It was cancelled. Time 00:00:")), "{told}");
+    let done = c.run_with(
+        &["sbatch", "--wait", "--report=0", "-o", "no.out", "--wrap", "echo no"],
+        &[("SBATCH_REPORT", "1")],
+        "",
+    );
+    assert_eq!((done.status, c.read("no.out").as_str()), (0, "no\n"), "{done:?}");
+    let done = c.run_with(&["sbatch", "--wait", "-o", "yes.out", "--wrap", "echo yes"], &[("SBATCH_REPORT", "1")], "");
+    assert_eq!(done.status, 0, "{done:?}");
+    assert!(last("yes.out").contains(": COMPLETED. It ended by itself, with exit code 0. Time "), "{done:?}");
 }

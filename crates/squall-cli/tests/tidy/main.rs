@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sched", &["model"]),
     ("engine", &["model", "sched"]),
     ("store", &["model", "files", "engine"]),
-    ("host", &["model", "files", "sched", "engine", "store"]),
+    ("host", &["model", "files", "sched", "engine", "store", "text"]),
     ("sim", &["model", "sched", "engine", "store"]),
     ("text", &["model", "files"]),
     ("client", &["model", "files", "text"]),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::event::Event;
+use squall_model::event::{Event, Record};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
@@ -52,6 +52,9 @@ pub struct Controller {
     /// Whether the controller may go on from a state older than the one that nodes have seen, losing the jobs in
     /// between.
     pub(crate) accepts_loss: bool,
+    /// Number of job ids that the start passes over, as the state is that of a backup. None: it is not, or was started
+    /// since.
+    pub(crate) restores: Option<u32>,
     /// The last job id that was assigned before this run of the controller.
     pub(crate) began_after: JobId,
     /// Nodes that have registered in this run of the controller.
@@ -116,6 +119,7 @@ impl Controller {
             host: String::default(),
             version: String::default(),
             accepts_loss: Default::default(),
+            restores: Option::default(),
             met: NodeSet::default(),
             rehearsal: Default::default(),
             disk_full: Default::default(),
@@ -145,6 +149,16 @@ impl Controller {
     pub fn state(&self) -> &State {
         &self.state
     }
+    /// Returns the journaled state, to be given to the controller that leads from now on.
+    pub fn into_state(self) -> State {
+        self.state.into_state()
+    }
+    /// Applies a record of another controller, which leads. Nothing is decided.
+    pub fn follow(&mut self, record: &Record) {
+        for event in &record.events {
+            self.state.apply(record.time, event);
+        }
+    }
     /// Returns whether a node has a session.
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
@@ -169,6 +183,11 @@ impl Controller {
     /// ids above those that nodes report.
     pub fn accept_loss(&mut self) {
         self.accepts_loss = true;
+    }
+    /// Tells the controller, before its start, that the state was restored from a backup. The start passes over `ids`
+    /// job ids, which may have been given out since, and holds the jobs that may have run.
+    pub fn restore(&mut self, ids: u32) {
+        self.restores = Some(ids);
     }
     /// Returns whether a job list has pages that are not sent yet; each [`Input::Page`] sends one.
     pub fn lists(&self) -> bool {

@@ -25,7 +25,7 @@ use squall_model::id::JobId;
 use squall_model::job::Digest;
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::Refusal;
+use squall_model::wire::client::{Refusal, Request};
 
 use crate::machine::Machine;
 use decide::{follow, lists};
@@ -43,6 +43,22 @@ impl Controller {
     /// Returns the digest of a job's batch script, for the job's owner or an operator. The host stores the content.
     pub fn script_of(&self, who: &Who, job: JobId) -> Result<Digest, Refusal> {
         decide::script_of(&self.state, who, job)
+    }
+
+    /// Answers a request that only reads; others are refused. For a standby, whose state comes from the log of the
+    /// controller that leads: nothing is decided, and [`Input::Start`] is not needed.
+    pub fn read(&mut self, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
+        decide::read(self, now, caller, who, request, out);
+    }
+
+    /// Makes the next page of a list that [`Controller::read`] has begun.
+    pub fn read_page(&mut self, now: Time, out: &mut Out) {
+        lists::page(self, now, out);
+    }
+
+    /// Forgets the lists of a client that [`Controller::read`] has served.
+    pub fn read_no_more(&mut self, caller: CallerId) {
+        self.lists.hangup(caller);
     }
 
     /// Processes one of several inputs of the same moment; the caller ends the series with [`Controller::settle`].

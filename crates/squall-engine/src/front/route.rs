@@ -95,6 +95,12 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         Request::Policy | Request::ChangePolicy { .. } | Request::Shares => Err(Refusal::NotSupported(
             "each cell keeps its own accounts, limits and shares: ask one, by its folder in SQUALL_STATE".to_owned(),
         )),
+        Request::Controllers | Request::StepDown { .. } => Err(Refusal::NotSupported(
+            "each cell has controllers of its own: ask one, by its folder in SQUALL_STATE".to_owned(),
+        )),
+        Request::Backup | Request::CopyLog => Err(Refusal::NotSupported(
+            "each cell has a backup of its own: ask for that of one, by its folder in --state".to_owned(),
+        )),
         Request::Follow { .. } => Err(Refusal::NotSupported(
             "each cell has its own events: follow those of one, by its folder in SQUALL_STATE".to_owned(),
         )),

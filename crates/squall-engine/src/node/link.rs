@@ -177,7 +177,7 @@ impl NodeMachine {
         if session == self.link.newest {
             return;
         }
-        self.link.newest = session;
+        let heard = std::mem::replace(&mut self.link.newest, session);
         self.link.stage = Stage::Registered;
         self.link.heard = now;
         let steps = self.jobs.iter().flat_map(|(attempt, job)| job.known_steps(*attempt));
@@ -193,6 +193,7 @@ impl NodeMachine {
             last_job: self.last_job(),
             health: self.health(),
             version: self.boot.version.clone(),
+            heard,
         };
         let composite = Composite { registrations: vec![registration], reports: 1, ..Composite::default() };
         self.relay.report(now, composite);

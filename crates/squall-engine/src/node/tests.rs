@@ -45,7 +45,7 @@ fn facts(key: StepKey, nodes: usize) -> JobFacts {
 const HERE: NodeId = NodeId(0);
 
 fn start_job(key: StepKey, nodes: usize) -> Down {
-    let batch = BatchStart { node: HERE, cores: CoreSet::default(), kill_wait_s: 30, leased: false };
+    let batch = BatchStart { node: HERE, cores: CoreSet::default(), kill_wait_s: 30, leased: false, report: false };
     Down::StartJob { facts: Arc::new(facts(key, nodes)), batch: Some(batch) }
 }
 
@@ -412,7 +412,8 @@ fn on_several_nodes_the_controller_ends_the_job() {
 fn each_node_takes_its_own_share_of_what_all_are_told() {
     let mut world = World::new();
     let (job, step) = (key(1, BATCH), key(1, StepNo(0)));
-    let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30, leased: false };
+    let elsewhere =
+        BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30, leased: false, report: false };
     world.send(vec![Down::StartJob { facts: Arc::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
     world.run();
     assert!(!world.disk.started.contains_key(&job), "the script runs elsewhere");
@@ -424,7 +425,7 @@ fn each_node_takes_its_own_share_of_what_all_are_told() {
 /// Makes a message that starts a job on the first core. Jobs after the first are leased: they wait if the core is
 /// taken.
 fn leased(job: u32) -> Down {
-    let batch = BatchStart { node: HERE, cores: CoreSet::first(1), kill_wait_s: 30, leased: job > 1 };
+    let batch = BatchStart { node: HERE, cores: CoreSet::first(1), kill_wait_s: 30, leased: job > 1, report: false };
     Down::StartJob { facts: Arc::new(facts(key(job, BATCH), 1)), batch: Some(batch) }
 }
 

@@ -13,7 +13,7 @@ const POLL: Span = Span::from_millis(50);
 /// Most entries that one poll reads.
 const ENTRIES_MAX: i64 = 16;
 /// A controller waits this long for each one that precedes it in the configuration before it campaigns.
-const PER_RANK: Span = Span::from_millis(150);
+const PER_RANK: Span = Span::from_millis(50);
 /// Time that a controller leaves to the one that the last leader has named.
 const COURTESY: Span = Span::from_secs(1);
 /// Time after which a reluctant controller leads, if none has led so far.
@@ -152,15 +152,14 @@ impl Replica {
             return;
         };
         let taken = match asked {
-            Asked::Nothing => Ok(()),
             Asked::Campaign if done.succeeded => {
                 self.win(done.revision, done.revision, out);
                 Ok(())
             }
-            Asked::Campaign => Ok(()),
+            Asked::Nothing | Asked::Campaign => Ok(()),
             Asked::Poll => self.read(done).and_then(|view| self.look(now, view, out)),
             Asked::Pieces(first, entry) => {
-                self.assemble(first, *entry, done.results.into_iter().next().unwrap_or_default(), out);
+                self.assemble(first, &entry, done.results.into_iter().next().unwrap_or_default(), out);
                 Ok(())
             }
         };
@@ -211,7 +210,8 @@ impl Replica {
             }
             return Ok(());
         }
-        self.set_leader(leader.filter(|_| !own && !won).cloned(), out);
+        let other = view.leader.as_ref().filter(|_| !own && !won);
+        self.set_leader(other.map(|(leader, at)| (leader.clone(), at.unsigned_abs())), out);
         let founds = self.judge(&view, out)?;
         let Phase::Following(follow) = &mut self.phase else { return Ok(()) };
         follow.seen_leader |= view.leader.is_some() && !own;
@@ -228,6 +228,10 @@ impl Replica {
             return Ok(());
         } else {
             self.catch_up(view.entries, end, out);
+        }
+        let Phase::Following(follow) = &self.phase else { return Ok(()) };
+        if follow.drained {
+            self.fresh = Some(now);
         }
         self.schedule(now);
         Ok(())
@@ -280,7 +284,7 @@ impl Replica {
     }
 
     /// Puts an entry together. If pieces are missing, it was trimmed meanwhile: the next poll shows that.
-    fn assemble(&mut self, first: u64, entry: Entry, pieces: Vec<Pair>, out: &mut Vec<Act>) {
+    fn assemble(&mut self, first: u64, entry: &Entry, pieces: Vec<Pair>, out: &mut Vec<Act>) {
         if pieces.len() == entry.pieces as usize {
             let bytes = pieces.into_iter().flat_map(|piece| piece.value).collect();
             self.last = entry.last;
@@ -309,8 +313,9 @@ impl Replica {
         }
         self.phase = Phase::Leading(Lead::new(leader_at, head_at));
         self.lease.want(true);
-        self.set_leader(Some(self.settings.leader()), out);
-        out.push(Act::Lead);
+        let term = leader_at.unsigned_abs();
+        self.set_leader(Some((self.settings.leader(), term)), out);
+        out.push(Act::Lead { term });
     }
 }
 

@@ -43,16 +43,18 @@ pub(super) struct Lead {
     /// Revision of `head` after the last append.
     head_at: i64,
     batch: Option<Batch>,
-    /// Whom to name when it resigns. None: it does not resign.
-    resigns: Option<Option<String>>,
+    /// Whether it resigns.
+    resigns: bool,
+    /// The controller that goes first afterwards.
+    heir: Option<String>,
     asked: Asked,
     next: Time,
 }
 
 impl Lead {
     pub(super) fn new(leader_at: i64, head_at: i64) -> Self {
-        let (batch, resigns, asked, next) = (None, None, Asked::Nothing, Time(0));
-        Self { leader_at, head_at, batch, resigns, asked, next }
+        let (batch, heir, asked, next) = (None, None, Asked::Nothing, Time(0));
+        Self { leader_at, head_at, batch, resigns: false, heir, asked, next }
     }
 
     pub(super) fn begin(&mut self, first: u64, last: u64, bytes: Arc<Vec<u8>>) {
@@ -61,16 +63,16 @@ impl Lead {
     }
 
     pub(super) fn resign(&mut self, to: Option<String>) {
-        self.resigns = Some(to);
+        (self.resigns, self.heir) = (true, to);
     }
 
     pub(super) fn resigns(&self) -> bool {
-        self.resigns.is_some()
+        self.resigns
     }
 
     /// Returns when the log lane is needed. None: it has nothing to do.
     pub(super) fn due(&self) -> Option<Time> {
-        let works = self.batch.is_some() || self.resigns.is_some();
+        let works = self.batch.is_some() || self.resigns;
         (works && self.asked == Asked::Nothing).then_some(self.next)
     }
 
@@ -109,9 +111,9 @@ impl Replica {
                 ];
                 lead.asked = Asked::Append;
             }
-        } else if let Some(to) = &lead.resigns {
+        } else if lead.resigns {
             txn.then = vec![Op::Delete { key: keys.leader.clone(), end: None }];
-            if let Some(to) = to {
+            if let Some(to) = &lead.heir {
                 let named = encoding::to_vec(&Handover { to: to.clone() });
                 txn.then.push(put(keys.handover.clone(), named, self.lease.held(now)));
             }
@@ -137,7 +139,7 @@ impl Replica {
                 }
                 Asked::Append => self.appended(done.revision, out),
                 Asked::Resign => {
-                    let to = lead.resigns.take().flatten();
+                    let to = lead.heir.take();
                     self.end(Why::Resigned { to }, out);
                 }
             },
@@ -171,10 +173,8 @@ impl Replica {
         {
             return self.appended(at, out);
         }
-        if let (None, Some(to)) = (leader, &lead.resigns)
-            && lead.batch.is_none()
-        {
-            let to = to.clone();
+        if leader.is_none() && lead.resigns && lead.batch.is_none() {
+            let to = lead.heir.take();
             return self.end(Why::Resigned { to }, out);
         }
         let by = leader.and_then(|pair| Some(decoded::<Leader>(pair).ok()?.name));

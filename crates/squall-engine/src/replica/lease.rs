@@ -59,11 +59,11 @@ impl Lease {
         })
     }
 
-    pub(super) fn take(&mut self, now: Time, reply: Result<Reply, Problem>) {
+    pub(super) fn take(&mut self, now: Time, reply: &Result<Reply, Problem>) {
         let Some(sent) = self.sent.take() else { return };
         let length = Span::from_secs(self.seconds);
         match reply {
-            Ok(Reply::Granted { lease }) => self.id = Some(lease),
+            Ok(Reply::Granted { lease }) => self.id = Some(*lease),
             Ok(Reply::Alive { exists: true }) => {}
             Ok(_) => {
                 (self.id, self.until, self.next) = (None, Time(0), now);

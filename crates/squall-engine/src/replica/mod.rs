@@ -55,6 +55,8 @@ pub struct Settings {
     pub release: String,
     /// Random number of this run of its process.
     pub run: u64,
+    /// When its process started, by the wall clock.
+    pub started: Time,
     /// Number of its journal.
     pub journal: u64,
     /// Number of the log that its journal is a copy of. None: of none so far.
@@ -119,13 +121,8 @@ pub enum Input {
         /// Number of the last record.
         seq: u64,
     },
-    /// A file of `keys/` was changed here.
-    Trust {
-        /// Path of the file below `keys/`.
-        path: String,
-        /// The file.
-        file: TrustFile,
-    },
+    /// Files of `keys/` were changed here, by their paths below it.
+    Trust(Vec<(String, TrustFile)>),
 }
 
 /// What the host has to do, in this order.
@@ -152,21 +149,19 @@ pub enum Act {
         /// The encoded batch.
         bytes: Vec<u8>,
     },
-    /// Lead from now on.
-    Lead,
+    /// Lead from now on, in the term of this number.
+    Lead {
+        /// Number of the term: higher than those of all leaders before.
+        term: u64,
+    },
     /// The batch was appended. Err: there is no room; nothing was appended.
     Appended(Result<(), String>),
-    /// Who leads has changed.
-    Leader(Option<Leader>),
-    /// The controllers that have told of themselves, by name. Only while it leads.
+    /// Who leads has changed: the leader, with the number of its term.
+    Leader(Option<(Leader, u64)>),
+    /// The controllers that have told of themselves a moment ago, by name.
     Members(Vec<(String, Member)>),
-    /// A file of `keys/` was changed by another controller.
-    Trust {
-        /// Path of the file below `keys/`.
-        path: String,
-        /// The file.
-        file: TrustFile,
-    },
+    /// All files of `keys/` that are in etcd, by their paths below it: at the start, and when one was changed.
+    Trust(Vec<(String, TrustFile)>),
     /// What comes after this journal is not in etcd any more: fetch a copy from the leader, and begin anew.
     Behind {
         /// Number of the first record that is in etcd.
@@ -267,7 +262,10 @@ pub struct Replica {
     log: Option<u64>,
     /// Number of the last record that was applied or appended.
     last: u64,
-    leader: Option<Leader>,
+    /// Who leads, with the number of its term.
+    leader: Option<(Leader, u64)>,
+    /// When it had applied the whole log last.
+    fresh: Option<Time>,
     /// Since when etcd has not answered.
     silent_since: Option<Time>,
     /// Whether that was said.
@@ -285,6 +283,7 @@ impl Replica {
             log: settings.log,
             last: settings.last,
             leader: None,
+            fresh: None,
             silent_since: None,
             troubled: false,
             settings,
@@ -301,12 +300,17 @@ impl Replica {
         self.last
     }
 
+    /// Returns when it had applied the whole log last. None: not yet.
+    pub fn fresh(&self) -> Option<Time> {
+        self.fresh
+    }
+
     fn end(&mut self, why: Why, out: &mut Vec<Act>) {
         self.phase = Phase::Over;
         out.push(Act::Ended(why));
     }
 
-    fn set_leader(&mut self, leader: Option<Leader>, out: &mut Vec<Act>) {
+    fn set_leader(&mut self, leader: Option<(Leader, u64)>, out: &mut Vec<Act>) {
         if self.leader != leader {
             self.leader.clone_from(&leader);
             out.push(Act::Leader(leader));
@@ -335,7 +339,7 @@ impl Replica {
     fn take_reply(&mut self, now: Time, lane: Lane, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
         self.hear(now, &reply, out);
         match lane {
-            Lane::Lease => self.lease.take(now, reply),
+            Lane::Lease => self.lease.take(now, &reply),
             Lane::Side => self.take_side(now, reply, out),
             Lane::Log => match self.phase {
                 Phase::Following(_) => self.take_followed(now, reply, out),
@@ -358,6 +362,7 @@ impl Replica {
         if let Some(ask) = self.lease.due(now) {
             out.push(Act::Ask { lane: Lane::Lease, ask });
         }
+        self.side.applied = self.last;
         self.look_aside(now, out);
     }
 }
@@ -382,7 +387,7 @@ impl Machine for Replica {
                 }
             }
             Input::Durable { seq } => self.side.durable = seq,
-            Input::Trust { path, file } => self.side.push(path, file),
+            Input::Trust(files) => self.side.push(files),
         }
         self.proceed(now, out);
     }

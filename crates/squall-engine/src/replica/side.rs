@@ -1,6 +1,6 @@
 //! What may be late: what each controller tells of itself, files of `keys/`, trimming the log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use squall_model::encoding;
 use squall_model::replica::{Member, TrustFile};
@@ -16,10 +16,16 @@ const TELL: Span = Span::from_secs(1);
 const BEAT: Span = Span::from_secs(5);
 /// Interval at which a leader looks at the others.
 const LOOK: Span = Span::from_millis(500);
+/// Interval at which a standby does, so that it can tell who is there.
+const GLANCE: Span = Span::from_secs(2);
+/// Time after which a controller that tells nothing more does not run.
+const SILENT: Span = Span::from_secs(12);
 /// Time for which a controller that tells nothing more is waited for with trimming.
-const ABSENT: Span = Span::from_secs(30);
+const ABSENT: Span = Span::from_secs(600);
 /// Interval of trimming the log.
 const TRIM: Span = Span::from_secs(2);
+/// Most files of `keys/` that one transaction writes. etcd takes 128 operations.
+const PUSHED_MAX: usize = 100;
 /// Interval of asking for the size of etcd's database.
 const MEASURE: Span = Span::from_secs(3);
 
@@ -28,7 +34,8 @@ const MEASURE: Span = Span::from_secs(3);
 enum Asked {
     Nothing,
     Tell,
-    Push,
+    /// Pass on these files.
+    Push(Vec<(String, TrustFile)>),
     Fetch,
     Look,
     /// Remove the records before this one.
@@ -55,12 +62,15 @@ pub(super) struct Side {
     since: Time,
     /// Records up to this one are on the disk.
     pub(super) durable: u64,
-    told: u64,
+    /// Number of the last record that was applied or appended.
+    pub(super) applied: u64,
+    /// What was told last: `durable` and `applied`.
+    told: (u64, u64),
     told_at: Option<Time>,
     /// Files to be passed to other controllers.
-    pushes: VecDeque<(String, TrustFile)>,
-    /// Revision of `trusted`: as seen, and as fetched.
-    trusted: (i64, i64),
+    pushes: BTreeMap<String, TrustFile>,
+    /// Revision of `trusted`, 0 if there is none: as seen (None: not yet), and as fetched (None: nothing was).
+    trusted: (Option<i64>, Option<i64>),
     looked: Option<Time>,
     members: BTreeMap<String, Known>,
     trimmed: (u64, Option<Time>),
@@ -78,10 +88,11 @@ impl Side {
             next: now,
             since: now,
             durable,
-            told: 0,
+            applied: durable,
+            told: (0, 0),
             told_at: None,
-            pushes: VecDeque::new(),
-            trusted: (0, 0),
+            pushes: BTreeMap::new(),
+            trusted: (None, None),
             looked: None,
             members: BTreeMap::new(),
             trimmed: (0, None),
@@ -92,13 +103,12 @@ impl Side {
         }
     }
 
-    pub(super) fn push(&mut self, path: String, file: TrustFile) {
-        self.pushes.retain(|(other, _)| *other != path);
-        self.pushes.push_back((path, file));
+    pub(super) fn push(&mut self, files: Vec<(String, TrustFile)>) {
+        self.pushes.extend(files);
     }
 
     pub(super) fn see_trusted(&mut self, revision: i64) {
-        self.trusted.0 = revision;
+        self.trusted.0 = Some(revision);
     }
 
     /// Notes the first record that is in etcd. A leader never names an earlier one: its predecessor may have trimmed more
@@ -109,11 +119,7 @@ impl Side {
 
     /// Returns when something is due, for a leader or a standby.
     pub(super) fn deadline(&self, leads: bool) -> Option<Time> {
-        let due = match leads {
-            _ if self.work() => self.next,
-            true => self.tell_at().min(self.look_at()),
-            false => self.tell_at(),
-        };
+        let due = if self.work() { self.next } else { self.tell_at().min(self.look_at(leads)) };
         (self.asked == Asked::Nothing).then_some(due.max(self.next))
     }
 
@@ -122,12 +128,12 @@ impl Side {
     }
 
     fn tell_at(&self) -> Time {
-        let pause = if self.durable == self.told { BEAT } else { TELL };
+        let pause = if (self.durable, self.applied) == self.told { BEAT } else { TELL };
         self.told_at.map_or(self.since, |at| at + pause)
     }
 
-    fn look_at(&self) -> Time {
-        self.looked.map_or(self.since, |at| at + LOOK)
+    fn look_at(&self, leads: bool) -> Time {
+        self.looked.map_or(self.since, |at| at + if leads { LOOK } else { GLANCE })
     }
 
     /// Returns the last record that enough controllers have on their disks.
@@ -165,26 +171,29 @@ impl Replica {
         let (keys, side) = (&self.keys, &mut self.side);
         let put = |key: String, value| Op::Put { key, value, lease: None };
         let all = |then| Ask::Txn(Txn { then, ..Txn::default() });
-        if let Some((path, file)) = side.pushes.front() {
-            let then = vec![put(keys.trust(path), encoding::to_vec(file)), put(keys.trusted.clone(), b"1".to_vec())];
-            return Some((Asked::Push, all(then)));
+        if !side.pushes.is_empty() {
+            let files: Vec<(String, TrustFile)> =
+                std::iter::from_fn(|| side.pushes.pop_first()).take(PUSHED_MAX).collect();
+            let mut then = vec![put(keys.trusted.clone(), b"1".to_vec())];
+            then.extend(files.iter().map(|(path, file)| put(keys.trust(path), encoding::to_vec(file))));
+            return Some((Asked::Push(files), all(then)));
         }
         if side.trusted.0 != side.trusted.1 {
             return Some((Asked::Fetch, all(vec![Op::get(&keys.trusted), keys.all("trust")])));
         }
         if now >= side.tell_at() {
             let (address, release) = (self.settings.address.clone(), self.settings.release.clone());
-            let (durable, run) = (side.durable, self.settings.run);
-            let member = Member { address, release, durable, applied: self.last, since: side.since, run };
-            (side.told, side.told_at) = (durable, Some(now));
+            let (durable, run, since) = (side.durable, self.settings.run, self.settings.started);
+            let member = Member { address, release, durable, applied: self.last, since, run };
+            (side.told, side.told_at) = ((durable, self.last), Some(now));
             return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
         }
-        let Phase::Leading(lead) = &self.phase else { return None };
-        let due = |last: Option<Time>, pause| last.is_none_or(|at| now >= at + pause);
-        if due(side.looked, LOOK) {
+        if now >= side.look_at(matches!(self.phase, Phase::Leading(_))) {
             side.looked = Some(now);
             return Some((Asked::Look, all(vec![Op::get(&keys.trusted), keys.all("member")])));
         }
+        let Phase::Leading(lead) = &self.phase else { return None };
+        let due = |last: Option<Time>, pause| last.is_none_or(|at| now >= at + pause);
         if let Some(revision) = side.compact.take() {
             return Some((Asked::Compact, Ask::Compact { revision }));
         }
@@ -209,11 +218,15 @@ impl Replica {
         match (asked, reply) {
             (asked, Err(_)) => {
                 self.side.next = now + RETRY;
-                if asked == Asked::Tell {
-                    self.side.told_at = None;
+                match asked {
+                    Asked::Tell => self.side.told_at = None,
+                    // A file that was changed again meanwhile stays as it is now.
+                    Asked::Push(files) => files.into_iter().for_each(|(path, file)| {
+                        self.side.pushes.entry(path).or_insert(file);
+                    }),
+                    _ => {}
                 }
             }
-            (Asked::Push, Ok(_)) => drop(self.side.pushes.pop_front()),
             (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
             (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),
             (Asked::Trim(last), Ok(Reply::Txn(done))) if done.succeeded => {
@@ -228,15 +241,17 @@ impl Replica {
     fn fetched(&mut self, done: Done, out: &mut Vec<Act>) {
         let mut results = done.results.into_iter();
         let marker = results.next().unwrap_or_default();
-        self.side.trusted.1 = marker.first().map_or(0, |pair| pair.modified);
+        self.side.trusted.1 = Some(marker.first().map_or(0, |pair| pair.modified));
         self.side.trusted.0 = self.side.trusted.0.max(self.side.trusted.1);
+        let mut files = Vec::new();
         for pair in results.next().unwrap_or_default() {
             let Some(path) = self.keys.trust_path(&pair.key) else { continue };
             // What can't be read is of a newer release, which needs it and this one does not.
             if let Ok(file) = decoded::<TrustFile>(&pair) {
-                out.push(Act::Trust { path: path.to_owned(), file });
+                files.push((path.to_owned(), file));
             }
         }
+        out.push(Act::Trust(files));
     }
 
     fn looked(&mut self, now: Time, done: &Done, out: &mut Vec<Act>) {
@@ -250,7 +265,9 @@ impl Replica {
             if known.at != pair.modified {
                 *known = Known { at: pair.modified, seen: now, durable: member.durable };
             }
-            members.push((name.to_owned(), member));
+            if now.since(known.seen) < SILENT {
+                members.push((name.to_owned(), member));
+            }
         }
         out.push(Act::Members(members));
     }

@@ -100,6 +100,7 @@ fn settings(of: usize, life: u64, host: Option<&Host>) -> Settings {
         address: format!("10.0.0.{of}:6817"),
         release: "0.2.0".into(),
         run: (of as u64) << 32 | life,
+        started: Time(1),
         journal: of as u64 + 1,
         log: host.and_then(|host| host.log),
         new_log: 77 + of as u64,
@@ -266,7 +267,7 @@ impl World {
                     self.hosts[of].replica.step(now, Input::Durable { seq }, &mut Vec::new());
                 }
             }
-            Act::Lead => {
+            Act::Lead { .. } => {
                 self.hosts[of].leads = true;
                 self.take_overs += 1;
             }
@@ -297,7 +298,7 @@ impl World {
                 (host.journal, host.log, host.runs) = (journal, log, false);
                 self.add(now + Span(1000), Event::Start { of });
             }
-            Act::Leader(_) | Act::Members(_) | Act::Trust { .. } | Act::Full(_) | Act::Trouble(_) => {}
+            Act::Leader(_) | Act::Members(_) | Act::Trust(_) | Act::Full(_) | Act::Trouble(_) => {}
         }
     }
 

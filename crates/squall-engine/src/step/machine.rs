@@ -59,6 +59,8 @@ pub struct StepMachine {
     requeued: Option<Time>,
     /// Whether the step was ended on request: the wait for an `srun` that does not read its output is then limited.
     ended: bool,
+    /// The first reason that was given for ending the step. `None`: none was.
+    why: EndReason,
     /// Signals received before the tasks were started: number, and whether for all processes.
     early: Vec<(i32, bool)>,
     started: Time,
@@ -80,6 +82,7 @@ impl StepMachine {
             tasks,
             requeued: None,
             ended: false,
+            why: EndReason::None,
             early: Vec::new(),
             started: Time::default(),
             stopped: Time::default(),
@@ -356,6 +359,9 @@ impl StepMachine {
         if self.setup.is_batch() && self.tasks.iter().any(|task| task.told) {
             end.note_told();
         }
+        if self.setup.report {
+            out.push(StepAct::Report { end: end.clone(), why: self.why });
+        }
         let last = FromStepd::Ended(end);
         out.extend([StepAct::WriteResult(last.clone()), StepAct::Node(last), StepAct::Client(FromStep::Done)]);
         self.phase = Phase::Parting { until: self.ended.then(|| now + Span::from_secs(DRAIN_S)) };
@@ -406,6 +412,9 @@ impl Machine for StepMachine {
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(now, kills, (peak_kb, limit_mb), kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
             StepInput::End { kill_wait_s, why } => {
+                if self.why == EndReason::None {
+                    self.why = why;
+                }
                 self.end_for(now, kill_wait_s, why, out);
                 out.push(StepAct::Node(FromStepd::Ending));
             }

@@ -21,6 +21,7 @@ mod tests;
 
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, Usage};
+use squall_model::report::StepEnd;
 use squall_model::step::{ClientAddress, FromStep, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::FromStepd;
@@ -43,6 +44,8 @@ pub struct StepSetup {
     pub kill_on_bad_exit: bool,
     /// `--oom-kill-step`: a task that runs out of memory ends the others.
     pub oom_kill_step: bool,
+    /// `--report`: the output of a batch script ends with a line about the job's end and usage.
+    pub report: bool,
 }
 
 impl StepSetup {
@@ -55,6 +58,7 @@ impl StepSetup {
             kill_wait_s: launch.kill_wait_s,
             kill_on_bad_exit: false,
             oom_kill_step: launch.oom_kill_step,
+            report: launch.report,
         };
         match &launch.program {
             Program::Tasks(tasks) => {
@@ -198,6 +202,13 @@ pub enum StepAct {
     NoticeEnd(EndReason),
     /// Write a message to the user (`slurmstepd: error: …`).
     Notice(String),
+    /// Write a line about the end of the job to the batch script's output, for `--report`.
+    Report {
+        /// How the script ended, and what it used.
+        end: StepEnd,
+        /// The first reason that was given for ending it. `None`: it ended by itself.
+        why: EndReason,
+    },
     /// Write the final message to the spool, before it is sent to any process.
     WriteResult(FromStepd),
     /// Send a message to the node daemon, if that is connected. A node daemon that connects later first gets `Ended`

@@ -34,6 +34,7 @@ impl Story {
             kill_wait_s: 30,
             kill_on_bad_exit: false,
             oom_kill_step: false,
+            report: false,
         };
         change(&mut setup);
         Self { machine: StepMachine::new(setup), now: Time::from_secs(1000) }
@@ -244,6 +245,22 @@ fn a_refused_job_counts_as_it_was_said() {
     assert_eq!(acts[0], StepAct::Notice("no file".into()));
     let told = story.close(&acts);
     assert_eq!((told.exit, told.note.as_deref()), (signal(53), Some("no file")));
+}
+
+#[test]
+fn a_report_comes_after_all_output_and_before_the_result_and_says_why_it_was_ended() {
+    let mut story = Story::running(StepNo::BATCH, &[0], |setup| setup.report = true);
+    story.step(end(30, EndReason::TimeLimit));
+    story.step(end(30, EndReason::Cancelled));
+    story.exit(0, signal(15));
+    story.step(StepInput::Gone);
+    let acts = story.step(StepInput::Drained { delivered: true });
+    let [StepAct::Report { end, why: EndReason::TimeLimit }, StepAct::WriteResult(FromStepd::Ended(last)), ..] =
+        &acts[..]
+    else {
+        panic!("{acts:?}")
+    };
+    assert_eq!((end.exit, end), (signal(15), last));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Connections: handshake, identity, limits. Each is served by a task of its own, which can't disturb others. Clients
 //! and nodes of this machine connect to a Unix socket, daemons of other machines by TCP (`remote`).
 
+mod phase;
 mod remote;
 
 use std::io;
@@ -12,19 +13,23 @@ use squall_engine::control::Who;
 use squall_model::encoding;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::UpFrame;
+use squall_model::wire::info::ControllerInfo;
 use squall_model::wire::join::{BEARER, Bearer, SOCKET, VOUCHED, Vouched};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Leader, Proof, Role};
 use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::bearer::{Bearers, Borne};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
+use crate::proxy;
 use crate::sys::clock;
 
+pub(super) use phase::Others;
+use phase::Phase;
 pub(super) use remote::Gate;
 
 /// Most arrivals (events of connections) that may wait in each of the two queues, one for nodes and one for users.
@@ -105,6 +110,8 @@ pub(super) struct Via {
     pub(super) host: Arc<str>,
     /// Whether it is a login host. Otherwise it is a node, and vouches for users with a job there.
     pub(super) login: bool,
+    /// Whether it is a further controller of the cluster.
+    pub(super) controller: bool,
 }
 
 /// Senders of the arrival queues. Nodes have a queue of their own, so that no number of clients can delay them.
@@ -159,12 +166,16 @@ pub(super) struct Door {
     users: Users,
     hosts: Hosts,
     bearers: Bearers,
+    /// The controllers of the cluster, if it has several.
+    others: Option<Others>,
+    phase: watch::Sender<Phase>,
 }
 
 impl Door {
     /// Makes the door, and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
-    /// them is reserved for the journal and other files, and an eighth of the connections for nodes.
-    pub(super) fn new(cluster: String, files: usize, bearers: Bearers) -> (Arc<Self>, Inbox) {
+    /// them is reserved for the journal and other files, and an eighth of the connections for nodes. `others`: the
+    /// controllers of the cluster, if it has several.
+    pub(super) fn new(cluster: String, files: usize, bearers: Bearers, others: Option<Others>) -> (Arc<Self>, Inbox) {
         let (to_nodes, nodes) = mpsc::channel(ARRIVALS_MAX);
         let (to_users, users_inbox) = mpsc::channel(ARRIVALS_MAX);
         let arrivals = Arrivals { nodes: to_nodes, users: to_users };
@@ -175,7 +186,34 @@ impl Door {
         let users = Users::within(CONNECTIONS_OF_USER_MAX, files);
         let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
-        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users, hosts, bearers }), inbox)
+        let phase = watch::channel(Phase::Leads(None)).0;
+        let door = Self { cluster, last, arrivals, authority, seats, clients, users, hosts, bearers, others, phase };
+        (Arc::new(door), inbox)
+    }
+
+    /// From now on this controller leads, in the term of this number. None: it is the only one.
+    pub(super) fn lead(&self, term: Option<u64>) {
+        if let (Some(others), Some(term)) = (&self.others, term) {
+            others.controllers.note(&Leader { address: others.address.clone(), term });
+        }
+        self.phase.send_replace(Phase::Leads(term));
+    }
+
+    /// Takes in what is known of all controllers, for commands that ask.
+    pub(super) fn tell(&self, controllers: Vec<ControllerInfo>) {
+        if let Some(others) = &self.others {
+            others.tell(controllers);
+        }
+    }
+
+    /// From now on this controller follows `leader`; None: none leads. `as_of`: when its state was last known to be up
+    /// to date; None: it has no state yet.
+    pub(super) fn follow(&self, leader: Option<&Leader>, as_of: Option<Instant>) {
+        if let (Some(others), Some(leader)) = (&self.others, leader) {
+            others.controllers.note(leader);
+        }
+        // Those who watch are told when there is another leader, not at each record.
+        self.phase.send_if_modified(|phase| phase.follow(leader, as_of));
     }
 
     /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.
@@ -221,6 +259,8 @@ impl Door {
             users: self.users.clone(),
             hosts: self.hosts.clone(),
             bearers: self.bearers.clone(),
+            others: self.others.clone(),
+            phase: self.phase.subscribe(),
         }
     }
 }
@@ -235,6 +275,8 @@ struct Guest {
     users: Users,
     hosts: Hosts,
     bearers: Bearers,
+    others: Option<Others>,
+    phase: watch::Receiver<Phase>,
 }
 
 impl Guest {
@@ -244,16 +286,26 @@ impl Guest {
         let Some(entered) = self.users.enter(peer.uid()) else { return Ok(()) };
         let (mut reader, mut writer) = hop::local(stream)?;
         let Some(hello) = greeting(&mut reader).await? else { return Ok(()) };
-        link::greet_back(&mut writer, &hello, &self.hello()).await?;
+        let leader = self.leader();
+        if let (Role::Node(_), Some(others)) = (&hello.role, leader) {
+            let may = is_operator(peer.uid()) && hello.proof == Proof::Peer && self.understands(&hello);
+            return if may {
+                proxy::node(&others.controllers, (&mut reader, &mut writer), hello).await
+            } else {
+                Ok(())
+            };
+        }
+        let asks_this = matches!(hello.role, Role::Reader(_));
+        link::greet_back(&mut writer, &hello, &self.hello(asks_this)).await?;
         if !self.understands(&hello) {
             return Ok(());
         }
         match hello.role {
-            Role::Client(_) => {
+            Role::Client(_) | Role::Reader(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
                 let Named { uid, gid, until, link } = match self.known(&hello.proof, &reader, peer).await? {
                     Ok(named) => named,
-                    Err(problem) => return deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
+                    Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
                 };
                 if let Some(borne) = link {
                     return self.exchange(&mut reader, &mut writer, &borne).await;
@@ -261,6 +313,15 @@ impl Guest {
                 let other = hello.proof != Proof::Peer;
                 let Ok(also) = other.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
                 let who = self.identify(uid, gid).await?;
+                if let Some(others) = leader.filter(|_| !asks_this) {
+                    let root = rustix::process::geteuid().is_root();
+                    let vouched = Vouched { node: others.name.clone(), uid, gid, owner: !root };
+                    let near = (&mut reader, &mut writer);
+                    return tokio::select! {
+                        done = proxy::command(&others.controllers, near, hello, &vouched, true) => done,
+                        done = expired(until) => done,
+                    };
+                }
                 let account = also.as_ref().unwrap_or(&entered).account();
                 self.converse(&mut reader, writer, &who, None, account, expired(until)).await
             }
@@ -268,12 +329,24 @@ impl Guest {
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
                 self.talk(writer, Kind::Node(None), out, self.frames(&mut reader)).await
             }
-            Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) => Ok(()),
+            Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) | Role::Standby(_) => Ok(()),
         }
     }
 
-    fn hello(&self) -> Hello {
-        Hello { cluster: self.cluster.to_string(), ..Hello::new(Role::Controller) }
+    /// Returns this controller's greeting. If it follows: for a peer that wants to know that (`as_standby`), otherwise
+    /// in the leader's name, to which the peer is passed on.
+    fn hello(&self, as_standby: bool) -> Hello {
+        let (role, term) = match (&*self.phase.borrow(), &self.others) {
+            (Phase::Leads(term), _) => (Role::Controller, *term),
+            (following, Some(others)) if as_standby => (Role::Standby(following.standby(&others.name)), None),
+            _ => (Role::Controller, None),
+        };
+        Hello { cluster: self.cluster.to_string(), term, ..Hello::new(role) }
+    }
+
+    /// Returns the way to the controller that leads. None: this one leads.
+    fn leader(&self) -> Option<&Others> {
+        if matches!(*self.phase.borrow(), Phase::Leads(_)) { None } else { self.others.as_ref() }
     }
 
     fn understands(&self, hello: &Hello) -> bool {
@@ -393,9 +466,14 @@ impl Guest {
         let first = timeout(FIRST_REQUEST_TIME, link::read_of::<Request>(reader, account)).await;
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         while let Some((request, claim)) = next {
-            let (id, who, via) = (self.id, who.clone(), via.cloned());
-            let (request, at) = (Box::new(request), Instant::now());
-            self.arrive(Arrival::Asked { id, who, via, request, at, claim }).await?;
+            if request == Request::Controllers {
+                let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow())).unwrap_or_default();
+                out.push(&Answer::Controllers(all)).map_err(io::Error::other)?;
+            } else {
+                let (id, who, via) = (self.id, who.clone(), via.cloned());
+                let (request, at) = (Box::new(request), Instant::now());
+                self.arrive(Arrival::Asked { id, who, via, request, at, claim }).await?;
+            }
             out.room().await;
             next = link::read_of(reader, account).await?;
         }
@@ -434,15 +512,6 @@ async fn expired(until_s: Option<u64>) -> io::Result<()> {
         }
         tokio::time::sleep(Duration::from_secs(left_s.min(EXPIRY_POLL_S))).await;
     }
-}
-
-/// Reads the first request of a client that may not act as a user, and refuses it.
-async fn deny(reader: &mut Reader, writer: &mut Writer, refusal: Refusal) -> io::Result<()> {
-    let first = timeout(GREETING_TIME, link::read::<Request>(reader)).await;
-    if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
-        link::write(writer, &Answer::Refused(refusal)).await?;
-    }
-    Ok(())
 }
 
 async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {

@@ -3,34 +3,44 @@
 //! One thread decides. Each turn takes all arrivals, steps the state machine over them, writes the decisions to the
 //! journal with one flush, and only then sends answers and frames.
 
+mod backups;
 mod changes;
 mod clock;
 mod connection;
 mod desk;
 mod fair;
+mod fetch;
+mod follow;
+mod join;
+mod keyring;
 mod meter;
+mod standby;
 mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
+use squall_engine::replica::Why;
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::id::JobId;
+use squall_model::time::Time;
 use squall_model::wire::fabric::Newer;
 use squall_store::accounts::{self, Accounts};
 use squall_store::file::{FileLog, JournalError, Opened, Options, ReplayReport, StateLock};
 use squall_store::{Log, LogError};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::spawn_local;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_local};
 use tracing::{error, info, warn};
 
+use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::config_files::{Checked, ConfigFiles};
 use crate::life;
@@ -38,9 +48,15 @@ use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::service;
+use backups::Backups;
 use clock::Clock;
-use connection::{Door, Gate};
+use connection::{Door, Gate, Others};
+use follow::Crown;
+pub use join::{has_joined, join};
 use turn::Daemon;
+
+/// This program, also if its file was replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
 
 /// Settings with which a controller is started.
 #[derive(Clone, Debug)]
@@ -90,6 +106,28 @@ pub enum ControllerError {
         /// The last job id in this state.
         last: JobId,
     },
+    /// It led, as one of several controllers, and leads no more. The process goes on as a standby.
+    #[error("{0}")]
+    Deposed(Why),
+    /// It can't follow the log of the cluster's controllers.
+    #[error("{0}")]
+    Unfit(Why),
+    /// What comes after its journal is not in etcd any more.
+    #[error("etcd begins with record {first}, after the end of this journal: a copy of the leader's is needed")]
+    Behind {
+        /// Number of the first record that is in etcd.
+        first: u64,
+    },
+    /// A batch of the log in etcd can't be read.
+    #[error(
+        "cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it"
+    )]
+    Batch {
+        /// Number of its last record.
+        last: u64,
+        /// What is wrong.
+        problem: String,
+    },
     /// A system call failed.
     #[error("cannot {doing} {}: {error}", path.display())]
     Io {
@@ -124,14 +162,47 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
 /// Runs the controller, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line
 /// in the log.
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
-    let mut held = None;
+    let (mut held, place) = (None, settings.place.clone());
     let result = Box::pin(serve_holding(settings, &mut held)).await;
     match &result {
         Ok(()) => info!("controller ends"),
+        Err(ControllerError::Deposed(why)) => {
+            warn!("this controller leads no more: {why}. It goes on as a standby");
+            return Err(begin_anew());
+        }
+        Err(error @ ControllerError::Behind { .. }) => {
+            warn!("{error}");
+            return fetch_copy(&place).await;
+        }
         // Faults in a configuration are shown with their place in it, over several lines.
         Err(error) => format!("controller ends: {error}").lines().for_each(|line| error!("{line}")),
     }
     result
+}
+
+/// Fetches a copy of the leader's journal, and begins anew with it.
+async fn fetch_copy(place: &Place) -> Result<(), ControllerError> {
+    let config = check_config(place)?.config;
+    let others = Others::of(place, &config, &controller_name(place))
+        .map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let mut signals = Signals::listen(place)?;
+    if let Some(others) = others {
+        tokio::select! {
+            () = fetch::fetch(place, &others) => return Err(begin_anew()),
+            () = signals.heard() => info!("controller ends"),
+        }
+    }
+    Ok(())
+}
+
+/// Executes this program again, which then follows: nothing that it knew as a leader is left. Returns only on an error.
+fn begin_anew() -> ControllerError {
+    let mut given = std::env::args_os();
+    let name = given.next().unwrap_or_else(|| "squall".into());
+    // A loss is accepted once.
+    let args = given.filter(|arg| arg != "--accept-loss");
+    let error = std::process::Command::new(SELF).arg0(name).args(args).exec();
+    ControllerError::io("execute", SELF.into())(error)
 }
 
 /// Runs the controller; `held` receives pid file and state lock, by which other processes see that the controller runs.
@@ -140,10 +211,12 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     make_folders(&place)?;
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
+    let lock = StateLock::take(&place)?;
+    backup::finish(&place).map_err(ControllerError::io("put restored files into", place.dir().to_owned()))?;
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
-    let lock = StateLock::take(&place, &config.cluster)?;
+    lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
     if !settings.durable {
@@ -151,8 +224,68 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
             "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring"
         );
     }
+    oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
+    let several = config.has_standbys();
+    let (own, accounted) = read(&settings, &config)?;
+    let backups = Backups::new(place.clone(), own.log.copier(), settings.version.clone());
+    let mut signals = Signals::listen(&place)?;
+    let bearers = Bearers::of(&place, &config);
+    let name = controller_name(&place);
+    let others = Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let (door, mut inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
+    let gate = Gate::open(&place, &config)
+        .await
+        .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
+    let mouth = mouth(&place, &config, &door)?;
+    spawn_local(service::beat());
+    let config = Box::new(config);
+    let mut entrance = Entrance::new(&place, gate);
+    let begun = if several {
+        door.follow(None, None);
+        entrance.open(&door)?;
+        let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
+        let standby = follow::Standby::begin(&place, &config, part, own, accounted)?;
+        info!("ready");
+        service::ready();
+        standby.follow(&door, &mut inbox, &mut signals).await?
+    } else {
+        let Own { machine, log, accounts, last } = own;
+        Some(Begun { machine, log: Box::new(log), accounts, last, crown: None })
+    };
+    let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
+    let clock = Clock::start(&place, last);
+    clock.remember();
+    prepare(&mut machine, &settings)?;
+    let term = crown.as_ref().map(Crown::term);
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), backups);
+    daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
+    // The start is durable: the next one is like any other.
+    durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
+    door.lead(term);
+    if !several {
+        entrance.open(&door)?;
+        info!("ready");
+        service::ready();
+    }
+    daemon.run(inbox, signals).await
+}
+
+/// What a controller has in its state folder.
+struct Own {
+    machine: Controller,
+    log: FileLog,
+    accounts: Accounts,
+    /// Time of the last record.
+    last: Time,
+}
+
+/// Reads the state folder. Returns also the number of the last record that accounting has.
+fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerError> {
+    let place = &settings.place;
+    let seen = accounts::seen(&place.accounts());
     let options = Options {
-        seen: accounts::seen(&place.accounts()),
+        // One of several controllers reads from etcd what its journal lacks.
+        seen: seen.filter(|_| !config.has_standbys()),
         accept_loss: settings.accept_loss,
         durable: settings.durable,
         ..Options::default()
@@ -161,44 +294,114 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     for notice in &notices {
         warn!("{notice}");
     }
-    keep_cell(&state, &config, &place)?;
-    keep_nodes(&state, &config, &place)?;
-    oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
-    say_what_was_read(&settings.version, &config, &report, &state);
+    keep_cell(&state, config, place)?;
+    keep_nodes(&state, config, place)?;
+    say_what_was_read(&settings.version, config, &report, &state);
     let last = log.next_seq() - 1;
-    let accounts = Accounts::start(&place, log.cluster(), last, log.accounted())
+    let accounts = Accounts::start(place, log.cluster(), last, log.accounted())
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
     log.settle();
-    let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
-    let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
-    let bearers = Bearers::of(&place, &config);
-    let (door, inbox) = Door::new(config.cluster.clone(), files, bearers.clone());
-    let gate = Gate::open(&place, &config)
-        .await
-        .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
-    let mouth = mouth(&place, &config, &door)?;
-    let clock = Clock::start(&place, report.last);
-    clock.remember();
-    let mut machine = Controller::new(state);
+    let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
+    Ok((Own { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
+}
+
+/// The signals that tell a controller to end.
+pub(in crate::controld) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen(place: &Place) -> Result<Self, ControllerError> {
+        let listen = |kind| signal(kind).map_err(ControllerError::io("wait for signals in", place.run()));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Waits for one of them.
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// What a controller begins to lead with.
+struct Begun {
+    machine: Controller,
+    log: Box<dyn Log>,
+    accounts: Accounts,
+    /// Time of the last record.
+    last: Time,
+    /// The leadership of one of several controllers. None: there is one.
+    crown: Option<Crown>,
+}
+
+/// The sockets at which clients and nodes arrive. Dropping this closes them.
+struct Entrance {
+    place: Place,
+    gate: Option<(TcpListener, Gate)>,
+    accepting: Vec<JoinHandle<()>>,
+}
+
+impl Entrance {
+    fn new(place: &Place, gate: Option<(TcpListener, Gate)>) -> Self {
+        Self { place: place.clone(), gate, accepting: Vec::new() }
+    }
+
+    fn open(&mut self, door: &Arc<Door>) -> Result<(), ControllerError> {
+        self.accepting.push(tokio::spawn(Arc::clone(door).accept(listen(&self.place)?)));
+        if let Some((listener, gate)) = self.gate.take() {
+            self.accepting.push(tokio::spawn(Arc::clone(door).accept_remote(listener, gate)));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        self.accepting.iter().for_each(JoinHandle::abort);
+        // So that no client tries it; if that fails because it is missing, nothing is lost.
+        drop(std::fs::remove_file(self.place.controller_socket()));
+    }
+}
+
+/// Records which of several controllers this machine is. Err: the configuration names no such controller; the text is
+/// for users.
+pub fn name_controller(place: &Place, name: &str) -> Result<(), String> {
+    let files = ConfigFiles::read(&place.config()).map_err(|e| e.to_string())?;
+    let files = files.ok_or_else(|| format!("{}: there is no such file", place.config().display()))?;
+    let config = files.check().map_err(|e| e.to_string())?.config;
+    let path = place.config().display().to_string();
+    if !config.has_standbys() {
+        return Err(format!("{path}: it has no [[controllers]], so the cluster has one controller without a name"));
+    }
+    config.as_controller(name).map_err(|problem| format!("{path}: {problem}"))?;
+    place.note_controller_name(name).map_err(|e| format!("{}: {e}", place.dir().display()))
+}
+
+/// Prepares the state machine for its start. If its state was just restored from a backup, the start passes over what may
+/// have happened since.
+fn prepare(machine: &mut Controller, settings: &Settings) -> Result<(), ControllerError> {
+    let place = &settings.place;
     if settings.accept_loss {
         machine.accept_loss();
     }
-    let mut daemon = Daemon::new(machine, Box::new(log), accounts, (place.clone(), bearers), (mouth, clock));
-    let start = Input::Start { config: Box::new(config), version: settings.version, host: life::host_name() };
-    daemon.start(start).await?;
-    let listener = listen(&place)?;
-    let mut accepting = vec![tokio::spawn(Arc::clone(&door).accept(listener))];
-    if let Some((listener, gate)) = gate {
-        accepting.push(tokio::spawn(door.accept_remote(listener, gate)));
+    let mark = Mark::read(place).map_err(ControllerError::io("read", place.restored()))?;
+    if let Some(Mark { time_s, ids }) = mark {
+        let age_s = crate::sys::clock::now().secs().saturating_sub(time_s);
+        let (pending, last) = (machine.state().waiting(), machine.state().last_id);
+        warn!(
+            age_s,
+            pending,
+            %last,
+            "this state was restored from a backup, and what came after that is lost. Jobs that nodes run are left to \
+             their end. Pending jobs are held, as they may have run since: `scontrol release` lets them run. The next \
+             {ids} job ids are passed over"
+        );
+        machine.restore(ids);
     }
-    info!("ready");
-    service::ready();
-    spawn_local(service::beat());
-    let result = daemon.run(inbox, terminate, interrupt).await;
-    accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    // Removes the socket, so that no client tries it; if that fails because it is missing, nothing is lost.
-    drop(std::fs::remove_file(place.controller_socket()));
-    result
+    Ok(())
 }
 
 fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {
@@ -271,10 +474,26 @@ pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
     check_config(place).map(|checked| checked.config)
 }
 
-/// Like `read_config`, and returns warnings with the configuration.
+/// Like `read_config`, and returns warnings with the configuration. On the machine of one of several controllers,
+/// `slurmctld_host` and `slurmctld_port` are those of that one.
 pub fn check_config(place: &Place) -> Result<Checked, ControllerError> {
     let files = ConfigFiles::read(&place.config())?;
-    files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?.check()
+    let files = files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?;
+    if place.joined().exists() {
+        return files.check_of_node();
+    }
+    let mut checked = files.check()?;
+    if checked.config.has_standbys() {
+        let wrong = |problem| ControllerError::Config { path: place.config(), problem };
+        checked.config = checked.config.as_controller(&controller_name(place)).map_err(wrong)?;
+    }
+    Ok(checked)
+}
+
+/// Returns which of several controllers is the one of this machine: the one that the state folder names, otherwise the
+/// one with this host's name.
+pub fn controller_name(place: &Place) -> String {
+    place.controller_name().unwrap_or_else(life::host_name)
 }
 
 /// Opens the controller's Unix socket. Unless the controller runs as root, only its own user (and root) may connect.

@@ -6,23 +6,26 @@ use std::time::{Duration, Instant};
 
 use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
+use squall_engine::replica::Why;
 use squall_files::place::Place;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
 use squall_model::wire::info::Diag;
 use squall_store::accounts::{Accounts, Reply};
 use squall_store::{Log, LogError};
-use tokio::signal::unix::Signal;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::ControllerError;
+use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
+use super::follow::Crown;
 use super::meter::{self, Appended, Meter};
+use super::{ControllerError, Signals};
+use crate::backup::Scope;
 use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
 use crate::logging;
@@ -45,9 +48,9 @@ const AHEAD_MIN: usize = 64;
 const LIST_SHARE: u32 = 8;
 /// Shortest pause between two rounds in which followers are sent events, so that a page has many.
 const FEED_EVERY: Duration = Duration::from_millis(10);
-/// The pause between two rounds is at least this many times what the last round took.
+/// The pause between two rounds is at least this many times what making and encoding the last pages took.
 const FEED_SHARE: u32 = 24;
-/// Estimated time for sending one page.
+/// Estimated time for passing one page to the kernel.
 const FEED_SEND_TIME: Duration = Duration::from_micros(20);
 /// Time after which a round ends although some followers were not served.
 const FEED_ROUND_TIME: Duration = Duration::from_millis(2);
@@ -64,12 +67,17 @@ pub(super) struct Daemon {
     /// The journal. None while a flush runs on another thread.
     log: Option<Box<dyn Log>>,
     accounts: Accounts,
+    backups: Backups,
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
     /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
+    /// The leadership of one of several controllers. None: there is one.
+    crown: Option<Crown>,
+    /// The client that has asked for a take-over, and the standby that goes first.
+    resigns: Option<(CallerId, Option<String>)>,
     clock: Clock,
     /// Time as of which the open batch is decided, or the last one if none is open.
     now: Time,
@@ -104,7 +112,8 @@ impl Daemon {
         log: Box<dyn Log>,
         accounts: Accounts,
         (place, bearers): (Place, Bearers),
-        (mouth, clock): (Option<Mouth>, Clock),
+        (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
+        backups: Backups,
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
@@ -113,11 +122,14 @@ impl Daemon {
             pipeline: Pipeline::new(machine, log.next_seq()),
             log: Some(log),
             accounts,
+            backups,
             desk,
             meter,
             peers,
             waiting: Fair::default(),
             mouth,
+            crown,
+            resigns: None,
             clock,
             now,
             trim_at: Instant::now() + TRIM_EVERY,
@@ -146,20 +158,16 @@ impl Daemon {
 
     /// Runs until the state machine ends or a signal arrives. While one batch is flushed, the next one is decided if
     /// many inputs wait.
-    pub(super) async fn run(
-        mut self,
-        mut inbox: Inbox,
-        mut terminate: Signal,
-        mut interrupt: Signal,
-    ) -> Result<(), ControllerError> {
+    pub(super) async fn run(mut self, mut inbox: Inbox, mut signals: Signals) -> Result<(), ControllerError> {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
-        while !self.done {
+        while !self.done && self.resigns.is_none() {
             let room = WAITING_MAX.saturating_sub(self.waiting.len()).min(INPUTS_MAX);
+            let patience = self.patience();
             let timer = tokio::select! {
                 biased;
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                () = signals.heard() => break,
+                why = over(&mut self.crown) => return Err(ControllerError::Deposed(why)),
                 flushed = flushed(&mut flushing) => {
                     self.finish(flushed?).await?;
                     flushing = self.commit()?;
@@ -168,7 +176,7 @@ impl Daemon {
                 _ = inbox.nodes.recv_many(&mut of_nodes, INPUTS_MAX) => false,
                 _ = inbox.users.recv_many(&mut of_users, room), if room > 0 => false,
                 () = std::future::ready(()), if flushing.is_none() && self.has_work() => true,
-                () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
+                () = tokio::time::sleep(patience), if flushing.is_none() => true,
             };
             // Whichever event woke the loop, all arrivals so far belong to the same turn.
             of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(INPUTS_MAX));
@@ -215,9 +223,22 @@ impl Daemon {
         self.feed_at = Instant::now();
         self.feed();
         self.complete().await?;
+        let resigned = self.resign().await;
         self.farewell().await;
         self.close();
-        Ok(())
+        resigned
+    }
+
+    /// Ends the leadership of one of several controllers, so that another one need not wait for its lease to end.
+    async fn resign(&mut self) -> Result<(), ControllerError> {
+        let Some(crown) = self.crown.take() else { return Ok(()) };
+        let Some((caller, to)) = self.resigns.take() else {
+            crown.resign(None).await;
+            return Ok(());
+        };
+        let why = crown.resign(to).await;
+        self.answer(caller.0, Answer::Done);
+        Err(ControllerError::Deposed(why))
     }
 
     /// Closes journal and accounting. The memory of jobs is not freed but left to the kernel, which reclaims a whole
@@ -371,9 +392,16 @@ impl Daemon {
     /// Decides a request of a user for whom another machine vouches. If that is a node, the user must have a job there,
     /// and changes of accounts are refused, whatever the user's admin level. Submissions are logged with the machine.
     fn ask_by(&mut self, id: u64, who: Who, via: &Via, request: Box<Request>) {
-        let Via { host, login } = via;
+        let Via { host, login, controller } = via;
         if !login && matches!(*request, Request::ChangePolicy { .. }) {
             return self.refuse(id, Refusal::AccessDenied);
+        }
+        if *request == Request::CopyLog && *controller {
+            return self.pipeline.later((id, who, request));
+        }
+        if matches!(*request, Request::Backup) && !controller {
+            let why = "a backup has the cluster's secret keys: make it on the controller's machine";
+            return self.refuse(id, Refusal::NotSupported(why.to_owned()));
         }
         if !login && !self.pipeline.machine().has_user_on(host, who.owner.uid) {
             return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
@@ -395,7 +423,9 @@ impl Daemon {
     fn ask(&mut self, id: u64, who: Who, mut request: Box<Request>) {
         request.on_clock_ahead(-self.clock.ahead_us());
         match &mut *request {
-            Request::Accounting(_) | Request::History | Request::Script { .. } => {
+            Request::Backup if !who.operator => return self.refuse(id, Refusal::AccessDenied),
+            Request::CopyLog => return self.refuse(id, Refusal::AccessDenied),
+            Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Backup => {
                 return self.pipeline.later((id, who, request));
             }
             Request::Reconfigure { config } => {
@@ -414,10 +444,24 @@ impl Daemon {
                 }
                 return;
             }
+            Request::StepDown { to } => return self.step_down(id, &who, to.as_deref()),
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}
         }
         self.step(Input::Ask { caller: CallerId(id), who, request });
+    }
+
+    /// Hands over, after this batch, to the standby `to`; None: to any.
+    fn step_down(&mut self, id: u64, who: &Who, to: Option<&str>) {
+        let heir = match &self.crown {
+            _ if !who.operator => Err(Refusal::AccessDenied),
+            Some(crown) => crown.heir(to).map_err(Refusal::NotSupported),
+            None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
+        };
+        match heir {
+            Ok(heir) => self.resigns = Some((CallerId(id), Some(heir))),
+            Err(refusal) => self.refuse(id, refusal),
+        }
     }
 
     fn refuse(&mut self, id: u64, refusal: Refusal) {
@@ -476,6 +520,10 @@ impl Daemon {
     /// once.
     fn commit(&mut self) -> Result<Option<Flushing>, ControllerError> {
         let batch = self.pipeline.commit();
+        // Nothing of a controller that leads no more may leave, not even what it has read.
+        if batch.is_some() && self.crown.as_ref().is_some_and(|crown| !crown.counts()) {
+            return Err(ControllerError::Deposed(Why::Expired));
+        }
         if batch.is_some() {
             std::mem::swap(&mut self.unanswered, &mut self.submitted);
         }
@@ -522,6 +570,9 @@ impl Daemon {
                     said = true;
                     tokio::time::sleep(DISK_POLL).await;
                     flushed = append(log, work).await.map_err(lost)?;
+                }
+                Err(LogError::Fenced) if let Some(crown) = &mut self.crown => {
+                    return Err(ControllerError::Deposed(crown.over().await));
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -581,6 +632,13 @@ impl Daemon {
                         self.accounts.ask(query, self.clock.ahead_us(), Box::new(peer.out.clone()));
                     }
                 }
+                request @ (Request::Backup | Request::CopyLog) => {
+                    if let Some(peer) = self.peers.get(&id) {
+                        let cluster = self.pipeline.machine().state().config.cluster.clone();
+                        let scope = if request == Request::Backup { Scope::All } else { Scope::Log };
+                        self.backups.start((cluster, scope), self.accounts.copying(), &peer.out);
+                    }
+                }
                 Request::Script { job } => {
                     let answer = match self.pipeline.machine().script_of(&who, job) {
                         Ok(digest) => self.desk.script(&digest),
@@ -599,11 +657,15 @@ impl Daemon {
             self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
         }
         answer.on_clock_ahead(self.clock.ahead_us());
+        let start = matches!(answer, Answer::Followed(_)).then(Instant::now);
         if let Some(peer) = self.peers.get(&id)
             && let Err(e) = peer.out.push(&answer)
         {
             error!(error = %e, "an answer can't be sent: its connection is closed");
             peer.out.close();
+        }
+        if let Some(start) = start {
+            self.feed_at += start.elapsed() * FEED_SHARE;
         }
     }
 
@@ -629,6 +691,14 @@ struct Flushing {
 impl Flushing {
     async fn wait(&mut self) -> Result<Flushed, ControllerError> {
         (&mut self.work).await.map_err(lost)
+    }
+}
+
+/// Waits until the leadership of one of several controllers is over; with None it waits forever.
+async fn over(crown: &mut Option<Crown>) -> Why {
+    match crown {
+        None => std::future::pending().await,
+        Some(crown) => crown.over().await,
     }
 }
 

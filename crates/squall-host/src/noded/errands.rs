@@ -1,51 +1,73 @@
-//! The controller that this machine has joined: connections to it, and questions outside the tree, over a connection
-//! that is kept for a while.
+//! The controllers that this machine has joined: connections to the one that leads, and questions outside the tree, over
+//! a connection that is kept for a while.
 
 use std::io;
 use std::time::Duration;
 
 use squall_files::place::Place;
+use squall_model::config::Config;
 use squall_model::wire::join::{LOGIN_TOKEN, Question, TOKEN, Told};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::hop::{self, Reader, Writer};
+use crate::hop::{Reader, Writer};
+use crate::leader::Controllers;
 use crate::link;
-use crate::noise::KeyPair;
 use crate::trust::{Joined, Token, Trust};
 
-/// Time limit for the controller's answer to a question.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Time limit for the controller's answer to a question: of the only controller, and of one of several.
+const ANSWER_TIMES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(2));
+/// How long to look for a controller that leads, if there are several.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// Most questions that may be queued.
 const WAITING_MAX: usize = 256;
 /// A connection without questions for this long is closed.
 const IDLE: Duration = Duration::from_mins(2);
 
-/// This machine's place in the cluster that it has joined, and the key by which it is known there.
+/// This machine's place in the cluster that it has joined, and the way to the controllers there.
 #[derive(Clone)]
 pub(super) struct Membership {
-    pub(super) joined: Joined,
-    pub(super) keys: KeyPair,
+    joined: Joined,
+    pub(super) controllers: Controllers,
 }
 
 impl Membership {
-    /// Connects to the controller.
-    pub(super) async fn call(&self) -> io::Result<(Reader, Writer)> {
-        hop::call(&self.joined.controller, &self.keys, &self.joined.key).await
+    /// Returns the place of this machine, which has the keys in `trust`.
+    pub(super) fn new(joined: Joined, trust: &Trust) -> io::Result<Self> {
+        let controllers = Controllers::new(&joined.name, trust.own_key(None)?, joined.key, joined.controllers.clone());
+        Ok(Self { joined, controllers })
+    }
+
+    /// Returns this machine's name in the cluster.
+    pub(super) fn name(&self) -> &str {
+        &self.joined.name
+    }
+
+    /// Takes over the controllers that the cluster's configuration names now, and stores them.
+    pub(super) fn renew(&self, trust: &Trust, config: &str) -> io::Result<()> {
+        let Ok(config) = Config::from_toml(config) else { return Ok(()) };
+        let controllers: Vec<String> = config.controller_addresses().map(str::to_owned).collect();
+        if controllers.is_empty() || !self.controllers.renew(controllers.clone()) {
+            return Ok(());
+        }
+        tracing::info!(controllers = controllers.join(","), "the cluster's controllers are others now");
+        trust.note_joined(&Joined { controllers, ..self.joined.clone() })
     }
 
     /// Connects to the controller for questions.
     async fn enquire(&self, proof: Proof) -> io::Result<(Reader, Writer)> {
-        let (mut reader, mut writer) = self.call().await?;
         let hello = Hello { proof, ..Hello::new(Role::Enquirer(self.joined.name.clone())) };
-        link::write(&mut writer, &hello).await?;
-        let theirs = answered(link::read::<Hello>(&mut reader)).await?;
-        theirs.agreed().map_err(|e| io::Error::other(format!("the controller: {e}")))?;
-        match theirs.role {
-            Role::Controller => Ok((reader, writer)),
-            _ => Err(io::Error::other("it is no controller")),
-        }
+        let met = self.controllers.call(&hello, PATIENCE).await?;
+        Ok((met.reader, met.writer))
+    }
+
+    async fn exchange(&self, (reader, writer): &mut (Reader, Writer), question: &Question) -> io::Result<Told> {
+        let late = |_| io::Error::other("the controller does not answer");
+        let limit = if self.controllers.are_several() { ANSWER_TIMES.1 } else { ANSWER_TIMES.0 };
+        link::write(writer, question).await?;
+        let answer = timeout(limit, link::read(reader)).await.map_err(late)??;
+        answer.ok_or_else(|| io::Error::other("the controller hung up"))
     }
 }
 
@@ -85,13 +107,13 @@ async fn run(membership: Membership, mut inbox: mpsc::Receiver<Errand>) {
         };
         let mut told = Err(io::ErrorKind::NotConnected.into());
         if let Some(open) = &mut line {
-            told = exchange(open, &question).await;
+            told = membership.exchange(open, &question).await;
         }
         // The controller may have closed the connection since its last use.
         if told.is_err() {
             line = None;
             told = match membership.enquire(Proof::Peer).await {
-                Ok(open) => exchange(line.insert(open), &question).await,
+                Ok(open) => membership.exchange(line.insert(open), &question).await,
                 Err(e) => Err(e),
             };
         }
@@ -101,16 +123,6 @@ async fn run(membership: Membership, mut inbox: mpsc::Receiver<Errand>) {
         // The caller may have stopped waiting.
         drop(answer.send(told));
     }
-}
-
-async fn exchange((reader, writer): &mut (Reader, Writer), question: &Question) -> io::Result<Told> {
-    link::write(writer, question).await?;
-    answered(link::read(reader)).await
-}
-
-async fn answered<T>(reading: impl Future<Output = io::Result<Option<T>>>) -> io::Result<T> {
-    let late = |_| io::Error::other("the controller does not answer");
-    timeout(ANSWER_TIME, reading).await.map_err(late)??.ok_or_else(|| io::Error::other("the controller hung up"))
 }
 
 /// Joins the cluster of a controller with an invitation, as a login host or a node. Blocks. Afterwards the state folder
@@ -127,21 +139,22 @@ pub fn join(place: &Place, joined: &Joined, secret: &Token) -> io::Result<()> {
              folder"
         )));
     }
-    let membership = Membership { joined: joined.clone(), keys: trust.own_key(None)? };
+    let membership = Membership::new(joined.clone(), &trust)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let told: io::Result<Told> = runtime.block_on(async {
         let scheme = if joined.login { LOGIN_TOKEN } else { TOKEN };
         let mut line = membership.enquire(Proof::Scheme(scheme.to_owned(), secret.secret.to_vec())).await?;
         // Any question would do: the controller refuses it if it does not take the invitation.
         let question = if joined.login { Question::Charter { port: 0 } } else { Question::Peer(joined.name.clone()) };
-        exchange(&mut line, &question).await
+        membership.exchange(&mut line, &question).await
     });
     match told {
         Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
         Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(joined),
+        Ok(Told::Controller(_)) => Err(io::ErrorKind::InvalidData.into()),
         // A machine that has joined before can wait for the controller.
         Err(_) if again => trust.note_joined(joined),
-        Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", joined.controller))),
+        Err(e) => Err(e),
     }
 }
 

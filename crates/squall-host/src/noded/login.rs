@@ -20,6 +20,8 @@ use crate::trust::Trust;
 
 /// Pauses between two tries to ask the controller for this host's address: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Pause before the controller is asked again after it has answered: controllers may have been added.
+const RENEWAL: Duration = Duration::from_mins(10);
 
 /// Runs the daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
 pub fn run(place: &Place) -> ExitCode {
@@ -40,16 +42,17 @@ async fn serve(place: &Place) -> io::Result<()> {
     let trust = Trust::of(place);
     let not_joined = || io::Error::other("this machine is no login host: `squall token --login` there makes it one");
     let joined = trust.joined()?.filter(|joined| joined.login).ok_or_else(not_joined)?;
-    let membership = Membership { joined, keys: trust.own_key(None)? };
+    let membership = Membership::new(joined, &trust)?;
     let errands = Errands::start(membership.clone());
     spawn_local(logging::reopen_at_hangups());
     // srun gives this address to its tasks' daemons, so the first command should find it.
-    if let Err(problem) = renew_address(place, &errands).await {
+    let answer = renew(place, &membership, &errands).await;
+    if let Err(problem) = &answer {
         warn!(%problem, "no answer of the controller yet: commands wait for it");
-        spawn_local(try_on(place.clone(), errands));
     }
+    spawn_local(keep_renewed(place.clone(), membership.clone(), errands, answer.is_ok()));
     voucher::open(place, &membership)?;
-    info!(host = membership.joined.name, controller = membership.joined.controller, "login daemon starts");
+    info!(host = membership.name(), controller = membership.controllers.addresses().join(","), "login daemon starts");
     service::ready();
     spawn_local(service::beat());
     tokio::select! {
@@ -62,24 +65,31 @@ async fn serve(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks the controller until it answers. It refuses a host with a revoked key; that host's commands are told so by the
-/// controller: the daemon goes on, since the host may be let in again.
-async fn try_on(place: Place, errands: Errands) {
+/// Asks the controller again and again; `answers`: whether it has answered the last time. It refuses a host with a
+/// revoked key; that host's commands are told so by the controller: the daemon goes on, since the host may be let in
+/// again.
+async fn keep_renewed(place: Place, membership: Membership, errands: Errands, mut answers: bool) {
     let mut pause = PAUSES.0;
     loop {
-        tokio::time::sleep(pause).await;
-        if renew_address(&place, &errands).await.is_ok() {
-            return info!("the controller answers");
+        tokio::time::sleep(if answers { RENEWAL } else { pause }).await;
+        let answered = renew(&place, &membership, &errands).await.is_ok();
+        if answered && !answers {
+            info!("the controller answers");
         }
-        pause = (pause * 2).min(PAUSES.1);
+        pause = if answered { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+        answers = answered;
     }
 }
 
-/// Asks the controller for the address by which nodes reach this host, and records it for commands.
-async fn renew_address(place: &Place, errands: &Errands) -> io::Result<()> {
+/// Asks the controller for the address by which nodes reach this host, which is recorded for commands, and for the
+/// addresses of all controllers.
+async fn renew(place: &Place, membership: &Membership, errands: &Errands) -> io::Result<()> {
     match errands.ask(Question::Charter { port: 0 }).await? {
-        Told::Charter { address, .. } => place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host)),
+        Told::Charter { address, config } => {
+            membership.renew(&Trust::of(place), &config)?;
+            place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))
+        }
         Told::Refused(reason) => Err(io::Error::other(reason)),
-        Told::Peer(_) => Err(io::ErrorKind::InvalidData.into()),
+        Told::Peer(_) | Told::Controller(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -25,6 +25,7 @@ use super::beside::Besides;
 use super::reach::Reach;
 use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
+use crate::leader::{Controllers, Met};
 use crate::link::{Outgoing, make_room, read, write};
 use crate::local::Direct;
 
@@ -62,6 +63,26 @@ pub(super) struct Conversation {
     pub(super) writer: Writer,
     /// Name and key of a child of another machine. The connection is closed when the key is revoked.
     key: Option<(String, PublicKey)>,
+    /// Number of the term in which the peer leads, if it is one of several controllers. Otherwise 0.
+    term: u64,
+    /// The controllers, if the peer is one of several. The connection is closed when another one leads.
+    controllers: Option<Controllers>,
+}
+
+impl Conversation {
+    fn new(reader: Reader, writer: Writer) -> Self {
+        Self { reader, writer, key: None, term: 0, controllers: None }
+    }
+
+    /// Makes the conversation with a controller that leads.
+    pub(super) fn with_leader(met: Met, controllers: Controllers) -> Self {
+        Self { term: met.term, ..Self::new(met.reader, met.writer) }.among(controllers)
+    }
+
+    /// Returns the conversation with one of these controllers.
+    pub(super) fn among(self, controllers: Controllers) -> Self {
+        Self { controllers: Some(controllers), ..self }
+    }
 }
 
 /// Handle of a served connection. Dropping it closes the connection after all queued frames were sent.
@@ -241,17 +262,22 @@ impl Net {
         };
         let (events, reach) = (self.events.clone(), self.reach.clone());
         tokio::task::spawn_local(async move {
-            let key = conversation.key.clone();
-            let revoked = async {
-                match key {
-                    Some(key) => reach.revoked(key).await,
-                    None => std::future::pending().await,
+            let (key, controllers, term) =
+                (conversation.key.clone(), conversation.controllers.clone(), conversation.term);
+            let over = async {
+                match (key, controllers) {
+                    (Some(key), _) => reach.revoked(key).await,
+                    (None, Some(controllers)) => {
+                        controllers.moved(term).await;
+                        info!("another controller leads now");
+                    }
+                    (None, None) => std::future::pending().await,
                 }
             };
             tokio::select! {
                 // An error ends this connection only.
                 _ = converse(number, conversation, &queue, &events, event) => {}
-                () = revoked => {}
+                () = over => {}
             }
             drop(events.send(Event::Net(NetEvent::Ended(number))).await);
         });
@@ -306,11 +332,11 @@ async fn refused(e: &io::Error) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-async fn greeting(reader: &mut Reader) -> io::Result<Role> {
+async fn greeting(reader: &mut Reader) -> io::Result<Hello> {
     let answer = tokio::time::timeout(HELLO_WAIT, read::<Hello>(reader)).await;
     let answer = answer.map_err(|_| io::Error::other("it does not answer"))??;
     match answer {
-        Some(hello) => hello.agreed().map(|_| hello.role).map_err(io::Error::other),
+        Some(hello) => hello.agreed().map_err(io::Error::other).map(|_| hello),
         None => Err(io::Error::other("it hung up")),
     }
 }
@@ -321,10 +347,10 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let (mut reader, mut writer) = hop::local(stream)?;
-    let role = greeting(&mut reader).await?;
+    let role = greeting(&mut reader).await?.role;
     write(&mut writer, &Hello::new(Role::Node(reach.name().to_owned()))).await?;
     match role {
-        Role::Node(_) => Ok(Conversation { reader, writer, key: None }),
+        Role::Node(_) => Ok(Conversation::new(reader, writer)),
         _ => Err(io::Error::other("it is no node")),
     }
 }
@@ -332,28 +358,27 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
 async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Conversation> {
     let keys = reach.keys().ok_or(io::ErrorKind::PermissionDenied)?;
     let (mut reader, mut writer, key) = hop::answer(stream, keys).await?;
-    let Role::Node(name) = greeting(&mut reader).await? else { return Err(io::Error::other("it is no node")) };
+    let Role::Node(name) = greeting(&mut reader).await?.role else { return Err(io::Error::other("it is no node")) };
     // The key is checked before the peer gets any information.
     if !reach.knows(&name, &key).await {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     write(&mut writer, &Hello::new(Role::Node(reach.name().to_owned()))).await?;
-    Ok(Conversation { reader, writer, key: Some((name, key)) })
+    Ok(Conversation { key: Some((name, key)), ..Conversation::new(reader, writer) })
 }
 
 /// Exchanges greetings with a parent to which this node has connected; it must have the role `expected`.
 pub(super) async fn introduce(
-    mut reader: Reader,
-    mut writer: Writer,
+    (mut reader, mut writer): (Reader, Writer),
     name: &str,
     expected: &Role,
 ) -> io::Result<Conversation> {
     write(&mut writer, &Hello::new(Role::Node(name.to_owned()))).await?;
-    if greeting(&mut reader).await? == *expected {
-        Ok(Conversation { reader, writer, key: None })
-    } else {
-        Err(io::Error::other("somebody else answers"))
+    let hello = greeting(&mut reader).await?;
+    if hello.role != *expected {
+        return Err(io::Error::other("somebody else answers"));
     }
+    Ok(Conversation { term: hello.term.unwrap_or(0), ..Conversation::new(reader, writer) })
 }
 
 async fn converse<T: Decoded>(

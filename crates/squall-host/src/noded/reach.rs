@@ -9,16 +9,19 @@ use std::time::Duration;
 use squall_engine::fabric::Dial;
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
-use squall_model::wire::Role;
+use squall_model::config::Config;
 use squall_model::wire::join::{Peer, PublicKey, Question, Told};
+use squall_model::wire::{Hello, Role};
 use tokio::net::{TcpListener, UnixStream};
-use tracing::warn;
+use tokio::time::timeout;
+use tracing::{debug, warn};
 
-use super::errands::{Errands, Membership};
+use super::errands::{Errands, Membership, PATIENCE};
 use super::net::{Conversation, introduce, name_of};
 use crate::auth::is_operator;
 use crate::controld::read_config;
-use crate::hop::{self, Reader, Writer};
+use crate::hop;
+use crate::leader::Controllers;
 use crate::life;
 use crate::link::make_room;
 use crate::noise::KeyPair;
@@ -29,6 +32,8 @@ use crate::trust::Trust;
 const REVISITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
 /// Pause before a controller that could not be reached at the very first start is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time limit for the greeting of the controller on this machine, if others may lead instead.
+const GREETING_TIME: Duration = Duration::from_secs(1);
 
 /// Addresses and keys for connections to other daemons.
 #[derive(Clone)]
@@ -49,10 +54,12 @@ struct Far {
 
 /// Where addresses and keys of nodes are looked up.
 enum Directory {
-    /// In the controller's own files: this node is on the controller's machine.
-    Here(Trust),
-    /// By asking the controller of the cluster that this node has joined, on another machine.
-    There(Membership, Errands),
+    /// In the controller's own files: this node is on the controller's machine. The controllers are all of the cluster,
+    /// if it has several.
+    Here(Trust, Option<Controllers>),
+    /// By asking the controller of the cluster that this node has joined, on another machine. The number is the port on
+    /// which this node listens.
+    There(Membership, Errands, u16),
 }
 
 impl Reach {
@@ -71,12 +78,12 @@ impl Reach {
                 return Err(io::Error::other(format!("this machine has joined its cluster as node {}", joined.name)));
             }
             Some(joined) => {
-                let keys = trust.own_key(None)?;
                 let listener = hop::listen(None, port).await?;
-                let membership = Membership { joined, keys: keys.clone() };
+                let port = listener.local_addr()?.port();
+                let membership = Membership::new(joined, &trust)?;
                 let errands = Errands::start(membership.clone());
-                renew_charter(place, &errands, listener.local_addr()?.port()).await?;
-                (Some((keys, Directory::There(membership, errands))), Some(listener))
+                await_charter(place, &membership, &errands, port).await?;
+                (Some((trust.own_key(None)?, Directory::There(membership, errands, port))), Some(listener))
             }
             None if config.slurmctld_port.0 != 0 => {
                 let keys = trust.own_key(Some(name))?;
@@ -84,7 +91,8 @@ impl Reach {
                 trust.own_node(name, &keys.public)?;
                 trust
                     .note_address(name, &format!("{}:{}", life::reached_as(&config), listener.local_addr()?.port()))?;
-                (Some((keys, Directory::Here(trust))), Some(listener))
+                let others = others(name, &keys, &trust, &config)?;
+                (Some((keys, Directory::Here(trust, others))), Some(listener))
             }
             None => (None, None),
         };
@@ -104,14 +112,14 @@ impl Reach {
     /// Returns this node's place in the cluster that it has joined; None: the controller is on this machine.
     pub(super) fn membership(&self) -> Option<&Membership> {
         match &self.far.as_ref()?.directory {
-            Directory::There(membership, _) => Some(membership),
-            Directory::Here(_) => None,
+            Directory::There(membership, ..) => Some(membership),
+            Directory::Here(..) => None,
         }
     }
 
     /// Returns the controller's address; None: the controller is on this machine.
     pub(super) fn controller_address(&self) -> Option<String> {
-        self.membership().map(|membership| membership.joined.controller.clone())
+        self.membership().and_then(|membership| membership.controllers.addresses().into_iter().next())
     }
 
     /// Connects to the parent that `dial` names, and exchanges greetings.
@@ -121,29 +129,47 @@ impl Reach {
     }
 
     async fn connect(&self, dial: &Dial) -> io::Result<Conversation> {
-        let (reader, writer) = match (self.far.as_deref(), dial) {
-            (Some(Far { directory: Directory::There(membership, _), .. }), Dial::Controller) => {
-                membership.call().await?
+        match (self.far.as_deref(), dial) {
+            (Some(Far { directory: Directory::There(membership, errands, port), .. }), Dial::Controller) => {
+                let conversation = self.connect_leader(&membership.controllers).await?;
+                // The controller's machine may be another one than before, and name further controllers.
+                let (place, membership, errands) = (self.place.clone(), membership.clone(), errands.clone());
+                let port = *port;
+                tokio::task::spawn_local(async move {
+                    if let Err(e) = renew_charter(&place, &membership, &errands, port).await {
+                        debug!(error = %e, "going on with the configuration from before");
+                    }
+                });
+                Ok(conversation)
+            }
+            (Some(Far { directory: Directory::Here(_, Some(controllers)), .. }), Dial::Controller) => {
+                match timeout(GREETING_TIME, self.connect_here(dial)).await {
+                    Ok(Ok(conversation)) => Ok(conversation.among(controllers.clone())),
+                    // The controller of this machine does not run. Another one may lead.
+                    Ok(Err(_)) | Err(_) => self.connect_leader(controllers).await,
+                }
             }
             (Some(far), Dial::Node(parent)) if !self.place.node_socket(parent).exists() => {
                 let peer = far.find(parent).await?;
                 let peer = peer.filter(|peer| !peer.address.is_empty());
                 let peer = peer.ok_or_else(|| io::Error::other("nobody knows where it is"))?;
-                hop::call(&peer.address, &far.keys, &peer.key).await?
+                let connection = hop::call(&peer.address, &far.keys, &peer.key).await?;
+                introduce(connection, &self.name, &Role::Node(parent.clone())).await
             }
-            _ => self.connect_here(dial).await?,
-        };
-        let expected = match dial {
-            Dial::Controller => Role::Controller,
-            Dial::Node(parent) => Role::Node(parent.clone()),
-        };
-        introduce(reader, writer, &self.name, &expected).await
+            _ => self.connect_here(dial).await,
+        }
     }
 
-    async fn connect_here(&self, dial: &Dial) -> io::Result<(Reader, Writer)> {
-        let path = match dial {
-            Dial::Controller => self.place.controller_socket(),
-            Dial::Node(parent) => self.place.node_socket(parent),
+    /// Connects to the controller that leads, by TCP. The connection ends when another one leads.
+    async fn connect_leader(&self, controllers: &Controllers) -> io::Result<Conversation> {
+        let met = controllers.call(&Hello::new(Role::Node(self.name.clone())), PATIENCE).await?;
+        Ok(Conversation::with_leader(met, controllers.clone()))
+    }
+
+    async fn connect_here(&self, dial: &Dial) -> io::Result<Conversation> {
+        let (path, expected) = match dial {
+            Dial::Controller => (self.place.controller_socket(), Role::Controller),
+            Dial::Node(parent) => (self.place.node_socket(parent), Role::Node(parent.clone())),
         };
         let stream = UnixStream::connect(SocketPath::new(&path)?.as_path()).await?;
         make_room(&stream);
@@ -151,7 +177,7 @@ impl Reach {
         if !is_operator(uid) {
             return Err(io::Error::other(format!("user {uid} listens on its socket")));
         }
-        hop::local(stream)
+        introduce(hop::local(stream)?, &self.name, &expected).await
     }
 
     /// Returns this node's key pair, for connections from other machines. None: there are none.
@@ -169,7 +195,7 @@ impl Reach {
     pub(super) async fn revoked(&self, (name, key): (String, PublicKey)) {
         let Some(far) = &self.far else { return };
         let pause = match far.directory {
-            Directory::Here(_) => REVISITS.0,
+            Directory::Here(..) => REVISITS.0,
             Directory::There(..) => REVISITS.1,
         };
         loop {
@@ -186,8 +212,8 @@ impl Far {
     /// node has no key.
     async fn find(&self, name: &str) -> io::Result<Option<Peer>> {
         let errands = match &self.directory {
-            Directory::Here(trust) => return trust.peer(name),
-            Directory::There(_, errands) => errands,
+            Directory::Here(trust, _) => return trust.peer(name),
+            Directory::There(_, errands, _) => errands,
         };
         let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
         match errands.ask(Question::Peer(name.to_owned())).await {
@@ -199,24 +225,30 @@ impl Far {
                 Ok(peer)
             }
             Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
-            Ok(Told::Charter { .. }) => Err(io::ErrorKind::InvalidData.into()),
+            Ok(Told::Charter { .. } | Told::Controller(_)) => Err(io::ErrorKind::InvalidData.into()),
             Err(e) => found().get(name).cloned().map(Some).ok_or(e),
         }
     }
 }
 
+/// Returns the way to all controllers of a cluster that has several, for a node on the machine of one. None: it has
+/// one.
+fn others(name: &str, keys: &KeyPair, trust: &Trust, config: &Config) -> io::Result<Option<Controllers>> {
+    if !config.has_standbys() {
+        return Ok(None);
+    }
+    let addresses = config.controller_addresses().map(str::to_owned).collect();
+    Ok(Some(Controllers::new(name, keys.clone(), trust.controller_key()?.public, addresses)))
+}
+
 /// Gets the cluster's configuration from the controller. If that can't be reached, an earlier copy is used; without one
 /// this waits.
-async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Result<()> {
+async fn await_charter(place: &Place, membership: &Membership, errands: &Errands, port: u16) -> io::Result<()> {
     let mut complaint = String::new();
     loop {
-        match errands.ask(Question::Charter { port }).await {
-            Ok(Told::Charter { config, address }) => {
-                place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
-                return durable::write(&place.config(), config.as_bytes(), 0o644);
-            }
-            Ok(Told::Refused(reason)) => return Err(io::Error::other(reason)),
-            Ok(Told::Peer(_)) => return Err(io::ErrorKind::InvalidData.into()),
+        match renew_charter(place, membership, errands, port).await {
+            Ok(Renewed::Stored) => return Ok(()),
+            Ok(Renewed::Refused(reason)) => return Err(io::Error::other(reason)),
             // An earlier release could leave an empty file after a power cut.
             Err(e) if std::fs::metadata(place.config()).is_ok_and(|file| file.len() > 0) => {
                 warn!(error = %e, "the controller can't be reached yet: going on with the configuration it gave before");
@@ -229,5 +261,30 @@ async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Resul
             Err(_) => {}
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Result of a request for the cluster's configuration.
+enum Renewed {
+    /// The configuration is stored.
+    Stored,
+    /// The controller refuses it, for this reason.
+    Refused(String),
+}
+
+/// Asks the controller for the cluster's configuration, and stores it with this machine's address and those of the
+/// controllers. Err: the controller can't be asked.
+async fn renew_charter(place: &Place, membership: &Membership, errands: &Errands, port: u16) -> io::Result<Renewed> {
+    match errands.ask(Question::Charter { port }).await? {
+        Told::Charter { config, address } => {
+            place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
+            membership.renew(&Trust::of(place), &config)?;
+            if std::fs::read(place.config()).is_ok_and(|known| known == config.as_bytes()) {
+                return Ok(Renewed::Stored);
+            }
+            durable::write(&place.config(), config.as_bytes(), 0o644).map(|()| Renewed::Stored)
+        }
+        Told::Refused(reason) => Ok(Renewed::Refused(reason)),
+        Told::Peer(_) | Told::Controller(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use squall_files::place::{Place, SocketPath};
-use squall_model::encoding;
-use squall_model::wire::join::{VOUCHED, Vouched};
-use squall_model::wire::{Hello, Proof, Role};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
+use squall_model::wire::client::Refusal;
+use squall_model::wire::join::Vouched;
+use squall_model::wire::{Hello, Role, Standby};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -19,7 +18,7 @@ use tokio::time::timeout;
 use super::errands::Membership;
 use crate::auth::{Users, is_operator};
 use crate::sys::limits;
-use crate::{hop, link};
+use crate::{hop, link, proxy};
 
 /// Number of commands connected at once, at most.
 const COMMANDS_MAX: usize = 1024;
@@ -27,8 +26,6 @@ const COMMANDS_MAX: usize = 1024;
 const COMMANDS_OF_USER_MAX: usize = COMMANDS_MAX / 8;
 /// Time within which a command must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// Time within which a command must send its first request.
-const FIRST_REQUEST_TIME: Duration = Duration::from_mins(1);
 
 /// Listens on the controller's socket path for as long as the daemon runs.
 pub(super) fn open(place: &Place, membership: &Membership) -> io::Result<()> {
@@ -76,45 +73,24 @@ async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io
     let (mut reader, mut writer) = hop::local(stream)?;
     let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let hello = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let Some(hello @ Hello { role: Role::Client(_), .. }) = hello else { return Ok(()) };
-    let node = membership.joined.name.clone();
-    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root };
-    let bytes = encoding::to_vec(&vouched);
-    let (mut from, mut to) = membership.call().await?;
-    link::write(&mut to, &Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello }).await?;
-    pass_on((&mut reader, &mut writer), (&mut from, &mut to), FIRST_REQUEST_TIME).await
-}
-
-/// Forwards between a command and the controller until either ends the connection. Err: the command sent no request in
-/// `first_within`.
-async fn pass_on(
-    (reader, writer): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
-    (from, to): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
-    first_within: Duration,
-) -> io::Result<()> {
-    let asking = async {
-        let mut first = [0];
-        let asked = timeout(first_within, reader.read_exact(&mut first)).await;
-        asked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        to.write_all(&first).await?;
-        copy(reader, to).await
-    };
-    // The end of either side ends both.
-    tokio::select! {
-        done = asking => done,
-        done = copy(from, writer) => done,
+    let Some(hello) = hello else { return Ok(()) };
+    match hello.role {
+        Role::Client(_) => {}
+        Role::Reader(_) => {
+            link::greet_back(&mut writer, &hello, &Hello::new(Role::Standby(Standby::default()))).await?;
+            let problem = "no controller runs on this host: leave out --from-standby".to_owned();
+            return link::deny(&mut reader, &mut writer, Refusal::NotSupported(problem)).await;
+        }
+        _ => return Ok(()),
     }
-    .map(drop)
+    let node = membership.name().to_owned();
+    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root };
+    proxy::command(&membership.controllers, (&mut reader, &mut writer), hello, &vouched, false).await
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
-    use std::time::Duration;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
-
-    use super::{COMMANDS_MAX, COMMANDS_OF_USER_MAX, pass_on};
+    use super::{COMMANDS_MAX, COMMANDS_OF_USER_MAX};
     use crate::auth::Users;
 
     /// Regression test of fault M1 in faults.md.
@@ -124,33 +100,5 @@ mod tests {
         let seated = (0..1030).map_while(|_| users.enter(1001)).collect::<Vec<_>>();
         assert_eq!(seated.len(), COMMANDS_OF_USER_MAX);
         assert!(COMMANDS_MAX >= 2 * COMMANDS_OF_USER_MAX && users.enter(1002).is_some());
-    }
-
-    /// Regression test of fault M1 in faults.md.
-    #[test]
-    fn m1_a_command_that_asks_nothing_is_ended() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let (command, near) = duplex(64);
-            let (controller, far) = duplex(64);
-            let ((mut reader, mut writer), (mut from, mut to)) = (split(near), split(far));
-            let idle = pass_on((&mut reader, &mut writer), (&mut from, &mut to), Duration::from_millis(20)).await;
-            assert_eq!(idle.map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
-            // A command that has sent a request may wait for the answer as long as that takes.
-            let (mut command, mut controller) = (command, controller);
-            command.write_all(b"ask").await.unwrap();
-            let passed = pass_on((&mut reader, &mut writer), (&mut from, &mut to), Duration::from_millis(20));
-            let talk = async {
-                let mut heard = [0; 3];
-                controller.read_exact(&mut heard).await.unwrap();
-                controller.write_all(b"told").await.unwrap();
-                let mut told = [0; 4];
-                command.read_exact(&mut told).await.unwrap();
-                drop(command);
-                (heard, told)
-            };
-            let (ended, said) = tokio::join!(passed, talk);
-            assert_eq!((ended.is_ok(), said), (true, (*b"ask", *b"told")));
-        });
     }
 }

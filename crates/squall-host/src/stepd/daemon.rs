@@ -11,10 +11,12 @@ use rustix::event::{PollFlags, Timespec};
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::id::StepNo;
+use squall_model::report::StepEnd;
 use squall_model::step::{FromStep, Program, StepLaunch, ToStep, Watcher};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_text::report;
 use tracing::{error, warn};
 
 use super::files::Opening;
@@ -61,6 +63,8 @@ pub(super) struct Daemon {
     streams: Streams,
     /// The batch job's standard error, for notices to the user. None: notices go to `srun`.
     stderr: Option<File>,
+    /// The batch job's standard output, for the report at its end. None: there is none to write.
+    stdout: Option<File>,
     processes: Processes,
     meter: Meter,
     /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other. None: the step has or wants none.
@@ -100,6 +104,7 @@ impl Daemon {
             ready: None,
             streams: Streams::default(),
             stderr: None,
+            stdout: None,
             processes: Processes::default(),
             wireup: None,
             poller: Poller::default(),
@@ -148,7 +153,7 @@ impl Daemon {
         match prepare(&self.folder, self.wireup.as_mut(), Opening::MayWait) {
             Ok(mut ready) => {
                 self.streams = std::mem::take(&mut ready.streams);
-                self.stderr = ready.stderr.take();
+                (self.stderr, self.stdout) = (ready.stderr.take(), ready.stdout.take());
                 for note in std::mem::take(&mut ready.notes) {
                     self.notice(&note);
                 }
@@ -210,6 +215,7 @@ impl Daemon {
             }
             StepAct::NoticeEnd(why) => self.notice_end(why),
             StepAct::Notice(text) => self.notice(&text),
+            StepAct::Report { end, why } => write_report(self.stdout.take(), &self.folder.launch, &end, why),
             StepAct::WriteResult(last) => {
                 if let Err(e) = self.folder.write_result(&last) {
                     error!(error = %e, "cannot write the result");
@@ -527,4 +533,11 @@ pub(super) fn end_notice(launch: &StepLaunch, why: EndReason) -> String {
     let what =
         if key.step == StepNo::BATCH { format!("JOB {}", key.job) } else { format!("STEP {}.{}", key.job, key.step) };
     format!("*** {what} ON {} CANCELLED AT {}{due} ***", launch.node, local_text(now()))
+}
+
+/// Appends the line about a batch job's end to its output. A full disk or quota costs the line only.
+pub(super) fn write_report(stdout: Option<File>, launch: &StepLaunch, end: &StepEnd, why: EndReason) {
+    if let Some(mut file) = stdout {
+        drop(file.write_all(report::line(launch, end, why).as_bytes()));
+    }
 }

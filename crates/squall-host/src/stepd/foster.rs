@@ -42,7 +42,7 @@ use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
-use super::daemon::end_notice;
+use super::daemon::{end_notice, write_report};
 use super::files::Opening;
 use super::folder::{Folder, FolderError};
 use super::frames::{Filled, Frames};
@@ -159,6 +159,8 @@ struct Ward {
     heard: bool,
     /// The script's standard error, for notices to the user; None: it is not open.
     stderr: Option<File>,
+    /// The script's standard output, for the report at its end; None: there is none to write.
+    stdout: Option<File>,
     next_sample: Instant,
     /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
@@ -446,6 +448,7 @@ impl Foster {
             pid: None,
             heard: false,
             stderr: None,
+            stdout: None,
             next_sample: Instant::now() + SAMPLE,
             killing: None,
         };
@@ -515,6 +518,10 @@ impl Foster {
             StepAct::Drain => answers.push_back(StepInput::Drained { delivered: true }),
             StepAct::NoticeEnd(why) => ward.notice(&end_notice(&ward.order.launch, why)),
             StepAct::Notice(text) => ward.notice(&text),
+            StepAct::Report { end, why } => {
+                let file = ward.stdout.take();
+                write_report(file, &ward.order.launch, &end, why);
+            }
             StepAct::WriteResult(last) => {
                 if let Err(e) = ward.folder.write_result(&last) {
                     tracing::error!(step = %key, error = %e, "cannot write the result of the step");
@@ -650,7 +657,7 @@ impl Ward {
         rustix::process::umask(own);
         match ready {
             Ok(Ok(mut ready)) if ready.notes.is_empty() => {
-                self.stderr = ready.stderr.take();
+                (self.stderr, self.stdout) = (ready.stderr.take(), ready.stdout.take());
                 self.ready = Some(ready);
                 Some(StepInput::Start)
             }

@@ -66,6 +66,8 @@ pub(super) struct Ready {
     pub(super) streams: Streams,
     /// The batch job's standard error, for notices; None: notices go to `srun`.
     pub(super) stderr: Option<File>,
+    /// The batch job's standard output, for the report at its end; None: none is asked for, or it is no plain file.
+    pub(super) stdout: Option<File>,
     /// Messages to the user about things that were done otherwise than asked for.
     pub(super) notes: Vec<String>,
 }
@@ -128,6 +130,8 @@ fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {
     let args = spec.args.iter().map(|a| text(a.as_bytes()));
     let argv = std::iter::once(Ok(script.clone())).chain(args).collect::<Result<Vec<_>, _>>()?;
     let notices = clone(&stderr)?;
+    let is_plain = |file: &File| file.metadata().is_ok_and(|file| file.is_file());
+    let report = (launch.report && is_plain(&stdout)).then(|| clone(&stdout)).transpose()?;
     let (scripts, dir) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
     let (argv, program) = around(scripts.as_ref(), (argv, Ok(script)), true);
     let task = Prepared {
@@ -149,6 +153,7 @@ fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {
         rlimits: spec.rlimits.clone(),
         streams: Streams::default(),
         stderr: Some(notices),
+        stdout: report,
         notes,
     })
 }
@@ -209,6 +214,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
         rlimits: program.rlimits.clone(),
         streams,
         stderr: None,
+        stdout: None,
         notes: note.into_iter().chain(binding.and_then(|b| b.complaint())).collect(),
     })
 }

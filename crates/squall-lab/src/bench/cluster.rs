@@ -30,9 +30,10 @@ pub(crate) enum Scale {
     Rack(u32),
 }
 
-/// A running cluster of one benchmark.
+/// A running cluster of one benchmark, or one that runs anyway.
 pub(crate) struct Cluster {
-    folder: PathBuf,
+    /// The folder of the benchmark's own cluster, which ends with it. None: the cluster runs anyway.
+    folder: Option<PathBuf>,
     place: Place,
 }
 
@@ -40,6 +41,11 @@ impl Cluster {
     /// Starts a cluster with one real node, configured with `slots` CPUs.
     pub(crate) fn start(slots: u32) -> Result<Self, String> {
         Self::of(Scale::Slots(slots), "", true)
+    }
+
+    /// Returns the cluster that runs with the state folder `dir`.
+    pub(crate) fn at(dir: &Path) -> Result<Self, String> {
+        Ok(Self { folder: None, place: Place::at(dir).map_err(|e| e.to_string())? })
     }
 
     /// Starts a cluster of this scale with the additional configuration text `config`; without `durable` its journal is
@@ -105,7 +111,7 @@ impl Cluster {
     /// Starts a cluster with a configuration and further arguments of `squall up`.
     pub(crate) fn with(text: &str, args: &[&str]) -> Result<Self, String> {
         let cluster = Self::somewhere()?;
-        let config = cluster.folder.join("bench.toml");
+        let config = cluster.place.dir().with_file_name("bench.toml");
         std::fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
         let config = config.to_string_lossy();
         cluster.squall(&[&["up", "--config", &config][..], args].concat())?;
@@ -117,7 +123,7 @@ impl Cluster {
         let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
-        Ok(Self { folder, place })
+        Ok(Self { folder: Some(folder), place })
     }
 
     /// Returns the cluster's state folder.
@@ -231,11 +237,12 @@ fn cpu_in(place: &Place) -> (Duration, Duration) {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        let Some(folder) = &self.folder else { return };
         if let Err(e) = self.squall(&["down"]) {
             eprintln!("{e}");
         }
-        if let Err(e) = std::fs::remove_dir_all(&self.folder) {
-            eprintln!("{}: {e}", self.folder.display());
+        if let Err(e) = std::fs::remove_dir_all(folder) {
+            eprintln!("{}: {e}", folder.display());
         }
     }
 }

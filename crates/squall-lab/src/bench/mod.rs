@@ -55,7 +55,7 @@ pub static PAGE: Page = Page {
         "spawn [--workers N] [--seconds S] [--json]",
         "throughput [--jobs N] [--clients C] [--slots N] [--cells N] [--ladder] [--json]",
         "throughput --emulated NODES [--jobs N] [--clients C] [--cells N] [--ladder] [--json]",
-        "submit [--jobs N] [--clients C] [--json]",
+        "submit [--jobs N] [--clients C] [--state DIR] [--json]",
         "clients [--jobs N] [--json]",
         "jobs [--json]",
         "restart [--pending N] [--running N] [--json]",
@@ -87,6 +87,7 @@ const FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
     flag("jobs", '\0', Arg::Needed("N"), "number of jobs"),
     flag("clients", '\0', Arg::Needed("N"), "number of clients that submit"),
+    flag("state", '\0', Arg::Needed("DIR"), "state folder of a cluster that runs (otherwise one is started)"),
     flag("workers", '\0', Arg::Needed("N"), "number of processes that spawn"),
     flag("slots", '\0', Arg::Needed("N"), "CPUs of the node"),
     flag("cells", '\0', Arg::Needed("N"), "controllers behind a front"),
@@ -116,6 +117,8 @@ const FLAGS: &[Flag] = &[
 struct Asked {
     jobs: Option<u64>,
     clients: Option<usize>,
+    /// State folder of a cluster that runs. None: the benchmark starts one.
+    state: Option<PathBuf>,
     workers: Option<usize>,
     slots: Option<u32>,
     /// Number of cells, which are behind a front. None: the cluster is not divided into cells.
@@ -228,6 +231,7 @@ fn parse(args: &[OsString]) -> Result<Asked, String> {
     Ok(Asked {
         jobs: given.parsed("jobs")?,
         clients: given.parsed("clients")?,
+        state: path("state"),
         workers: given.parsed("workers")?,
         slots: given.parsed("slots")?,
         cells: given.parsed("cells")?,

@@ -16,7 +16,7 @@ const BATCH: usize = 16;
 pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS);
     let clients = options.clients.unwrap_or(CLIENTS).max(1);
-    let cluster = Cluster::start(1)?;
+    let cluster = options.state.as_deref().map_or_else(|| Cluster::start(1), Cluster::at)?;
     let start = Instant::now();
     let mut waits = std::thread::scope(|scope| {
         let cluster = &cluster;

@@ -78,11 +78,12 @@ impl<'de> Deserialize<'de> for PartitionConfig {
 }
 
 impl Config {
-    /// Returns a copy without options that concern one machine only: addresses and ports of daemons, and which nodes
-    /// are on other machines.
+    /// Returns a copy without options that concern one machine only: addresses and ports of daemons, the controllers and
+    /// their log, and which nodes are on other machines.
     fn of_cluster(&self) -> Self {
         let mut shared = self.clone();
         (shared.slurmctld_host, shared.slurmctld_port) = (Here::default(), Here::default());
+        (shared.controllers, shared.log) = (Here::default(), Here::default());
         shared.slurmd_port = Here::default();
         shared.nodes.iter_mut().for_each(|node| node.remote = Here::default());
         shared

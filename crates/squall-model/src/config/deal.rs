@@ -14,6 +14,7 @@ impl Config {
         let whole = [
             (self.topology.text.is_empty() && self.switches.is_empty(), "a topology"),
             (self.slurmctld_port.0 == 0, "SlurmctldPort (nodes on other machines)"),
+            (!self.has_standbys(), "several controllers ([[controllers]])"),
             (self.multicast.0.is_empty(), "multicast"),
             (self.cell.is_none(), "cell"),
         ];

@@ -15,6 +15,13 @@ pub struct Section {
     pub keys: &'static [Key],
 }
 
+impl Section {
+    /// Returns the line that begins the table, as `[[partitions]]`.
+    fn head(&self) -> String {
+        if self.repeated { format!("[[{}]]", self.table) } else { format!("[{}]", self.table) }
+    }
+}
+
 /// A key of the configuration file.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -88,12 +95,11 @@ pub(super) fn remedy(word: &str) -> Option<String> {
         return Some(format!("its name here is `{}` ({})", key.name, key.form()));
     }
     let has = |key: &Key| named(&key.name) || key.slurm.iter().any(named);
-    let mut places: Vec<&str> = SECTIONS.iter().filter(|s| s.keys.iter().any(has)).map(|s| s.table).collect();
-    places.dedup();
-    if places.contains(&"") {
+    let places: Vec<&Section> = SECTIONS.iter().filter(|section| section.keys.iter().any(has)).collect();
+    if places.iter().any(|section| section.table.is_empty()) {
         return Some("it belongs at the top of the file, before the first [table]".to_owned());
     }
-    let places: Vec<String> = places.iter().map(|table| format!("[[{table}]]")).collect();
+    let places: Vec<String> = places.iter().map(|section| section.head()).collect();
     (!places.is_empty()).then(|| format!("it belongs in {}", places.join(" or ")))
 }
 
@@ -112,6 +118,19 @@ pub const SECTIONS: &[Section] = &[
     top("Licenses and generic resources", "", RESOURCES),
     tables("gres", "Devices", "A table is a line of `gres.conf`. A `gres.conf` beside the file serves as well.", GRES),
     top("Network", "", NETWORK),
+    tables(
+        "controllers",
+        "Several controllers",
+        "A table for each, in order of preference; the file is the same on all. One leads, the others can take over.",
+        CONTROLLERS,
+    ),
+    Section {
+        table: "log",
+        repeated: false,
+        title: "Log of several controllers",
+        about: "Where several controllers keep their log: in etcd. Nodes and login hosts don't get this table.",
+        keys: LOG,
+    },
     Section {
         table: "rest",
         repeated: false,
@@ -233,6 +252,9 @@ const JOBS: &[Key] = &[
         "Program that runs as the user before each task; its `export NAME=VALUE` lines set variables."),
     key("task_epilog", &["TaskEpilog"], "path", "\"/etc/squall/epilog\"",
         "Program that runs as the user after each task."),
+    key("job_report", &[], "boolean", "true",
+        "Whether the output of batch jobs ends with a line about their end and usage, unless `--report` says.")
+        .or("`false`"),
     key("own_step_daemons", &[], "boolean", "true",
         "Whether each batch script has a step daemon of its own. For file systems of users that may hang."),
 ];
@@ -379,6 +401,36 @@ const NETWORK: &[Key] = &[
         "IPv4 group for sending files to all machines at once; empty: by TCP only."),
     key("multicast_interface", &[], "address", "\"10.0.0.1\"",
         "The controller's interface for multicast; empty: that of `slurmctld_host` or the kernel's choice."),
+];
+
+#[rustfmt::skip]
+const CONTROLLERS: &[Key] = &[
+    key("name", &[], "text", "\"head1\"",
+        "Name of the controller; empty: the host in `address`."),
+    key("address", &[], "address and port", "\"10.0.0.1:6817\"",
+        "Where other machines reach it, `HOST:PORT`. It listens there; if HOST is an address, on that only."),
+];
+
+#[rustfmt::skip]
+const LOG: &[Key] = &[
+    key("etcd", &[], "list of addresses", "[\"10.0.0.1:2379\", \"10.0.0.2:2379\"]",
+        "The servers of etcd, each `HOST:PORT`."),
+    key("prefix", &[], "text", "\"/site/lab\"",
+        "Beginning of the keys in etcd; empty: `/squall/` and the cluster's name."),
+    key("ca", &[], "path", "\"/etc/squall/etcd-ca.pem\"",
+        "Certificate of the authority of etcd's servers (PEM); empty: no TLS."),
+    key("certificate", &[], "path", "\"/etc/squall/etcd.pem\"",
+        "Certificate that controllers show to etcd (PEM); empty: none."),
+    key("certificate_key", &[], "path", "\"/etc/squall/etcd.key\"",
+        "Key of that certificate (PEM)."),
+    key("user", &[], "text", "\"squall\"",
+        "The controllers' user in etcd; empty: none."),
+    key("password_file", &[], "path", "\"/etc/squall/etcd.password\"",
+        "File with the password of that user."),
+    key("lease_s", &[], "number", "5",
+        "Time after which a controller that does not answer no longer leads.").of("seconds"),
+    key("quota_mb", &[], "number", "4096",
+        "Most that the log may take in etcd.").of("MiB"),
 ];
 
 #[rustfmt::skip]

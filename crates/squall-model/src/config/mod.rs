@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod binary;
+mod controllers;
 mod deal;
 mod device;
 mod here;
@@ -24,6 +25,7 @@ use crate::{gres, license, limits};
 use text::Lines;
 
 pub use aggregation::Aggregation;
+pub use controllers::{ControllerConfig, SharedLog, endpoint};
 pub use device::GresConfig;
 pub use here::Here;
 pub use keys::{Key, SECTIONS, Section};
@@ -187,6 +189,10 @@ pub struct Config {
     /// Port on which the controller listens for other machines; 0: the cluster is on this machine only.
     #[serde(alias = "SlurmctldPort")]
     pub slurmctld_port: Here<u16>,
+    /// The controllers, in order of preference, if there are several. Empty: there is one.
+    pub controllers: Here<Vec<ControllerConfig>>,
+    /// The log that several controllers share.
+    pub log: Here<SharedLog>,
     /// Port on which node daemons listen for each other if nodes are on several machines. 0: a free port.
     #[serde(alias = "SlurmdPort")]
     pub slurmd_port: Here<u16>,
@@ -218,6 +224,10 @@ pub struct Config {
     /// Program that runs as the user after each task; empty: none.
     #[serde(alias = "TaskEpilog")]
     pub task_epilog: String,
+    /// Whether the output of batch jobs ends with a line about the job's end and usage, unless `sbatch --report` says.
+    /// Default false. Written only if true, so that earlier releases can read the configuration.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub job_report: bool,
     /// Length of a time slice of gang scheduling. Default 30 s.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
@@ -297,6 +307,8 @@ impl Default for Config {
             gres: Vec::new(),
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
+            controllers: Here::default(),
+            log: Here::default(),
             slurmd_port: Here::default(),
             slurmctld_debug: LogLevel::default(),
             slurmd_debug: LogLevel::default(),
@@ -306,6 +318,7 @@ impl Default for Config {
             multicast: Here::default(),
             task_prolog: String::new(),
             task_epilog: String::new(),
+            job_report: false,
             multicast_interface: Here::default(),
             scheduler_time_slice: TimeSlice::default(),
             rest: Here::default(),

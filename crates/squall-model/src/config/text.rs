@@ -16,6 +16,14 @@ use crate::hostlist;
 pub(super) struct Lines {
     nodes: Vec<NodeLines>,
     partitions: Vec<PartitionLines>,
+    controllers: Vec<ControllerLines>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ControllerLines {
+    name: Option<Spanned<String>>,
+    address: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -64,8 +72,8 @@ impl Lines {
         self.partitions.iter().position(|p| p.default.is_none()).unwrap_or(0)
     }
 
-    /// Checks the file for bad host lists, nodes and partitions that are defined twice, partitions of unknown nodes,
-    /// and times in an unclear unit. The error is a text for users.
+    /// Checks the file for bad host lists, nodes, partitions and controllers that are defined twice, partitions of
+    /// unknown nodes, and times in an unclear unit. The error is a text for users.
     pub(super) fn check(&self, text: &str) -> Result<(), String> {
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         for list in self.nodes.iter().filter_map(|node| node.name.as_ref()) {
@@ -76,6 +84,11 @@ impl Lines {
                 }
             }
         }
+        let of = |what, value: fn(&ControllerLines) -> Option<&Spanned<String>>| {
+            once(text, what, self.controllers.iter().filter_map(value))
+        };
+        of("controller", |one| one.name.as_ref())?;
+        of("a controller at", |one| one.address.as_ref())?;
         let mut names: BTreeMap<&str, String> = BTreeMap::new();
         for partition in &self.partitions {
             let name = partition.name.as_ref().map_or("debug", |name| name.get_ref());
@@ -97,6 +110,19 @@ impl Lines {
         }
         Ok(())
     }
+}
+
+/// Refuses a value that stands twice in the file. `what`: what has these values, for the error.
+fn once<'a>(text: &str, what: &str, all: impl Iterator<Item = &'a Spanned<String>>) -> Result<(), String> {
+    let mut known: BTreeMap<&str, String> = BTreeMap::new();
+    for value in all {
+        let at = line(text, value);
+        if let Some(before) = known.insert(value.get_ref(), at.clone()) {
+            let before = before.trim_end_matches(": ");
+            return Err(format!("{at}{what} `{}` stands in {before} already", value.get_ref()));
+        }
+    }
+    Ok(())
 }
 
 impl PartitionLines {
@@ -185,6 +211,9 @@ mod tests {
         let unknown = format!("{nodes}[[partitions]]\nname = \"a\"\nnodes = \"n[2-3]\"\n");
         assert_eq!(wrong(&unknown), "line 5: partition a: there is no node `n3`; [[nodes]] names all nodes");
         assert!(wrong("[[nodes]]\nname = \"n[1-2\"\n").starts_with("line 2: nodes `n[1-2`: "));
+        let twice = |key: &str| wrong(&format!("[[controllers]]\n{key} = \"a:1\"\n").repeat(2));
+        assert_eq!(twice("name"), "line 4: controller `a:1` stands in line 2 already");
+        assert_eq!(twice("address"), "line 4: a controller at `a:1` stands in line 2 already");
     }
 
     #[test]

@@ -104,6 +104,10 @@ pub struct Chosen {
     /// `--oom-kill-step`: a task that runs out of memory ends all tasks of its step. None: it ends alone.
     #[n(15)]
     pub oom_kill_step: Option<bool>,
+    /// `sbatch --report`: the batch job's output ends with a line about its end and usage. None: as the cluster's
+    /// `job_report` says.
+    #[n(16)]
+    pub report: Option<bool>,
 }
 
 /// `--hint`: which hardware threads of each core tasks may use.

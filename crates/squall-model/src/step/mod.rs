@@ -347,6 +347,7 @@ impl StepStart {
             gres: gres::on_node(&self.gres, node),
             site: TaskScripts::default(),
             oom_kill_step: self.ends_without_memory(),
+            report: false,
         })
     }
 }
@@ -366,6 +367,10 @@ pub struct BatchStart {
     /// Leased job: queued on the node, it begins when no process is left of the earlier jobs that hold these cores.
     #[n(3)]
     pub leased: bool,
+    /// The script's output ends with a line about the job's end and usage.
+    #[n(4)]
+    #[cbor(default)]
+    pub report: bool,
 }
 
 impl BatchStart {
@@ -395,6 +400,7 @@ impl BatchStart {
             gres: gres::on_node(&facts.gres, node),
             site: TaskScripts::default(),
             oom_kill_step: facts.spec.options.oom_kill_step == Some(true),
+            report: self.report,
         })
     }
 }
@@ -443,6 +449,10 @@ pub struct StepLaunch {
     #[n(12)]
     #[cbor(default)]
     pub oom_kill_step: bool,
+    /// The output of a batch script ends with a line about the job's end and usage.
+    #[n(13)]
+    #[cbor(default)]
+    pub report: bool,
 }
 
 /// Programs that run, as the job's user, before and after each task. Empty text: none.

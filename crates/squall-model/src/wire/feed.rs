@@ -142,7 +142,7 @@ pub struct FeedEvent {
     pub kind: FeedKind,
     /// The job that the event is about. None: it is about no job.
     #[n(3)]
-    pub job: Option<Box<FeedJob>>,
+    pub job: Option<FeedJob>,
     /// The step that the event is about. None: it is about no step.
     #[n(4)]
     pub step: Option<StepNo>,
@@ -178,19 +178,24 @@ pub struct FeedJob {
     pub uid: u32,
     /// Login name of the job's user.
     #[n(4)]
-    pub user: String,
+    #[cbor(with = "crate::encoding::text")]
+    pub user: Arc<str>,
     /// Name of the job.
     #[n(5)]
-    pub name: String,
+    #[cbor(with = "crate::encoding::text")]
+    pub name: Arc<str>,
     /// Partition in which the job runs; for a pending one the partitions that it may run in, separated by commas.
     #[n(6)]
-    pub partition: String,
+    #[cbor(with = "crate::encoding::text")]
+    pub partition: Arc<str>,
     /// Account of the job.
     #[n(7)]
-    pub account: String,
+    #[cbor(with = "crate::encoding::text")]
+    pub account: Arc<str>,
     /// QOS of the job.
     #[n(8)]
-    pub qos: String,
+    #[cbor(with = "crate::encoding::text")]
+    pub qos: Arc<str>,
     /// State of the job after the event.
     #[n(9)]
     pub state: JobState,

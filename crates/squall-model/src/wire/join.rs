@@ -3,6 +3,8 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::encoding::ByteBuf;
+
 /// The public half of a daemon's key (X25519).
 pub type PublicKey = [u8; 32];
 
@@ -12,6 +14,10 @@ pub const TOKEN: &str = "token";
 /// Name of the authentication scheme ([`super::Proof::Scheme`]) for the join token of a login host; its bytes are the
 /// token's secret.
 pub const LOGIN_TOKEN: &str = "login-token";
+
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for the join token of a controller; its bytes are the
+/// token's secret.
+pub const CONTROLLER_TOKEN: &str = "controller-token";
 
 /// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client with an identity that a daemon confirms.
 /// The scheme's bytes are an encoded [`Vouched`].
@@ -70,6 +76,9 @@ pub enum Question {
     /// Asks for address and key of the node with this name. Login hosts may not ask this.
     #[n(1)]
     Peer(#[n(0)] String),
+    /// Asks for the files that a further controller needs. Only with the join token of a controller.
+    #[n(2)]
+    Controller,
 }
 
 /// The controller's answer to a `Question`.
@@ -91,6 +100,20 @@ pub enum Told {
     /// The request is refused for this reason, and the connection ends.
     #[n(2)]
     Refused(#[n(0)] String),
+    /// Answer to `Question::Controller`: the cluster's keys and its configuration.
+    #[n(3)]
+    Controller(#[n(0)] Vec<StoredFile>),
+}
+
+/// A file of a state folder.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct StoredFile {
+    /// Path below the state folder, as `keys/controller`.
+    #[n(0)]
+    pub path: String,
+    /// Content of the file.
+    #[n(1)]
+    pub bytes: ByteBuf,
 }
 
 /// Address and key of a node, as given to other nodes.

@@ -47,6 +47,9 @@ pub struct Hello {
     /// Release of the sender (as `0.2.1`), for messages to users. None: an older release, which does not send it.
     #[n(5)]
     pub release: Option<String>,
+    /// Of a controller that leads among several: number of its term, as in [`Leader`].
+    #[n(6)]
+    pub term: Option<u64>,
 }
 
 /// Error: the peer has no protocol version in common with this release.
@@ -66,7 +69,15 @@ impl Hello {
     /// Returns the first message of a process of this release with this role.
     pub fn new(role: Role) -> Self {
         let (oldest, release) = (Some(*PROTOCOLS.start()), Some(OWN_RELEASE.to_owned()));
-        Self { protocol: *PROTOCOLS.end(), cluster: String::new(), role, proof: Proof::Peer, oldest, release }
+        Self {
+            protocol: *PROTOCOLS.end(),
+            cluster: String::new(),
+            role,
+            proof: Proof::Peer,
+            oldest,
+            release,
+            term: None,
+        }
     }
 
     /// Returns the newest protocol version that this release and the sender of the message both understand.
@@ -98,6 +109,38 @@ pub enum Role {
     /// A daemon on another machine, which sends [`join::Question`]s; the text is the name of its node or login host.
     #[n(4)]
     Enquirer(#[n(0)] String),
+    /// A controller that does not lead but follows. Over a network it closes the connection: the caller tries the
+    /// leader.
+    #[n(5)]
+    Standby(#[n(0)] Standby),
+    /// A client command with this name that asks the controller of its own host, whether or not that leads.
+    #[n(6)]
+    Reader(#[n(0)] String),
+}
+
+/// What a standby controller knows when it greets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Standby {
+    /// The controller that leads. None: none leads at the moment, or it is not known.
+    #[n(0)]
+    pub leader: Option<Leader>,
+    /// Name of the standby.
+    #[n(1)]
+    pub name: String,
+    /// How old the standby's state is at most, milliseconds. None: it has none yet.
+    #[n(2)]
+    pub age_ms: Option<u64>,
+}
+
+/// The controller that leads, among several.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Leader {
+    /// Its address, `HOST:PORT`.
+    #[n(0)]
+    pub address: String,
+    /// Number of its term: each controller that begins to lead has a higher one than all before.
+    #[n(1)]
+    pub term: u64,
 }
 
 /// How a side proves its identity.

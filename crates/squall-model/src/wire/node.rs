@@ -338,4 +338,8 @@ pub struct Registration {
     /// Version of the node daemon.
     #[n(9)]
     pub version: String,
+    /// The newest session that any controller had offered to the node before this one.
+    #[n(10)]
+    #[cbor(default)]
+    pub heard: Session,
 }

@@ -62,21 +62,22 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let source = peer.to_string();
-    let refuse = |problem: Problem, cluster: &str| {
-        let meta = Meta {
-            version,
-            cluster,
-            command: &[],
-            source: &source,
-            user: String::new(),
-            group: String::new(),
-            now: now(),
-        };
-        json(problem_status(&problem), shapes::bytes(&meta, found.answer, Vec::new(), &Notes::of(problem)).into())
+    let say = |status: StatusCode, body, notes: &Notes, cluster: &str| {
+        let user = String::new();
+        let meta =
+            Meta { version, cluster, command: &[], source: &source, user: user.clone(), group: user, now: now() };
+        json(status, shapes::bytes(&meta, found.answer, body, notes).into())
+    };
+    let refuse =
+        |problem: Problem, cluster: &str| say(problem_status(&problem), Vec::new(), &Notes::of(problem), cluster);
+    // Without the controller nobody can be known: all learn as much of it from a ping.
+    let fail = |error: &ClientError, source: &str| match read::silence(&server.cluster, found, error) {
+        Some(pings) => say(StatusCode::OK, vec![("pings", pings)], &Notes::default(), ""),
+        None => refuse(problem(error, source), ""),
     };
     let caller = match server.callers.find(&server.cluster, &peer, &parts.headers).await {
         Ok(caller) => caller,
-        Err(e) => return refuse(problem(&e, "authentication"), ""),
+        Err(e) => return fail(&e, "authentication"),
     };
     if caller.by_cookie && found.method != Method::Get {
         // A browser sends the cookie with requests that another site's page makes.
@@ -85,7 +86,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
     }
     let cluster = match server.cluster.config(None).await {
         Ok(config) => config.cluster.clone(),
-        Err(e) => return refuse(problem(&e, found.name), ""),
+        Err(e) => return fail(&e, found.name),
     };
     let query = match Query::<HashMap<String, String>>::try_from_uri(&parts.uri) {
         Ok(Query(query)) => query,
@@ -141,7 +142,7 @@ async fn dispatch(ask: &mut Ask) -> Done {
     match ask.path.operation {
         O::GetShares => read::shares(ask).await,
         O::GetDiag => read::diag(ask).await,
-        O::Ping => read::ping(ask).await,
+        O::Ping | O::PingPast => read::ping(ask).await,
         O::GetLicenses => read::licenses(ask).await,
         O::GetJobs => read::jobs(ask).await,
         O::GetJobStates => read::states(ask).await,
@@ -152,7 +153,6 @@ async fn dispatch(ask: &mut Ask) -> Done {
         O::GetPastJobs | O::GetPastJob => past::jobs(ask).await,
         O::GetConfig => past::config(ask).await,
         O::GetPastDiag => past::diag(ask).await,
-        O::PingPast => past::ping(ask).await,
         _ if ask.path.method == Method::Get && ask.path.operation != O::Reconfigure => past::records(ask).await,
         _ => change::change(ask).await,
     }

@@ -1,7 +1,6 @@
 //! Operations of `/slurmdb`: accounting and its records.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use serde_json::{Value, json};
 use squall_client::unexpected;
@@ -211,17 +210,4 @@ pub(super) async fn diag(ask: &mut Ask) -> Done {
         .map(|(uid, count, total)| json!({"user": name_of(*uid), "count": count, "time": time(*total, *count)}))
         .collect();
     Ok(ask.answer(vec![("statistics", json!({"time_start": diag.since.secs(), "RPCs": requests, "users": users}))]))
-}
-
-/// Answers whether accounting responds: it is kept by the controller.
-pub(super) async fn ping(ask: &mut Ask) -> Done {
-    let begin = Instant::now();
-    let Answer::Pong { host, .. } =
-        ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await.map_err(|e| ask.problem(&e))?
-    else {
-        return Err(ask.problem(&unexpected()));
-    };
-    let latency = begin.elapsed().as_micros() as u64;
-    Ok(ask
-        .answer(vec![("pings", json!([{"hostname": host, "responding": true, "latency": latency, "primary": true}]))]))
 }

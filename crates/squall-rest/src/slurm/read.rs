@@ -4,26 +4,57 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use squall_client::unexpected;
+use squall_client::{ClientError, unexpected};
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_text::rest::change::job_id;
+use squall_text::rest::{Operation, Path};
 use squall_text::shapes::{self, Kind, Problem};
 
 use super::{Ask, Done};
+use crate::cluster::Cluster;
 use crate::rows::{job_rows, joined};
 use crate::users::name_of;
 
+/// Answers whether the controller responds, and in `/slurmdb` whether accounting does, which the controller keeps.
 pub(super) async fn ping(ask: &mut Ask) -> Done {
     let begin = Instant::now();
-    match ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await {
-        Ok(Answer::Pong { host, .. }) => {
-            let answered_us = begin.elapsed().as_micros() as u64;
-            Ok(ask.answer(vec![("pings", json!([shapes::step::ping(&host, Some(answered_us))]))]))
-        }
-        Ok(_) => Err(ask.problem(&unexpected())),
-        Err(e) => Err(ask.problem(&e)),
+    let is_past = ask.path.operation == Operation::PingPast;
+    if let Ok(Answer::Controllers(all)) = ask.server.cluster.ask(&ask.caller.identity, Request::Controllers).await
+        && !all.is_empty()
+        && !is_past
+    {
+        let answered_us = begin.elapsed().as_micros() as u64;
+        let pings = all.iter().enumerate().map(|(index, one)| {
+            let mode = shapes::step::mode(index, all.len());
+            shapes::step::ping(&one.name, &mode, shapes::step::answered(one, answered_us))
+        });
+        return Ok(ask.answer(vec![("pings", pings.collect())]));
     }
+    let pings = match ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await {
+        Ok(Answer::Pong { host, .. }) => pings(ask.path, &host, Some(begin.elapsed().as_micros() as u64)),
+        Ok(_) => return Err(ask.problem(&unexpected())),
+        Err(e) => silence(&ask.server.cluster, ask.path, &e).ok_or_else(|| ask.problem(&e))?,
+    };
+    Ok(ask.answer(vec![("pings", pings)]))
+}
+
+/// Returns the pings of a controller that does not respond, as Slurm answers them. None: the request is no ping, or the
+/// controller has refused it.
+pub(super) fn silence(cluster: &Cluster, path: &Path, error: &ClientError) -> Option<Value> {
+    let is_ping = matches!(path.operation, Operation::Ping | Operation::PingPast);
+    let is_away = !matches!(error, ClientError::Refused(refusal) if *refusal != Refusal::ShuttingDown);
+    (is_ping && is_away).then(|| pings(path, &cluster.host, None))
+}
+
+fn pings(path: &Path, host: &str, answered_us: Option<u64>) -> Value {
+    let (responding, latency) = (answered_us.is_some(), answered_us.unwrap_or(0));
+    json!([match path.operation {
+        Operation::PingPast => {
+            json!({"hostname": host, "responding": responding, "latency": latency, "primary": true})
+        }
+        _ => shapes::step::ping(host, "primary", answered_us),
+    }])
 }
 
 pub(super) async fn diag(ask: &mut Ask) -> Done {

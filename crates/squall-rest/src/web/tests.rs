@@ -101,15 +101,15 @@ fn fed(evil: &str) -> Vec<Arc<FeedEvent>> {
         task: None,
         tasks: None,
         uid: 1000,
-        user: format!("ann{evil}"),
-        name: format!("train{evil}"),
+        user: format!("ann{evil}").into(),
+        name: format!("train{evil}").into(),
         partition: "batch".into(),
         account: "physics".into(),
         qos: "normal".into(),
         state: JobState::Pending,
         exit: None,
     };
-    let event = |kind, job: Option<Box<FeedJob>>, nodes: &str| FeedEvent {
+    let event = |kind, job: Option<FeedJob>, nodes: &str| FeedEvent {
         at: Position::default(),
         time: NOW - Span::from_secs(30),
         kind,
@@ -120,7 +120,7 @@ fn fed(evil: &str) -> Vec<Arc<FeedEvent>> {
         reason: Some(format!("disk{evil}")),
         by: Some(0),
     };
-    let events = [event(FeedKind::JobHeld, Some(Box::new(job)), ""), event(FeedKind::NodeDrained, None, "n01")];
+    let events = [event(FeedKind::JobHeld, Some(job), ""), event(FeedKind::NodeDrained, None, "n01")];
     events.into_iter().map(Arc::new).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use squall_engine::control::{Input, LinkId};
 use squall_engine::fabric::child::Child;
-use squall_model::id::{Incarnation, JobId, StepKey, StepNo};
+use squall_model::id::{Incarnation, JobId, Session, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
@@ -58,6 +58,7 @@ impl Node {
             last_job: JobId(0),
             health: Health::default(),
             version: "sim".into(),
+            heard: Session::default(),
         }
     }
 

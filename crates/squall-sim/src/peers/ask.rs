@@ -42,7 +42,7 @@ impl World {
             // Standbys poll all the time. That those polls take long which show no entry saves most of their events.
             let idle = matches!(&reply, Ok(Reply::Txn(done)) if done.results.last().is_some_and(Vec::is_empty));
             let held = if idle && lane == Lane::Log { self.seed.span(Span(0), HELD_MAX) } else { Span(0) };
-            return self.answer(*question, reply, Span(there.0 + back.0 + held.0));
+            return self.answer(&question, reply, Span(there.0 + back.0 + held.0));
         }
         if there >= TIMEOUT {
             self.give_up(&question);
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// Sends an answer, which may be lost or late.
-    fn answer(&mut self, question: Question, reply: Result<Reply, Problem>, after: Span) {
+    fn answer(&mut self, question: &Question, reply: Result<Reply, Problem>, after: Span) {
         let of = question.of;
         let doubt = self.etcd.as_ref().map_or(0, |etcd| if self.now < etcd.doubt.1 { etcd.doubt.0 } else { 2_000 });
         let open = self.network.open(self.network.etcd(), self.network.controller(of));
@@ -86,9 +86,9 @@ impl World {
             if question.ask.changes() {
                 self.strike(Fault::AnswerOfEtcdLost, of as u64);
             }
-            return self.give_up(&question);
+            return self.give_up(question);
         }
-        let Question { life, lane, serial, .. } = question;
+        let &Question { life, lane, serial, .. } = question;
         self.after(after, Happening::EtcdAnswers(Box::new(Answer { of, life, lane, serial, reply })));
     }
 
@@ -117,7 +117,7 @@ impl World {
             return self.strike(Fault::EtcdLate, question.of as u64);
         }
         let back = self.etcd_delay();
-        self.answer(*question, reply, back);
+        self.answer(&question, reply, back);
     }
 
     /// Handles an answer, or the end of the wait for it.

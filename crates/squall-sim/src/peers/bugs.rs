@@ -75,7 +75,9 @@ impl World {
                 }
             }
             (Mutation::LogFoundedAnew, Ok(Reply::Txn(done))) if host.seq == 0 && done.results.len() == 6 => {
-                [0, 2].into_iter().for_each(|at| done.results[at].clear());
+                for at in [0, 2] {
+                    done.results[at].clear();
+                }
             }
             (Mutation::PieceMissing, Ok(Reply::Txn(done))) if done.results.len() == 1 && peer.state.is_some() => {
                 if let [first, .., last] = done.results[0].as_mut_slice() {
@@ -92,7 +94,9 @@ impl World {
             && let Some(batch) = self.controllers[of].peer.as_mut().and_then(|peer| peer.batch.as_mut())
         {
             let now = self.now;
-            Arc::make_mut(&mut batch.work.records).iter_mut().for_each(|record| record.time = now);
+            for record in Arc::make_mut(&mut batch.work.records) {
+                record.time = now;
+            }
         }
     }
 }

@@ -38,6 +38,7 @@ impl World {
             address: format!("c{of}:6817"),
             release: "sim".into(),
             run,
+            started: self.now,
             journal: base.journal,
             log: base.log,
             new_log,
@@ -105,11 +106,11 @@ impl World {
             Act::Ask { lane, ask } => self.ask_etcd(of, lane, ask),
             Act::Adopt { log } => self.controllers[of].base.log = Some(log),
             Act::Apply { first, last, bytes } => self.apply(of, first, last, &bytes),
-            Act::Lead => self.take_over(of),
+            Act::Lead { .. } => self.take_over(of),
             Act::Appended(Ok(())) => self.appended(of),
             Act::Appended(Err(_)) => self.no_room(of),
             Act::Leader(leader) => {
-                let leader = leader.and_then(|leader: Leader| leader.name.strip_prefix("c")?.parse().ok());
+                let leader = leader.and_then(|(leader, _): (Leader, u64)| leader.name.strip_prefix("c")?.parse().ok());
                 if let Some(peer) = &mut self.controllers[of].peer {
                     peer.leader = leader;
                 }
@@ -121,7 +122,7 @@ impl World {
             }
             Act::Behind { first } => self.fetch_copy_later(of, first),
             Act::Ended(why) => self.ended(of, &why),
-            Act::Members(_) | Act::Trust { .. } | Act::Trouble(_) => {}
+            Act::Members(_) | Act::Trust(_) | Act::Trouble(_) => {}
         }
     }
 

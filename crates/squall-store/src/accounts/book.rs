@@ -330,6 +330,7 @@ impl Book {
             | Event::GresGranted { .. }
             | Event::StepLimited { .. }
             | Event::IdsLost { .. }
+            | Event::Restored { .. }
             | Event::NodesChanged { .. } => Ok(()),
         }
     }

@@ -63,6 +63,7 @@ fn whose(event: &Event) -> Whose {
         | Event::LeaseReturned { .. }
         | Event::StepLimited { .. }
         | Event::IdsLost { .. }
+        | Event::Restored { .. }
         | Event::NodesChanged { .. }
         | Event::ForeignResolved { .. } => Whose::Nobodys,
         Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),

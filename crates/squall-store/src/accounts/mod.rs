@@ -6,6 +6,7 @@
 
 mod before;
 mod book;
+mod copy;
 mod draft;
 mod encode;
 mod history;
@@ -34,6 +35,7 @@ use tracing::{error, info, warn};
 
 use crate::file::{self, Accounted};
 use book::Book;
+pub use copy::{Copying, check_copy, copy_at_rest};
 use query::Course;
 
 /// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
@@ -60,6 +62,8 @@ enum Order {
     /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
     /// ahead of the journal's times in microseconds, and the connection that gets the answer.
     Query(Option<Box<AccountingQuery>>, i64, Box<dyn Reply>),
+    /// Copies the database to this path; the channel gets the number of the last record in the copy, or an error.
+    Copy(PathBuf, SyncSender<Result<u64, String>>),
 }
 
 /// The connection to which an answer is sent.
@@ -162,6 +166,11 @@ impl Accounts {
         }
     }
 
+    /// Returns a handle by which the database is copied. None: the thread ends.
+    pub fn copying(&self) -> Option<Copying> {
+        self.orders.clone().map(|orders| Copying { orders })
+    }
+
     /// Sends an order to the thread. Some: it did not fit into the queue.
     fn order(&self, order: Order) -> Option<Order> {
         // The thread ends only after this handle.
@@ -253,6 +262,12 @@ impl Keeper {
             match inbox.recv_timeout(patience) {
                 Ok(Order::Gather) => {
                     since.get_or_insert_with(Instant::now);
+                }
+                Ok(Order::Copy(to, done)) => {
+                    self.store();
+                    since = None;
+                    // Without a receiver the backup was given up.
+                    drop(done.try_send(self.copy(&to)));
                 }
                 Ok(Order::Query(query, ahead_us, reply)) => {
                     self.store();
@@ -366,6 +381,11 @@ impl Keeper {
             self.accounted.up_to(book.position());
             self.dirty = false;
         }
+    }
+
+    fn copy(&mut self, to: &Path) -> Result<u64, String> {
+        let book = self.book.as_ref().ok_or("accounting is not available now")?;
+        copy::copied(book, &self.place.accounts(), to).map_err(|e| e.to_string())
     }
 
     /// Begins the answer to a query. It is sent page by page, in turn with other answers.

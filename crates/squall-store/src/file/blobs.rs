@@ -113,6 +113,13 @@ impl Blobs {
         })
     }
 
+    /// Reads all blobs and checks their digests.
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        let mut all: Vec<(Digest, BlobPlace)> = self.index().iter().map(|(digest, e)| (*digest, e.place)).collect();
+        all.sort_unstable_by_key(|(_, place)| (place.packed, place.number, place.offset));
+        all.iter().try_for_each(|(digest, place)| self.read_at(digest, *place).map(drop))
+    }
+
     /// Removes blobs from the index that nothing needs, as far as they are in segments up to `covered`. Returns the
     /// remaining blobs in files up to that number. A removed blob is written again when it is needed again.
     pub(crate) fn retain(&self, live: &HashSet<Digest>, covered: u64) -> Vec<(Digest, BlobPlace)> {

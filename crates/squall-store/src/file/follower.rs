@@ -15,6 +15,7 @@ use squall_model::job::Digest;
 use squall_model::journal::{FORMAT, FrameWriter, Link, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::blobs::{BlobPlace, Blobs};
+use super::copy::Hold;
 use super::error::JournalError;
 use super::files::{self, Kind, Listing, PACK_DRAFT};
 use super::replay::apply;
@@ -80,6 +81,8 @@ struct Work {
     unclean: bool,
     /// Whether a snapshot is due and delayed until the load is low.
     due: bool,
+    /// Keeps files from being removed while a copy is prepared.
+    hold: Hold,
 }
 
 /// A snapshot that is not the newest.
@@ -103,7 +106,7 @@ impl Before {
 }
 
 impl Follower {
-    pub(crate) fn start(dir: &Path, blobs: Blobs, covered: u64) -> Result<Self, JournalError> {
+    pub(super) fn start(dir: &Path, blobs: Blobs, covered: u64, hold: Hold) -> Result<Self, JournalError> {
         let shared = Arc::new(Shared { accounted: AtomicU64::new(0), covered: (Mutex::new(covered), Condvar::new()) });
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let listing = Listing::read(dir)?;
@@ -119,6 +122,7 @@ impl Follower {
             snapshot_bytes,
             unclean: true,
             due: false,
+            hold,
         };
         let thread = std::thread::Builder::new()
             .name("journal-snapshot".into())
@@ -337,8 +341,15 @@ impl Work {
         Ok(places)
     }
 
-    /// Removes files that neither the next start, nor a blob, nor accounting needs.
+    /// Removes files that neither the next start, nor a blob, nor accounting needs. While a copy is prepared, that is
+    /// left for later.
     fn clean(&mut self) -> Result<(), JournalError> {
+        let hold = self.hold.clone();
+        self.unclean |= !hold.unless_held(|| self.remove_old())?;
+        Ok(())
+    }
+
+    fn remove_old(&mut self) -> Result<(), JournalError> {
         if self.is_tight() {
             self.before = None;
         }

@@ -21,9 +21,8 @@ pub struct StateLock {
 }
 
 impl StateLock {
-    /// Takes the lock, and marks the directory as the cluster's. Err: another controller has the lock, or the directory
-    /// is marked for another cluster.
-    pub fn take(place: &Place, cluster: &str) -> Result<Self, JournalError> {
+    /// Takes the lock. Err: another controller has it.
+    pub fn take(place: &Place) -> Result<Self, JournalError> {
         let path = place.lock();
         let file = std::fs::OpenOptions::new()
             .create(true)
@@ -33,12 +32,15 @@ impl StateLock {
             .open(&path)
             .map_err(JournalError::io("open", &path))?;
         match lock::lock(&file) {
-            Ok(()) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(JournalError::Locked { path }),
-            Err(e) => return Err(JournalError::io("lock", &path)(e)),
+            Ok(()) => Ok(Self { _file: file }),
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => Err(JournalError::Locked { path }),
+            Err(e) => Err(JournalError::io("lock", &path)(e)),
         }
-        mark(&place.mark(), cluster)?;
-        Ok(Self { _file: file })
+    }
+
+    /// Marks the locked directory as the cluster's. Err: it is marked for another cluster.
+    pub fn mark(&self, place: &Place, cluster: &str) -> Result<(), JournalError> {
+        mark(&place.mark(), cluster)
     }
 }
 
@@ -81,14 +83,16 @@ mod tests {
     fn one_controller_one_cluster() {
         let dir = Folder::new();
         let place = Place::at(dir.path()).unwrap();
-        let first = StateLock::take(&place, "alpha").unwrap();
-        assert!(matches!(StateLock::take(&place, "alpha"), Err(JournalError::Locked { .. })));
-        drop(first);
-        let other = StateLock::take(&place, "beta").unwrap_err();
+        let lock = StateLock::take(&place).unwrap();
+        lock.mark(&place, "alpha").unwrap();
+        assert!(matches!(StateLock::take(&place), Err(JournalError::Locked { .. })));
+        drop(lock);
+        let lock = StateLock::take(&place).unwrap();
+        let other = lock.mark(&place, "beta").unwrap_err();
         assert!(other.to_string().contains("belongs to cluster `alpha`"), "{other}");
-        drop(StateLock::take(&place, "alpha").unwrap());
+        lock.mark(&place, "alpha").unwrap();
         std::fs::write(place.mark(), "squall state, format 99\nalpha\n").unwrap();
-        let newer = StateLock::take(&place, "alpha").unwrap_err();
+        let newer = lock.mark(&place, "alpha").unwrap_err();
         assert!(newer.to_string().contains("newer version"), "{newer}");
     }
 }

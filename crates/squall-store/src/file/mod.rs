@@ -11,6 +11,7 @@
 //! kept too, with the segments and packs that it needs: should the newest get damaged, that one is read instead.
 
 mod blobs;
+mod copy;
 mod error;
 mod files;
 mod follower;
@@ -25,6 +26,7 @@ mod writer;
 pub(crate) mod tests;
 
 pub use blobs::Blobs;
+pub use copy::{Copier, Cut, Held, Piece, is_file_name};
 pub use error::JournalError;
 pub(crate) use files::free_bytes;
 pub use follower::{Accounted, Follower};

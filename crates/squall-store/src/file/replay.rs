@@ -103,6 +103,16 @@ pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
 }
 
 impl Replay {
+    /// Returns the random number that identifies the journal; 0: it has no segment.
+    pub fn cluster(&self) -> u128 {
+        self.cursor.map_or(0, |cursor| cursor.cluster)
+    }
+
+    /// Reads all scripts and environments that jobs may need. Err: one is missing or damaged.
+    pub fn check_contents(&self) -> Result<(), JournalError> {
+        self.blobs.check()
+    }
+
     fn snapshot(&mut self, dir: &Path, number: u64) -> Result<(), JournalError> {
         let start = Instant::now();
         let loaded = snapshot::load(dir, number, snapshot::threads())?;

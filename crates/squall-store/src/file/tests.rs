@@ -1,5 +1,6 @@
 //! Tests of the journal on real files: whatever happens to them, no durable record is lost unnoticed.
 
+mod copying;
 mod golden;
 
 use std::path::{Path, PathBuf};

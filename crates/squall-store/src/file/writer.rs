@@ -14,6 +14,7 @@ use squall_model::job::Blob;
 use squall_model::journal::{CLOSE_BYTES, FORMAT, FrameWriter, Link, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::blobs::{BlobPlace, Blobs};
+use super::copy::{Copier, Durable, Hold};
 use super::error::{JournalError, is_no_space};
 use super::files::{self, Kind, Listing, PACK_DRAFT, SNAPSHOT_DRAFT, SPARE};
 use super::follower::{Accounted, Follower};
@@ -76,6 +77,7 @@ pub struct FileLog {
     durable: bool,
     /// Number of the first record that is not durable.
     unflushed: u64,
+    copier: Copier,
     /// Free bytes of the disk, and when to ask for them again.
     free: (u64, Instant),
     fenced: bool,
@@ -119,8 +121,10 @@ impl FileLog {
         };
         let file = reopen(dir, &end, &mut notices)?;
         let blobs = replay.blobs;
-        let follower = Follower::start(dir, blobs.clone(), replay.covered)?;
+        let hold = Hold::default();
+        let follower = Follower::start(dir, blobs.clone(), replay.covered, hold.clone())?;
         let End { number, size, at, .. } = end;
+        let copier = Copier::new(dir, Durable { number, at, seq: cursor.seq - 1 }, hold);
         let log = Self {
             dir: dir.to_owned(),
             cursor,
@@ -133,6 +137,7 @@ impl FileLog {
             follower,
             durable: options.durable,
             unflushed: cursor.seq,
+            copier,
             free: (0, Instant::now()),
             fenced: false,
         };
@@ -148,6 +153,11 @@ impl FileLog {
     /// need not be kept for accounting.
     pub fn accounted(&self) -> Accounted {
         self.follower.accounted_handle()
+    }
+
+    /// Returns a handle by which the journal is copied while it is written.
+    pub fn copier(&self) -> Copier {
+        self.copier.clone()
     }
 
     /// Returns the handle of the thread that makes snapshots.
@@ -195,6 +205,12 @@ impl FileLog {
         Ok(frame.len() as u64)
     }
 
+    /// Counts what was appended as durable: it is, in another log of which this one is a copy.
+    pub(crate) fn count_durable(&mut self) {
+        self.unflushed = self.cursor.seq;
+        self.note_durable();
+    }
+
     /// Closes the current segment and begins the next, so that a snapshot can cover all records so far.
     pub(crate) fn close_segment(&mut self) -> Result<(), JournalError> {
         self.roll(0)
@@ -207,6 +223,11 @@ impl FileLog {
     fn write(&self, frame: &[u8]) -> Result<(), JournalError> {
         let path = || Kind::Segment.path(&self.dir, self.number);
         self.file.write_all_at(frame, self.at).map_err(|e| JournalError::io("write to", &path())(e))
+    }
+
+    /// Lets copies include all records so far: they were flushed.
+    fn note_durable(&self) {
+        self.copier.set_durable(Durable { number: self.number, at: self.at, seq: self.cursor.seq - 1 });
     }
 
     fn sync(&self) -> Result<(), JournalError> {
@@ -240,12 +261,14 @@ impl FileLog {
         let file = name_segment(&self.dir, self.number + 1, cursor, spare)?;
         self.write(&frame)?;
         self.sync()?;
-        self.follower.closed(self.number);
         self.cursor = cursor;
         self.number += 1;
         self.file = file;
         self.size = size;
         self.at = SEGMENT_HEADER_BYTES as u64;
+        // First, as a snapshot of the closed segment lets older files be removed.
+        self.note_durable();
+        self.follower.closed(self.number - 1);
         self.spare.wake();
         Ok(())
     }
@@ -292,7 +315,7 @@ impl Log for FileLog {
         let synced = self.sync();
         self.fenced |= synced.is_err();
         synced?;
-        self.unflushed = self.cursor.seq;
+        self.count_durable();
         Ok(())
     }
 

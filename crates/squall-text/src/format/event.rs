@@ -105,7 +105,7 @@ pub(crate) mod tests {
             at: Position { record: 118, index: 2 },
             time: Time::from_secs(1_795_248_000),
             kind,
-            job: state.map(|state| Box::new(job(state))),
+            job: state.map(job),
             step: None,
             nodes: "n[1-2]".into(),
             name: "night".into(),

@@ -398,4 +398,7 @@ fn tres_bind_is_gpu_bind_and_what_has_no_counterpart_is_refused() {
     assert_eq!(complaint(Tool::Sbatch, "--oom-kill-step=0"), "accepted");
     assert_eq!(complaint(Tool::Sbatch, "--oom-kill-step=1"), "accepted");
     assert!(complaint(Tool::Sbatch, "--oom-kill-step=2").contains("0 or 1 is needed"));
+    let report = |line: &str| sbatch(line).spec.options.report;
+    assert_eq!(["", "--report", "--report=0"].map(report), [None, Some(true), Some(false)]);
+    assert!(complaint(Tool::Sbatch, "--report=yes").contains("0 or 1 is needed"));
 }

@@ -9,7 +9,7 @@ use squall_model::time::{Span, Time};
 use crate::columns::accounting::{stderr, stdin, stdout};
 use crate::format::accounting::Row;
 use crate::format::words;
-use crate::shapes::{exit, joined, number, or_infinite, time};
+use crate::shapes::{exit, joined, narrow, number, or_infinite, time};
 
 /// Returns the jobs, each with its steps. In `rows`, steps follow the job that they belong to.
 pub fn jobs(rows: &[Row], user: &dyn Fn(u32) -> String) -> Vec<Value> {
@@ -67,7 +67,7 @@ fn identity(row: &Row) -> Value {
         "nodes": if data.nodes.is_empty() { "None assigned" } else { data.nodes.as_str() },
         "partition": data.partition,
         "hold": spec.is_held(),
-        "priority": number(spec.priority.map(u64::from)),
+        "priority": narrow(spec.priority),
         "qos": data.qos,
         "qosreq": spec.qos.as_deref().unwrap_or_default(),
         "reservation": {

@@ -8,7 +8,7 @@ use squall_model::resource::Memory;
 use crate::columns::jobs::requeue;
 use crate::format::job::{JobRow, as_given};
 use crate::format::words;
-use crate::shapes::{exit, joined, number, or_infinite, time};
+use crate::shapes::{exit, joined, narrow, number, or_infinite, time};
 
 /// Returns the JSON of a job.
 pub fn job(row: &JobRow) -> Value {
@@ -80,7 +80,7 @@ fn state(row: &JobRow) -> Value {
         "job_state": words::state_list(info.state),
         "state_reason": row.reason(),
         "nice": row.spec.nice,
-        "priority": number(Some(u64::from(info.priority))),
+        "priority": narrow(Some(info.priority)),
         "hold": info.priority == 0,
         "profile": ["NOT_SET"],
         "reboot": false,

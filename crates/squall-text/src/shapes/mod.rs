@@ -73,9 +73,9 @@ pub struct Meta<'a> {
     pub now: Time,
 }
 
-/// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`.
-pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>) -> String {
-    let all = answer(meta, kind, body, &Notes::default());
+/// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`, with `notes`.
+pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> String {
+    let all = answer(meta, kind, body, notes);
     let shape = Shape::of(meta.version, kind);
     match notation {
         Notation::Json => {
@@ -170,6 +170,12 @@ pub fn joined<const N: usize>(parts: [Value; N]) -> Value {
 /// set.
 pub fn number(value: Option<u64>) -> Value {
     value.into()
+}
+
+/// Returns a number as [`number`] does, where Slurm's type has 32 bits: its clients read that as a signed number, so a
+/// larger one is cut to the largest of these.
+pub fn narrow(value: Option<u32>) -> Value {
+    number(value.map(|value| u64::from(value.min(i32::MAX as u32))))
 }
 
 /// Returns a number as [`number`] does. None: infinite.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use squall_model::policy::{Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres};
 
 use crate::columns::records::{CONTROL_PORT, Row, is_timed, tres_id};
-use crate::shapes::{Kind, number, or_infinite};
+use crate::shapes::{Kind, narrow, or_infinite};
 
 /// Returns the kind of answer, the key of the list and the list of records for an entity of sacctmgr, such as
 /// `account`. None: Slurm has no JSON for this entity.
@@ -91,7 +91,7 @@ fn association(row: &Row, policy: &Policy) -> Value {
         "min": {"priority_threshold": or_infinite(None)},
         "parent_account": row.parent,
         "partition": row.partition,
-        "priority": or_infinite(row.own.priority.map(u64::from)),
+        "priority": row.own.priority.map_or_else(|| or_infinite(None), |priority| narrow(Some(priority))),
         "qos": list(&row.qos),
         // Slurm's number for `parent`: the shares of the parent account.
         "shares_raw": row.own.shares.unwrap_or(u32::from(u16::MAX)),
@@ -214,7 +214,7 @@ fn qos(row: &Row) -> Value {
         },
         "name": row.name,
         "preempt": {"list": preempt, "mode": [mode], "exempt_time": or_infinite(*exempt_s)},
-        "priority": number(Some(u64::from(*priority))),
+        "priority": narrow(Some(*priority)),
         "usage_factor": *usage_factor as f64 / 1e6,
     })
 }

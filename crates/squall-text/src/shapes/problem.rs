@@ -149,6 +149,7 @@ fn status(refusal: &Refusal) -> u16 {
         Refusal::QueueFull(_)
         | Refusal::DiskFull
         | Refusal::CellAway(_)
+        | Refusal::NoLeader(_)
         | Refusal::OutOfIds
         | Refusal::ShuttingDown => 503,
         _ => 400,
@@ -199,7 +200,7 @@ fn number(refusal: &Refusal) -> u32 {
         Refusal::Revoked => 2084,
         Refusal::NotRunning => 2085,
         Refusal::PartitionDown(_) => 2101,
-        Refusal::CellAway(_) => 1800,
+        Refusal::CellAway(_) | Refusal::NoLeader(_) => 1800,
         Refusal::ShuttingDown => 1803,
         Refusal::InvalidValue { option, .. } => invalid_value(option),
         Refusal::Contradiction(..) => EINVAL,

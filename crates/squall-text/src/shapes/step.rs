@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use squall_model::time::Time;
-use squall_model::wire::info::StepInfo;
+use squall_model::wire::info::{ControllerInfo, ControllerRole, StepInfo};
 
 use crate::format::job::{JobRow, tres};
 use crate::format::words;
@@ -39,14 +39,34 @@ pub fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> Value {
     })
 }
 
-/// Returns the JSON about a controller that answered after `answered_us` microseconds. None: it did not answer.
-pub fn ping(host: &str, answered_us: Option<u64>) -> Value {
+/// Returns Slurm's word for the controller with this index, of `all`: `primary`, or `backup` and a number.
+pub fn mode(index: usize, all: usize) -> String {
+    match index {
+        0 => "primary".to_owned(),
+        1 if all == 2 => "backup".to_owned(),
+        index => format!("backup{index}"),
+    }
+}
+
+/// Returns how long the answer of a controller took, microseconds, as one of them has told what it knows of all after
+/// `answered_us`; 0: that one does not know. None: the controller does not run.
+pub fn answered(one: &ControllerInfo, answered_us: u64) -> Option<u64> {
+    match one.role {
+        ControllerRole::Down => None,
+        ControllerRole::Leader => Some(answered_us),
+        ControllerRole::Standby | ControllerRole::Joining => Some(0),
+    }
+}
+
+/// Returns the JSON about a controller that answered after `answered_us` microseconds. None: it did not answer. `mode`:
+/// `primary`, or `backup` and a number.
+pub fn ping(host: &str, mode: &str, answered_us: Option<u64>) -> Value {
     json!({
         "hostname": host,
         "pinged": if answered_us.is_some() { "UP" } else { "DOWN" },
         "latency": answered_us.unwrap_or(0),
-        "mode": "primary",
+        "mode": mode,
         "responding": answered_us.is_some(),
-        "primary": true,
+        "primary": mode == "primary",
     })
 }

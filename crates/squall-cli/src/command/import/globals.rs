@@ -12,6 +12,9 @@ use super::partitions::Cluster;
 use super::report::{Fate, Report};
 use super::value::{self, Outcome, quoted};
 
+/// What becomes of all controllers but the first.
+const OTHERS: &str = "one controller runs, the one that is named first; squall.toml has all in [[controllers]], to be \
+    switched on when [log] names the servers of etcd";
 /// Port of Slurm's controller.
 const CONTROLLER_PORT: u16 = 6817;
 
@@ -43,6 +46,8 @@ pub(super) struct Globals {
     seen: BTreeMap<&'static str, Origin>,
     /// Hosts of the controller, in order.
     hosts: Vec<Setting>,
+    /// The controllers, if there are several: name, `HOST:PORT`, and the line that they come from.
+    pub(super) controllers: Vec<(String, String, Origin)>,
 }
 
 impl Globals {
@@ -159,20 +164,24 @@ impl Globals {
 
     /// Reads host and ports of the controller.
     fn controller(&mut self, nodes: &Nodes, report: &mut Report) {
-        let mut hosts = std::mem::take(&mut self.hosts).into_iter();
-        let first = hosts.next();
-        for other in hosts {
-            let text = "there is one controller: the host that is named first";
-            report.add(&other.origin, "SlurmctldHost", Fate::Missing, text);
+        let all = std::mem::take(&mut self.hosts);
+        for other in all.iter().skip(1) {
+            report.add(&other.origin, "SlurmctldHost", Fate::Missing, OTHERS);
         }
+        if all.len() > 1 {
+            let port = self.apart.get("SlurmctldPort").and_then(|setting| port(&setting.value));
+            let port = port.unwrap_or(CONTROLLER_PORT);
+            let of = |setting: &Setting| {
+                let (host, address) = host(&setting.value);
+                (host.to_owned(), format!("{address}:{port}"), setting.origin.clone())
+            };
+            self.controllers = all.iter().map(of).collect();
+        }
+        let first = all.into_iter().next();
         let hosts = ["SlurmctldAddr", "ControlAddr"].map(|name| (name, self.apart.remove(name)));
         let addresses = hosts.into_iter().filter_map(|(name, setting)| Some((name, setting?)));
         let named = first.map(|mut setting| {
-            // `head(10.0.0.1)`: other machines use the address.
-            if let Some((host, address)) = setting.value.split_once('(') {
-                let address = address.trim_end_matches(')').trim();
-                setting.value = if address.is_empty() { host.trim() } else { address }.to_owned();
-            }
+            setting.value = host(&setting.value).1.to_owned();
             ("SlurmctldHost", setting)
         });
         // An address takes precedence over a name.
@@ -183,9 +192,8 @@ impl Globals {
             };
             self.settle(&origin, name, outcome, report);
         }
-        let first = |value: &str| value.split(['-', ',']).next().and_then(|port| port.trim().parse::<u16>().ok());
         let listens = self.apart.contains_key("SlurmctldPort");
-        self.take("SlurmctldPort", report, |value| match first(value) {
+        self.take("SlurmctldPort", report, |value| match port(value) {
             Some(port) => Outcome::set("SlurmctldPort", port.to_string()),
             None => Outcome::none(Fate::Wrong, format!("`{value}` is no port")),
         });
@@ -193,7 +201,7 @@ impl Globals {
             let (origin, value) = (group.origin.clone(), CONTROLLER_PORT.to_string());
             self.made.push(Made { from: "SlurmctldPort", key: "SlurmctldPort", value, origin });
         }
-        self.take("SlurmdPort", report, |value| match first(value) {
+        self.take("SlurmdPort", report, |value| match port(value) {
             _ if nodes.here() > 1 || !nodes.are_elsewhere() => {
                 Outcome::none(Fate::Moot, "each node daemon of a machine takes a free port")
             }
@@ -315,6 +323,18 @@ impl Globals {
             }
         });
     }
+}
+
+/// Splits `head(10.0.0.1)` into a host's name and the address that other machines use, which may be the name.
+fn host(value: &str) -> (&str, &str) {
+    let (name, address) = value.split_once('(').unwrap_or((value, ""));
+    let (name, address) = (name.trim(), address.trim_end_matches(')').trim());
+    (name, if address.is_empty() { name } else { address })
+}
+
+/// Returns the first of the ports that a value names.
+fn port(value: &str) -> Option<u16> {
+    value.split(['-', ',']).next().and_then(|port| port.trim().parse().ok())
 }
 
 /// Returns whether a value names this plugin, with or without its kind before a slash.

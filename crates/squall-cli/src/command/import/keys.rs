@@ -21,7 +21,8 @@ use Rule::{By, Elsewhere, Missing, Moot, Taken};
 
 const DATABASE: &str = "accounting is a part of the controller: there is no database to reach";
 const CREDENTIALS: &str = "machines are known by keys of their own, and users by the kernel";
-const ONE: &str = "there is one controller; the first SlurmctldHost is taken";
+const BACKUPS: &str = "name all controllers by SlurmctldHost, as Slurm wants it now";
+const TAKEOVER: &str = "no program runs when another controller takes over";
 const BUFFERS: &str = "there are no burst buffers: stage files in the script";
 const FILTER: &str = "no filter sees the options of commands";
 const PROLOGS: &str = "no prolog or epilog runs, except TaskProlog and TaskEpilog";
@@ -82,8 +83,8 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ),
     ("AuthInfo", Moot(CREDENTIALS)),
     ("AuthType", Moot(CREDENTIALS)),
-    ("BackupAddr", Missing(&[], ONE)),
-    ("BackupController", Missing(&["none", "(null)"], ONE)),
+    ("BackupAddr", Missing(&[], BACKUPS)),
+    ("BackupController", Missing(&["none", "(null)"], BACKUPS)),
     ("BatchStartTimeout", Moot("a node reports by itself what it could not start")),
     ("BcastExclude", Moot("`srun --bcast` copies the program alone")),
     ("BcastParameters", Missing(&["none", "(null)"], "DestDir and the like are given with each `sbcast`")),
@@ -321,10 +322,10 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ),
     ("SlurmctldPidFile", Moot(PIDS)),
     ("SlurmctldPort", Elsewhere),
-    ("SlurmctldPrimaryOffProg", Missing(&["none", "(null)"], ONE)),
-    ("SlurmctldPrimaryOnProg", Missing(&["none", "(null)"], ONE)),
+    ("SlurmctldPrimaryOffProg", Missing(&["none", "(null)"], TAKEOVER)),
+    ("SlurmctldPrimaryOnProg", Missing(&["none", "(null)"], TAKEOVER)),
     ("SlurmctldSyslogDebug", Moot("daemons log to files, or to systemd's journal")),
-    ("SlurmctldTimeout", Moot("no second controller waits for the first")),
+    ("SlurmctldTimeout", Moot("lease_s in [log] is the time after which another controller takes over")),
     ("SlurmdDebug", Taken("SlurmdDebug", value::level)),
     ("SlurmdHttpAuthParameters", Moot("there is no web service")),
     ("SlurmdLogFile", Moot(LOGS)),

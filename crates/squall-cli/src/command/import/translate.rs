@@ -135,6 +135,7 @@ fn toml(name: &str, globals: &Globals, nodes: &Nodes, partitions: &Partitions, f
             let _ = writeln!(text, "{} = {} # {}", made.key, made.value, made.origin);
         }
     }
+    text.push_str(&controllers(globals));
     for group in &nodes.groups {
         let origin = &group.origin;
         let name = quoted(&hostlist::compress(&group.names));
@@ -153,6 +154,21 @@ fn toml(name: &str, globals: &Globals, nodes: &Nodes, partitions: &Partitions, f
         }
     }
     text
+}
+
+/// Returns the tables of several controllers, as comments: they need etcd, of which slurm.conf says nothing.
+fn controllers(globals: &Globals) -> String {
+    let tables = globals.controllers.iter().map(|(name, address, origin)| {
+        format!("# [[controllers]] # {origin}\n# name = {}\n# address = {}\n", quoted(name), quoted(address))
+    });
+    let tables: String = tables.collect();
+    if tables.is_empty() {
+        return tables;
+    }
+    format!(
+        "\n# Several controllers share a log in etcd. To have them, name its servers, take the first `#` of these lines off,\n\
+         # and leave SlurmctldHost and SlurmctldPort out.\n{tables}# [log]\n# etcd = [\"HOST:2379\"]\n"
+    )
 }
 
 /// Returns an error about `squall.toml` with the line of slurm.conf in place of its own: `line 7: ...` of the text

@@ -17,6 +17,7 @@ use squall_files::users;
 use squall_model::id::JobId;
 use squall_model::plain::plain;
 use squall_model::time::Time;
+use squall_model::wire::Standby;
 use squall_model::wire::broadcast::Broadcast;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
 use squall_model::wire::feed::FeedPage;
@@ -29,14 +30,23 @@ use squall_client::broadcast::{self, Sent};
 use squall_client::{Follower, Wanted};
 use squall_text::format::clock::{Clock, Style};
 use squall_text::format::words;
-use squall_text::options::flag::Arguments;
-use squall_text::page::Page;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
 use squall_text::refusal;
 
 /// What the pages of commands that print states say about colours.
 pub(crate) const COLOUR_NOTE: &str = "\
 With the variable SQUALL_COLOR=auto, states have colours on a terminal, unless NO_COLOR is set.
 ";
+
+/// Option of commands that list.
+pub(crate) const FROM_STANDBY: Flag = flag(
+    "from-standby",
+    '\0',
+    Arg::None,
+    "ask the controller of this host, even if another one leads (SQUALL_FROM_STANDBY=1)",
+);
 
 /// The controller as a listing or control command uses it.
 pub(crate) trait Controller {
@@ -45,6 +55,12 @@ pub(crate) trait Controller {
     /// Returns the path of the cluster's configuration and the user id of its controller; None: unknown on this
     /// machine.
     fn home(&mut self) -> Option<(PathBuf, u32)>;
+    /// Returns the name that this host has as one of several controllers. None: it is none, as far as is known.
+    fn name_here(&self) -> Option<String>;
+    /// From now on asks the controller of this host, which may be a standby.
+    fn ask_this_host(&mut self);
+    /// Returns what the standby has told of itself that has given the answers. None: the controller that leads has.
+    fn standby(&self) -> Option<&Standby>;
     /// Sends a request and returns the answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
     /// Calls `take` with each page of a job listing. `take(None)` means that the listing starts again: the pages so far
@@ -150,6 +166,7 @@ impl Call<'_> {
             ClientError::Refused(
                 refusal @ (Refusal::NotSupported(_)
                 | Refusal::CellAway(_)
+                | Refusal::NoLeader(_)
                 | Refusal::PartitionBusy(_)
                 | Refusal::NotFrom(..)
                 | Refusal::Contradiction(..)),
@@ -192,10 +209,23 @@ impl Call<'_> {
             () if arguments.has("help") => page.help(),
             () if arguments.has("usage") => page.usage(),
             () if arguments.has("version") => words::version(),
-            () => return Ok(Some(arguments)),
+            () => {
+                if self.asks_this_host(page, &arguments) {
+                    self.controller.ask_this_host();
+                }
+                return Ok(Some(arguments));
+            }
         };
         self.print(&text);
         Ok(None)
+    }
+
+    /// Returns whether the controller of this host is to be asked: by [`FROM_STANDBY`] or its variable.
+    fn asks_this_host(&self, page: &Page, given: &Arguments) -> bool {
+        let Options::Own(flags) = page.options else { return false };
+        let offered = flags.iter().any(|flag| flag.long == FROM_STANDBY.long);
+        let wanted = |value: String| !["0", "no"].contains(&value.to_ascii_lowercase().as_str());
+        offered && (given.has(FROM_STANDBY.long) || self.variable("SQUALL_FROM_STANDBY").is_some_and(wanted))
     }
 
     /// Returns the format for times, given the controller's current time `now`.
@@ -254,15 +284,32 @@ struct Live {
     follower: Option<Follower>,
     /// Cells that were reported as missing already.
     absent: BTreeSet<u32>,
+    /// Whether the controller of this host is asked, which may be a standby.
+    here: bool,
+    /// The standby that has answered. None: none has.
+    standby: Option<Standby>,
 }
 
 impl Live {
     fn client(&mut self, patience: &mut Patience) -> Result<&mut Client, ClientError> {
         let client = match self.client.take() {
             Some(client) => client,
+            None if self.here => self.connect_here()?,
             None => patience.connect()?,
         };
         Ok(self.client.insert(client))
+    }
+
+    /// Connects to the controller of this host. Says so once, if it is a standby.
+    fn connect_here(&mut self) -> Result<Client, ClientError> {
+        let mut client = Client::connect_here(self.command)?;
+        client.greet()?;
+        let standby = client.standby().cloned();
+        if let Some(standby) = standby.as_ref().filter(|_| self.standby.is_none()) {
+            eprintln!("{}: {}", self.command, of_standby(standby));
+        }
+        self.standby = standby;
+        Ok(client)
     }
 
     /// Sends a request that may safely be repeated; retries while the controller may be restarting.
@@ -306,12 +353,30 @@ impl Controller for Live {
         Some((place.config(), owner))
     }
 
+    fn name_here(&self) -> Option<String> {
+        let place = Place::find()?;
+        Some(place.controller_name().unwrap_or_else(squall_host::life::host_name))
+    }
+
+    fn ask_this_host(&mut self) {
+        self.here = true;
+    }
+
+    fn standby(&self) -> Option<&Standby> {
+        self.standby.as_ref()
+    }
+
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         match request {
             // The question is whether the controller answers now: no retries.
-            Request::Ping => Client::connect(self.command)?.ask(request),
+            Request::Ping if !self.here => Client::connect(self.command)?.ask(request),
+            // The leader knows best. If there is none, the controller of this host knows a little.
+            Request::Controllers => {
+                let asked = Client::connect(self.command).and_then(|mut client| client.ask(request));
+                asked.or_else(|e| Client::connect_here(self.command)?.ask(request).map_err(|_| e))
+            }
             // Doing these twice differs from doing them once: no retries.
-            Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } => {
+            Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } | Request::StepDown { .. } => {
                 self.client(&mut Patience::new(self.command))?.ask(request)
             }
             _ => self.again(|client| client.ask(request)),
@@ -372,6 +437,10 @@ impl Controller for Live {
     }
 
     fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError> {
+        if self.here {
+            let problem = "a standby has no events: leave out --from-standby".to_owned();
+            return Err(ClientError::Refused(Refusal::NotSupported(problem)));
+        }
         let mut patience = Patience::new(self.command);
         loop {
             match Follower::connect(self.command, wanted.clone()) {
@@ -391,6 +460,19 @@ impl Controller for Live {
     fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {
         self.again(|client| broadcast::broadcast(client, file, wanted.clone()))
     }
+}
+
+/// Returns the note about answers of a standby.
+pub(crate) fn of_standby(standby: &Standby) -> String {
+    let age = match standby.age_ms {
+        Some(ms) => format!("its state is {}.{} s old", ms / 1000, ms % 1000 / 100),
+        None => "it has no state yet".to_owned(),
+    };
+    let leader = standby
+        .leader
+        .as_ref()
+        .map_or("no controller leads".to_owned(), |leader| format!("the controller at {} leads", leader.address));
+    format!("this is of {}, a standby: {age}; {leader}", standby.name)
 }
 
 /// Formats ranges of jobs: `12, 14-20`.
@@ -429,7 +511,8 @@ pub(crate) fn live(
     command: fn(&mut Call<'_>, &[String]) -> Result<(), Fail>,
 ) -> ExitCode {
     let args: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let mut live = Live { command: name, client: None, follower: None, absent: BTreeSet::new() };
+    let (client, follower, absent, standby) = Default::default();
+    let mut live = Live { command: name, client, follower, absent, here: false, standby };
     let mut call = Call {
         name,
         controller: &mut live,

@@ -17,12 +17,13 @@ use squall_model::resource::Hardware;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
+use squall_model::wire::Standby;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
-    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo, NodeInfo,
-    PartitionInfo, RunInfo, StepInfo,
+    AccountingRow, BackfillCounts, ControllerInfo, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo,
+    NodeInfo, PartitionInfo, RunInfo, StepInfo,
 };
 use squall_model::wire::standing::Share;
 
@@ -55,6 +56,10 @@ pub(crate) struct Fake {
     /// Requests of followers.
     pub(crate) follows: Vec<Wanted>,
     pub(crate) licenses: Vec<LicenseInfo>,
+    /// All controllers, if there are several.
+    pub(crate) controllers: Vec<ControllerInfo>,
+    /// What the standby on this host says, if the command asks one.
+    pub(crate) standby: Option<Standby>,
 }
 
 impl Controller for Fake {
@@ -64,6 +69,18 @@ impl Controller for Fake {
 
     fn home(&mut self) -> Option<(std::path::PathBuf, u32)> {
         Some(("/srv/squall/squall.toml".into(), 0))
+    }
+
+    fn name_here(&self) -> Option<String> {
+        Some("head2".to_owned())
+    }
+
+    fn ask_this_host(&mut self) {
+        self.standby = Some(Standby { leader: None, name: "head2".to_owned(), age_ms: Some(1234) });
+    }
+
+    fn standby(&self) -> Option<&Standby> {
+        self.standby.as_ref()
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
@@ -84,6 +101,7 @@ impl Controller for Fake {
                 }
                 Answer::Done
             }
+            Request::Controllers => Answer::Controllers(self.controllers.clone()),
             Request::Reservations => Answer::Reservations(Vec::new()),
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
@@ -471,6 +489,58 @@ fn rows() -> Vec<AccountingRow> {
     ]
 }
 
+/// Returns the counters of the fake cluster.
+fn diag() -> Diag {
+    let messages = vec![("Submit".to_owned(), 12, 2400), ("Jobs".to_owned(), 3, 900)];
+    Diag {
+        since: at(-3600),
+        now: at(0),
+        jobs_submitted: 12,
+        jobs_started: 11,
+        jobs_completed: 9,
+        jobs_canceled: 1,
+        jobs_failed: 1,
+        jobs_pending: 8,
+        jobs_running: 2,
+        cycles: 20,
+        cycle_last_us: 50,
+        cycle_max_us: 400,
+        cycle_total_us: 2000,
+        cycle_depth_total: 100,
+        queue_length: 8,
+        messages,
+        users: vec![(1000, 15, 3300)],
+        clients: 1,
+        nodes: 4,
+        fabric: FabricCounts {
+            messages: 5,
+            messages_us: 60,
+            node_epilogs: 40,
+            composites: 3,
+            composite_reports: 37,
+            windows: vec![2, 0, 0, 1, 2],
+            repeats: 1,
+            retransmits: 1,
+            waited_max_us: 1500,
+            multicast_bytes: 12_582_912,
+        },
+        backfill: BackfillCounts {
+            jobs_ever: 5,
+            jobs: 3,
+            cycles: 4,
+            last: Some(at(-60)),
+            last_us: 40,
+            max_us: 90,
+            total_us: 200,
+            depth: (7, 24),
+            tried: (2, 8),
+            queue: (9, 32),
+            times: (3, 12),
+        },
+        ..Diag::default()
+    }
+}
+
 /// Returns the usual fake cluster: two partitions, four nodes, a few jobs of one user.
 pub(crate) fn fake() -> Fake {
     let mut nodes: Vec<NodeInfo> = (1..=4).map(|i| node(&format!("n{i}"))).collect();
@@ -480,59 +550,14 @@ pub(crate) fn fake() -> Fake {
     nodes[3].partitions.push("long".into());
     nodes[3].admin = NodeAdmin::Drain;
     nodes[3].reason = Some(("bad disk".into(), 0, at(-3600)));
-    let messages = vec![("Submit".to_owned(), 12, 2400), ("Jobs".to_owned(), 3, 900)];
     Fake {
         page: jobs(),
         nodes,
         partitions: vec![partition("debug", true, "n[1-4]", 4), partition("long", false, "n[3-4]", 2)],
+        controllers: Vec::new(),
+        standby: None,
         rows: rows(),
-        diag: Diag {
-            since: at(-3600),
-            now: at(0),
-            jobs_submitted: 12,
-            jobs_started: 11,
-            jobs_completed: 9,
-            jobs_canceled: 1,
-            jobs_failed: 1,
-            jobs_pending: 8,
-            jobs_running: 2,
-            cycles: 20,
-            cycle_last_us: 50,
-            cycle_max_us: 400,
-            cycle_total_us: 2000,
-            cycle_depth_total: 100,
-            queue_length: 8,
-            messages,
-            users: vec![(1000, 15, 3300)],
-            clients: 1,
-            nodes: 4,
-            fabric: FabricCounts {
-                messages: 5,
-                messages_us: 60,
-                node_epilogs: 40,
-                composites: 3,
-                composite_reports: 37,
-                windows: vec![2, 0, 0, 1, 2],
-                repeats: 1,
-                retransmits: 1,
-                waited_max_us: 1500,
-                multicast_bytes: 12_582_912,
-            },
-            backfill: BackfillCounts {
-                jobs_ever: 5,
-                jobs: 3,
-                cycles: 4,
-                last: Some(at(-60)),
-                last_us: 40,
-                max_us: 90,
-                total_us: 200,
-                depth: (7, 24),
-                tried: (2, 8),
-                queue: (9, 32),
-                times: (3, 12),
-            },
-            ..Diag::default()
-        },
+        diag: diag(),
         asked: Vec::new(),
         queries: Vec::new(),
         answers: Vec::new(),

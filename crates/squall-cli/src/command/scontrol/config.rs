@@ -11,12 +11,17 @@ use squall_model::hostlist;
 use squall_model::limits;
 use squall_model::policy::{PreemptType, PriorityType, Seconds};
 use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::ControllerInfo;
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::show;
+use crate::command::scontrol::controllers;
 use crate::command::sinfo::all_partitions;
 use squall_text::format::words;
+
+/// Keys of the controllers' hosts.
+const HOSTS: [&str; 5] =
+    ["SlurmctldHost[0]", "SlurmctldHost[1]", "SlurmctldHost[2]", "SlurmctldHost[3]", "SlurmctldHost[4]"];
 
 const WHAT: &str = "slurm_ctl_conf_ptr error";
 
@@ -34,7 +39,11 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     let mut all = values(&config);
-    all.push(("SlurmctldHost[0]", host.clone()));
+    let several = controllers::several(call);
+    let named =
+        |one: &ControllerInfo| format!("{}({})", one.name, one.address.rsplit_once(':').map_or("", |(host, _)| host));
+    let hosts = if several.is_empty() { vec![host.clone()] } else { several.iter().map(named).collect() };
+    all.extend(HOSTS.into_iter().zip(hosts));
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
     all.extend(home(call));
     all.extend([
@@ -51,7 +60,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     for (key, value) in PMIX {
         let _ = writeln!(text, "{key:<23} = {value}");
     }
-    let _ = write!(text, "\n{}", show::up(&host));
+    let _ = write!(text, "\n{}", controllers::status(&several, &host));
     call.print(&text);
     if let Some(trouble) = trouble {
         call.complain(&trouble);

@@ -36,7 +36,7 @@ pub(super) fn run(call: &mut Call<'_>, word: &str, words: &[String]) -> Option<R
     } else if is("cluster", 2) {
         call.check_cluster(words.first().map(String::as_str), false, "slurm_load_jobs error")
     } else {
-        let name = ["abort", "gethost", "power", "takeover"].into_iter().find(|name| is(name, 3))?;
+        let name = ["abort", "gethost", "power"].into_iter().find(|name| is(name, 3))?;
         absent(call, name)
     })
 }

@@ -4,6 +4,7 @@ mod assoc_mgr;
 mod change_partition;
 mod config;
 mod control;
+mod controllers;
 mod daemons;
 mod job;
 pub(crate) mod license;
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 
 use squall_model::wire::client::{Answer, Request};
 
-use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::structured::dialect;
 use squall_text::format::harmless;
 use squall_text::format::words;
@@ -47,6 +48,7 @@ const OPTIONS: &[Flag] = &[
     flag("clusters", 'M', Arg::Needed("names"), ""),
     flag("details", 'd', Arg::None, "show more of jobs and steps"),
     flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    FROM_STANDBY,
     flag("future", 'F', Arg::None, "show future nodes, too"),
     flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output of show job, node, partition, ..."),
@@ -92,10 +94,13 @@ Valid <COMMAND> values are:
    notify <job_id> <message>
                             send a message to the user of a job, into its standard error.
    pidinfo <pid>            say to which job a process of this machine belongs.
-   ping                     print status of the controller.
+   ping                     print status of the controllers.
    reconfigure              re-read the configuration file.
    show <ENTITY> [<ID>]     display state of identified entity, default is all records.
    shutdown                 shutdown the controller and the node daemons; running jobs go on.
+   takeover [<INDEX>|<NAME>]
+                            let another controller lead: the one of this machine, or
+                            the one with that name or place in [[controllers]].
    top <job_list>           put jobs before all others of their user that wait in the same place.
    update <SPECIFICATIONS>  update job, node, partition or reservation.
    completing               display jobs that are completing.
@@ -106,8 +111,8 @@ Valid <COMMAND> values are:
    write config <optional_filename>
                             write the configuration, with what was made of partitions meanwhile.
 
-<ENTITY> may be \"assoc_mgr\", \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
-     \"partition\", \"reservation\", \"step\".
+<ENTITY> may be \"assoc_mgr\", \"config\", \"controllers\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\",
+     \"node\", \"partition\", \"reservation\", \"step\".
 <job_list> may be comma or space separated ids, or jobname=NAME.
 <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
 ",
@@ -219,7 +224,9 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     } else if is("pidinfo", 3) {
         process::of_process(call, rest)
     } else if is("ping", 3) {
-        show::ping(call, manner, rest)
+        controllers::ping(call, manner, rest)
+    } else if is("takeover", 8) {
+        controllers::take_over(call, rest)
     } else if is("reconfigure", 3) {
         control::simple(call, &Request::Reconfigure { config: None }, "slurm_reconfigure error")
     } else if is("shutdown", 8) {

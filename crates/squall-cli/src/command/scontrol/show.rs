@@ -1,25 +1,22 @@
 //! `scontrol show`: selects the entity, and prints those without a file of their own.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use squall_model::duration::format_limit;
 use squall_model::hostlist;
-use squall_model::wire::client::{Answer, JobSelection, Request};
+use squall_model::wire::client::JobSelection;
 use squall_model::wire::info::StepInfo;
 
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{
-    Manner, assoc_mgr, config, job, license, means, node, partition, record, reservation, topology,
+    Manner, assoc_mgr, config, controllers, job, license, means, node, partition, record, reservation, topology,
 };
 use crate::command::sinfo::all_nodes;
 use crate::command::squeue::job_rows;
 use squall_text::format::job::{JobRow, tres};
 use squall_text::format::words;
-use squall_text::refusal;
 use squall_text::shapes::{Kind, step as shapes};
 
 /// Runs `show ENTITY [ID …]` or `show ENTITY=ID`.
@@ -39,6 +36,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
         assoc_mgr::show(call, manner, &given[1..])
     } else if is("config", 1) {
         config::show(call)
+    } else if is("controllers", 5) {
+        controllers::list(call, manner, &ids)
     } else if is("daemons", 1) {
         call.print("slurmctld slurmd\n");
         Ok(())
@@ -84,53 +83,6 @@ pub(super) fn count(call: &mut Call<'_>, manner: Manner, records: usize) {
     if manner.verbose && manner.dialect.is_none() {
         let at = call.clock(call.now).show(call.now);
         call.print(&format!("last_update_time={at}, records={records}\n"));
-    }
-}
-
-/// Returns the message about a controller that answers.
-pub(super) fn up(host: &str) -> String {
-    format!("Slurmctld(primary) at {host} is UP\n")
-}
-
-/// Runs `scontrol ping`: prints whether the controller answers.
-pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
-    if !words.is_empty() {
-        call.say("too many arguments for keyword:ping");
-        return Err(Fail(1));
-    }
-    let asked = Instant::now();
-    let shown = |call: &Call<'_>, host: &str, cluster: &str, answered: Option<u64>| match manner.dialect {
-        None if answered.is_some() => up(host),
-        None => format!("Slurmctld(primary) at {host} is DOWN\n"),
-        Some(dialect) => {
-            let pings = vec![shapes::ping(host, answered)];
-            document(call, dialect, cluster, &["scontrol", "ping"], Kind::Ping, vec![("pings", pings.into())])
-        }
-    };
-    match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { host, trouble, .. }) => {
-            let took = asked.elapsed().as_micros() as u64;
-            let cluster = call.cluster("slurm_ping error")?;
-            let text = shown(call, &host, &cluster, Some(took));
-            call.print(&text);
-            if let Some(trouble) = trouble {
-                call.complain(&trouble);
-            }
-            Ok(())
-        }
-        Ok(_) => call.failed("slurm_ping error", &unexpected()),
-        Err(e) => {
-            let text = shown(call, "localhost", "", None);
-            call.print(&text);
-            let why = match &e {
-                ClientError::Refused(refusal) => refusal::detail(refusal),
-                e => e.detail().map(str::to_owned),
-            };
-            if let Some(why) = why {
-                call.say(&format!("scontrol: {why}"));
-            }
-            Err(Fail(1))
-        }
     }
 }
 

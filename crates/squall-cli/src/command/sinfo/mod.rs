@@ -15,7 +15,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::client::{ClientError, unexpected};
-use crate::command::listing::call::{COLOUR_NOTE, Call, Fail, live};
+use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
@@ -39,6 +39,7 @@ const OPTIONS: &[Flag] = &[
     flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
+    FROM_STANDBY,
     flag("future", 'F', Arg::None, "show future nodes, too"),
     flag("helpformat", '\0', Arg::None, "list the fields that a format may have"),
     flag("helpstate", '\0', Arg::None, "list the names of states"),

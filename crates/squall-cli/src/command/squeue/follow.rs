@@ -40,7 +40,7 @@ pub(super) fn follow(call: &mut Call<'_>, given: &Arguments, mut plan: Plan) -> 
             plan = Plan { selection: whole.clone(), ended, header, changes: false, ..plan };
             list(call, given, &plan, None, false)?;
         }
-        let changed: BTreeSet<_> = page.events.iter().filter_map(|event| event.job.as_deref().map(key)).collect();
+        let changed: BTreeSet<_> = page.events.iter().filter_map(|event| event.job.as_ref().map(key)).collect();
         if !changed.is_empty() {
             let selection = JobSelection { ids: changed.into_iter().map(named).collect(), ..whole.clone() };
             plan = Plan { selection, ended: true, header: false, changes: true, ..plan };
@@ -82,8 +82,8 @@ mod tests {
             user: "ann".into(),
             name: "job".into(),
             partition: "debug".into(),
-            account: String::new(),
-            qos: String::new(),
+            account: "".into(),
+            qos: "".into(),
             state: JobState::Running,
             exit: None,
         };
@@ -91,7 +91,7 @@ mod tests {
             at: Position::default(),
             time: Time(0),
             kind: FeedKind::JobStarted,
-            job: Some(Box::new(job)),
+            job: Some(job),
             step: None,
             nodes: String::new(),
             name: String::new(),

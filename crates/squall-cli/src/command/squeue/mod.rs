@@ -19,7 +19,7 @@ use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFi
 use squall_model::wire::info::{JobClass, JobsPage};
 
 use crate::client::ClientError;
-use crate::command::listing::call::{COLOUR_NOTE, Call, Fail, live};
+use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::{Target, id_of, lines, names, parts};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::sinfo::all_partitions;
@@ -53,6 +53,7 @@ const OPTIONS: &[Flag] = &[
     flag("follow", '\0', Arg::None, "print the queue, then the line of each job whenever it changes"),
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
+    FROM_STANDBY,
     flag("helpformat", '\0', Arg::None, "list the fields that --format may have"),
     flag("helpFormat", '\0', Arg::None, "list the fields that --Format may have"),
     flag("helpstate", '\0', Arg::None, "list the names of states"),

@@ -7,7 +7,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::standing::Share;
 
 use crate::client::unexpected;
-use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::{lines, names};
 use crate::command::listing::structured::{dialect, document};
 use squall_text::format::sheet::{Column, Sheet};
@@ -24,6 +24,7 @@ const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
     flag("format", 'o', Arg::Needed("value"), "comma separated list of fields"),
+    FROM_STANDBY,
     flag("helpformat", 'e', Arg::None, "print a list of fields that can be specified with the '--format' option"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
     flag("long", 'l', Arg::None, "include normalized usage in output"),

@@ -11,6 +11,7 @@ use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::{is_in, nodes_of};
 use crate::control::index::feed::Wanted;
+use crate::control::info::cluster::names;
 use crate::control::port::Out;
 use crate::control::state::State;
 
@@ -36,7 +37,8 @@ pub(crate) fn follow(
 /// Sends the next page of events to the first follower that has not got all of them.
 pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
     let state = &c.state;
-    let page = c.feed.page(now, |wanted, event, nodes| takes(state, wanted, event, nodes));
+    let hosts = |nodes: &NodeSet| names(state, nodes);
+    let page = c.feed.page(now, |wanted, event, nodes| takes(state, wanted, event, nodes), hosts);
     out.answers.extend(page.map(|(caller, page)| (caller, Answer::Followed(Box::new(page)))));
 }
 

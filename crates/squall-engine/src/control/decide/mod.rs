@@ -65,6 +65,39 @@ pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, re
     out.answers.extend(answer.map(|answer| (caller, answer)));
 }
 
+/// Answers a request that only reads, as a standby does. Any other one is refused.
+pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
+    let reads = match &request {
+        Request::Diag { reset } => !reset,
+        Request::Jobs { .. }
+        | Request::Nodes
+        | Request::Partitions
+        | Request::Licenses
+        | Request::Reservations
+        | Request::Config
+        | Request::Caller
+        | Request::Ping
+        | Request::Policy
+        | Request::Priorities { .. }
+        | Request::Shares => true,
+        _ => false,
+    };
+    if reads {
+        ask(c, now, caller, who, request, out);
+        // A standby has no connection to any node: what the leader thinks of it counts.
+        for (_, answer) in &mut out.answers {
+            if let Answer::Nodes(nodes) = answer {
+                for node in nodes {
+                    node.responds = node.up;
+                }
+            }
+        }
+        return;
+    }
+    let problem = "a standby only shows jobs, nodes, partitions and the like".to_owned();
+    out.answers.push((caller, Answer::Refused(Refusal::NotSupported(problem))));
+}
+
 fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
     match request {
         Request::Submit { spec, script, env, key } => {
@@ -133,6 +166,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         // The host answers these requests itself.
         Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
         Request::Token { .. } | Request::RevokeTokens { .. } => not_yet("Tokens"),
+        Request::Controllers | Request::StepDown { .. } | Request::Backup | Request::CopyLog => not_yet("This"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }

@@ -11,17 +11,24 @@ use squall_model::wire::fabric::Newer;
 use squall_model::wire::node::Registration;
 
 use crate::control::controller::Controller;
-use crate::control::effects::nodes;
+use crate::control::effects::{nodes, work};
 use crate::control::port::{LinkId, Out};
 use crate::control::state::State;
+use crate::control::state::job::Phase;
 
 /// Prefix of the drain reason for a node that runs jobs unknown to a restored state.
 const REASON: &str = "Runs jobs that the restored state does not know: ";
 
+/// Whether a node registers for the first time since the state was restored from a backup. What it knows and the state
+/// does not is then explained.
+pub(crate) fn is_from_before(state: &State, said: &Registration) -> bool {
+    state.restored.is_some_and(|(_, epoch)| said.heard.epoch < epoch)
+}
+
 /// Returns what in a registration contradicts the state: a job id that was never assigned here, or an attempt after the
 /// latest one here. Epochs do not show it: a restart and a restoration from a copy both raise the same epoch by one.
 pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer> {
-    if c.accepts_loss {
+    if c.accepts_loss || is_from_before(&c.state, said) {
         return None;
     }
     let node = c.state.node_id(&said.name);
@@ -77,7 +84,7 @@ pub(crate) fn unknown(
     said: &Registration,
     out: &mut Out,
 ) -> BTreeSet<JobAttempt> {
-    if c.accepts_loss {
+    if c.accepts_loss || is_from_before(&c.state, said) {
         lose_ids(c, now, said.last_job, out);
     }
     let all: BTreeSet<JobAttempt> = said.jobs.iter().copied().filter(|job| is_unknown(&c.state, *job)).collect();
@@ -97,6 +104,27 @@ pub(crate) fn unknown(
         c.commit(now, Event::NodesSet { nodes, admin, reason, by: 0 }, out);
     }
     all
+}
+
+/// Holds jobs that ran on a node when the backup was made, and that the node does not report: they may have ended since.
+/// The node is then taken from them, and they wait held if they may be requeued. Returns until when they began, if the
+/// node registers for the first time since the restoration.
+pub(crate) fn hold_missing(
+    c: &mut Controller,
+    now: Time,
+    node: NodeId,
+    said: &Registration,
+    out: &mut Out,
+) -> Option<Time> {
+    let until = c.state.restored.filter(|_| is_from_before(&c.state, said)).map(|(time, _)| time)?;
+    for id in work::jobs_on(c, node) {
+        let Some(job) = c.state.jobs.get(&id) else { continue };
+        let attempt = JobAttempt { job: id, attempt: job.attempt };
+        if matches!(&job.phase, Phase::Running(run) if run.start < until) && !said.jobs.contains(&attempt) {
+            c.commit(now, Event::JobHeld { id, admin: false, whole: false }, out);
+        }
+    }
+    Some(until)
 }
 
 fn is_unknown(state: &State, attempt: JobAttempt) -> bool {

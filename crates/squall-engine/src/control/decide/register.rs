@@ -43,6 +43,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
         Err(reason) => return c.links.refuse(offer, reason),
     };
     c.met.insert(id);
+    let restored = newer::hold_missing(c, now, id, said, out);
     bury_earlier_life(c, now, id, said, out);
     let known = c.state.node(id);
     let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);
@@ -53,7 +54,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     }
     judge(c, now, id, said, out);
     c.links.welcome(id, offer, said.version.clone());
-    let taken_until = queries::registered(c, now, id).filter(|_| same);
+    let taken_until = queries::registered(c, now, id).filter(|_| same).max(restored);
     give_up_forgotten(c, now, id, (said, taken_until), out);
     queries::met(c, id, said);
     queries::felt(c, id, &said.health);

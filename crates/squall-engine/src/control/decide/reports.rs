@@ -157,25 +157,13 @@ fn on_our_clock(now: Time, start: Time, end: &StepEnd) -> StepEnd {
 /// decided before is dropped.
 fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
-        Some(Phase::Running(_)) => preempt::judge(c, id, script_outcome(end)),
+        Some(Phase::Running(_)) => preempt::judge(c, id, end.outcome()),
         Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
-            (script_outcome(end), None)
+            (end.outcome(), None)
         }
         _ => return,
     };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
-}
-
-/// Returns a job's outcome from the end of its script.
-fn script_outcome(end: &StepEnd) -> Outcome {
-    let (state, exit) = match () {
-        () if end.oom => (EndState::OutOfMemory, ExitCode { code: 0, signal: 125 }),
-        () if end.lost => (EndState::NodeFail, end.exit),
-        () if end.exit.is_ok() => (EndState::Completed, end.exit),
-        () => (EndState::Failed, end.exit),
-    };
-    let unknown = end.lost.then(|| "the exit status of the script could not be learnt".to_owned());
-    Outcome { state, exit, reason: end.note.clone().or(unknown) }
 }
 
 fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {

@@ -1,10 +1,8 @@
-//! Describes events for followers, with all that is needed to show them.
-
-use std::sync::Arc;
+//! Notes events for followers, with all that is needed to show them. Host lists are made when an event is sent.
 
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{JobId, StepNo};
-use squall_model::job::{JobSpec, JobState, Outcome, Owner};
+use squall_model::job::{ArrayTask, ExitCode, JobSpec, JobState, Outcome, Owner};
 use squall_model::limits::FEED_TASKS_BYTES_MAX;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
@@ -12,7 +10,6 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 
 use crate::control::controller::Controller;
-use crate::control::info::cluster::names;
 use crate::control::port::Out;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Phase};
@@ -40,15 +37,31 @@ fn note(c: &mut Controller, now: Time, event: &Event) {
     }
     let Some(draft) = draft(&c.state, now, event) else { return };
     let Draft { kind, job, step, nodes, name, reason, by } = draft;
-    let hosts = names(&c.state, &nodes);
+    let job = job.map(|job| {
+        let [user, name, partition, account, qos] = c.feed.shared(job.texts);
+        let Subject { id, task, tasks, uid, state, exit, .. } = job;
+        FeedJob { id, task, tasks, uid, user, name, partition, account, qos, state, exit }
+    });
     let at = Position::default();
-    c.feed.push(FeedEvent { at, time: now, kind, job, step, nodes: hosts, name, reason, by }, nodes);
+    c.feed.push(FeedEvent { at, time: now, kind, job, step, nodes: String::new(), name, reason, by }, nodes);
 }
 
-/// An event that is being described.
-struct Draft {
+/// The job of an event that is being noted.
+struct Subject<'a> {
+    id: JobId,
+    task: Option<ArrayTask>,
+    tasks: Option<String>,
+    uid: u32,
+    /// User, name, partition, account and QOS.
+    texts: [&'a str; 5],
+    state: JobState,
+    exit: Option<ExitCode>,
+}
+
+/// An event that is being noted.
+struct Draft<'a> {
     kind: FeedKind,
-    job: Option<Box<FeedJob>>,
+    job: Option<Subject<'a>>,
     step: Option<StepNo>,
     nodes: NodeSet,
     name: String,
@@ -56,12 +69,12 @@ struct Draft {
     by: Option<u32>,
 }
 
-impl Draft {
+impl<'a> Draft<'a> {
     fn of(kind: FeedKind) -> Self {
         Self { kind, job: None, step: None, nodes: NodeSet::new(), name: String::new(), reason: None, by: None }
     }
-    fn of_job(kind: FeedKind, job: FeedJob) -> Self {
-        Self { job: Some(Box::new(job)), ..Self::of(kind) }
+    fn of_job(kind: FeedKind, job: Subject<'a>) -> Self {
+        Self { job: Some(job), ..Self::of(kind) }
     }
     fn on(self, nodes: NodeSet) -> Self {
         Self { nodes, ..self }
@@ -81,7 +94,7 @@ impl Draft {
 }
 
 /// Describes an event that was just applied. None: users see nothing of it.
-fn draft(state: &State, now: Time, event: &Event) -> Option<Draft> {
+fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>> {
     Some(match event {
         Event::ControllerStarted { version, .. } => Draft::of(FeedKind::ControllerStarted).named(version),
         Event::Configured { .. } => Draft::of(FeedKind::Configured),
@@ -132,11 +145,12 @@ fn draft(state: &State, now: Time, event: &Event) -> Option<Draft> {
         | Event::LeaseReturned { .. }
         | Event::ForeignResolved { .. }
         | Event::IdsLost { .. }
+        | Event::Restored { .. }
         | Event::Recorded { .. } => return None,
     })
 }
 
-fn of_nodes(event: &Event) -> Option<Draft> {
+fn of_nodes(event: &Event) -> Option<Draft<'_>> {
     Some(match event {
         Event::NodeRegistered { node, .. } => Draft::of(FeedKind::NodeRegistered).on(NodeSet::one(*node)),
         Event::NodeUp { node } => Draft::of(FeedKind::NodeUp).on(NodeSet::one(*node)),
@@ -154,7 +168,7 @@ fn of_nodes(event: &Event) -> Option<Draft> {
     })
 }
 
-fn of_job(state: &State, now: Time, event: &Event) -> Option<Draft> {
+fn of_job<'a>(state: &'a State, now: Time, event: &Event) -> Option<Draft<'a>> {
     Some(match event {
         Event::JobSubmitted { id, .. } => Draft::of_job(FeedKind::JobSubmitted, job_or_array(state, *id)?),
         Event::JobStarted { id, alloc, .. } => {
@@ -190,20 +204,20 @@ fn of_job(state: &State, now: Time, event: &Event) -> Option<Draft> {
 }
 
 /// Describes the end of an attempt, with its nodes and outcome.
-fn ended(state: &State, kind: FeedKind, id: JobId) -> Option<Draft> {
+fn ended(state: &State, kind: FeedKind, id: JobId) -> Option<Draft<'_>> {
     let job = state.jobs.get(&id)?;
     let outcome = job.outcome().or(job.last.as_ref().filter(|_| job.is_pending()))?;
     Some(running(state, kind, id)?.ended(outcome))
 }
 
 /// Describes a job with the nodes of its last attempt.
-fn running(state: &State, kind: FeedKind, id: JobId) -> Option<Draft> {
+fn running(state: &State, kind: FeedKind, id: JobId) -> Option<Draft<'_>> {
     let nodes = state.jobs.get(&id)?.last_run().map(|run| run.alloc.nodes());
     Some(Draft::of_job(kind, job_of(state, id)?).on(nodes.unwrap_or_default()))
 }
 
 /// Describes a change of a job, or of an array with all of its pending tasks.
-fn whole_or_not(state: &State, kind: FeedKind, id: JobId, whole: bool) -> Option<Draft> {
+fn whole_or_not(state: &State, kind: FeedKind, id: JobId, whole: bool) -> Option<Draft<'_>> {
     let job = if whole { job_or_array(state, id)? } else { job_of(state, id)? };
     let hold = match (whole, state.jobs.get(&id)) {
         (false, Some(job)) => job.queue.hold,
@@ -217,37 +231,37 @@ fn whole_or_not(state: &State, kind: FeedKind, id: JobId, whole: bool) -> Option
     Some(Draft::of_job(kind, job).because(reason))
 }
 
-fn step_ended(state: &State, id: JobId, no: StepNo) -> Option<Draft> {
+fn step_ended(state: &State, id: JobId, no: StepNo) -> Option<Draft<'_>> {
     let step = state.jobs.get(&id)?.last_run()?.steps.get(&no)?;
     let (_, outcome) = step.ended.as_ref()?;
     let draft = Draft::of_job(FeedKind::StepEnded, job_of(state, id)?);
     Some(Draft { step: Some(no), ..draft }.on(step.alloc.nodes()).ended(outcome))
 }
 
-fn job_or_array(state: &State, id: JobId) -> Option<FeedJob> {
+fn job_or_array(state: &State, id: JobId) -> Option<Subject<'_>> {
     match state.arrays.get(&id) {
         Some(array) => Some(array_job(state, id, array, &array.tasks.indices, JobState::Pending)),
         None => job_of(state, id),
     }
 }
 
-fn job_of(state: &State, id: JobId) -> Option<FeedJob> {
+fn job_of(state: &State, id: JobId) -> Option<Subject<'_>> {
     match state.find(id)? {
         Found::Job(job) => {
             let partition = job.last_run().map(|run| run.partition.as_str());
-            Some(FeedJob {
+            Some(Subject {
                 task: job.task,
                 state: job.state(),
-                ..common(state, id, (&job.owner, &job.spec), partition)
+                ..common(state, id, (&*job.owner, &*job.spec), partition)
             })
         }
         Found::Untouched(array, task) => {
-            Some(FeedJob { task: Some(task), ..common(state, id, (&array.owner, &array.spec), None) })
+            Some(Subject { task: Some(task), ..common(state, id, (&*array.owner, &*array.spec), None) })
         }
     }
 }
 
-fn array_job(state: &State, id: JobId, array: &Array, tasks: &IndexSet, standing: JobState) -> FeedJob {
+fn array_job<'a>(state: &'a State, id: JobId, array: &'a Array, tasks: &IndexSet, standing: JobState) -> Subject<'a> {
     let mut list = String::new();
     for range in tasks.ranges() {
         let part = IndexSet::range(range.first, range.last).to_string();
@@ -258,23 +272,19 @@ fn array_job(state: &State, id: JobId, array: &Array, tasks: &IndexSet, standing
         }
         list.extend([comma, &part]);
     }
-    FeedJob { tasks: Some(list), state: standing, ..common(state, id, (&array.owner, &array.spec), None) }
+    Subject { tasks: Some(list), state: standing, ..common(state, id, (&*array.owner, &*array.spec), None) }
 }
 
-fn common(state: &State, id: JobId, (owner, spec): (&Arc<Owner>, &Arc<JobSpec>), partition: Option<&str>) -> FeedJob {
+fn common<'a>(
+    state: &'a State,
+    id: JobId,
+    (owner, spec): (&'a Owner, &'a JobSpec),
+    partition: Option<&'a str>,
+) -> Subject<'a> {
     let default = || state.default_partition().map(|partition| partition.config.name.as_str());
     let partition = partition.or(spec.partition.as_deref()).or_else(default).unwrap_or_default();
-    FeedJob {
-        id,
-        task: None,
-        tasks: None,
-        uid: owner.uid,
-        user: owner.user.clone(),
-        name: spec.name.clone(),
-        partition: partition.to_owned(),
-        account: spec.account.as_deref().unwrap_or(&state.config.default_account).to_owned(),
-        qos: spec.qos.as_deref().unwrap_or(&state.config.default_qos).to_owned(),
-        state: JobState::Pending,
-        exit: None,
-    }
+    let account = spec.account.as_deref().unwrap_or(&state.config.default_account);
+    let qos = spec.qos.as_deref().unwrap_or(&state.config.default_qos);
+    let texts: [&str; 5] = [&owner.user, &spec.name, partition, account, qos];
+    Subject { id, task: None, tasks: None, uid: owner.uid, texts, state: JobState::Pending, exit: None }
 }

@@ -40,6 +40,9 @@ const FORGET_S: u64 = 10;
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
+/// Number of epochs that are passed over when a backup is restored: more than a controller has run since.
+const RUNS_PASSED: u64 = 1_000_000;
+
 /// The pairs of functions that keep soft state up to date, run at each event in this order.
 pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(gang::before), after: Some(gang::after) },
@@ -57,9 +60,14 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.diag.since = now;
     c.forget_checked = now;
     c.feed.started(now);
-    let epoch = Epoch(c.state.epoch.0 + 1);
+    let runs = if c.restores.is_some() { RUNS_PASSED } else { 1 };
+    let epoch = Epoch(c.state.epoch.0 + runs);
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     c.links.begin(epoch);
+    if let Some(ids) = c.restores.take() {
+        let last = c.state.passed_over(ids);
+        c.commit(now, Event::Restored { last }, out);
+    }
     let mut config = config;
     config.have_a_partition();
     keep_used(&c.state, &mut config);

@@ -120,6 +120,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::GresGranted { .. }
         | Event::StepLimited { .. }
         | Event::IdsLost { .. }
+        | Event::Restored { .. }
         | Event::Recorded { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}

@@ -277,7 +277,8 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
     // A job behind others in a line waits for them at the node, even if it is recorded as begun: a daemon that died may
     // have forgotten how the earlier ones ended.
     let leased = job.is_leased() || c.state.is_behind(id, &run.alloc);
-    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s, leased });
+    let report = job.spec.options.get().and_then(|options| options.report).unwrap_or(c.state.config.job_report);
+    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s, leased, report });
     Some(Down::StartJob { facts, batch })
 }
 

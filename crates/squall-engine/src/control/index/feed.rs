@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use squall_model::id::JobId;
 use squall_model::limits::{FEED_BYTES_MAX, FEED_EVENTS_MAX, FEED_PAGE_BYTES_MAX, FEED_PAGE_MAX};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
@@ -24,7 +25,9 @@ const KEPT_AT_START: Span = Span::from_secs(5);
 /// Time after which a follower is sent its position although no event matched.
 const POSITION_EVERY: Span = Span::from_secs(5);
 /// Estimated size of an event without its texts, bytes.
-const EVENT_BYTES: usize = 256;
+const EVENT_BYTES: usize = 320;
+/// Most events back to which the end of a job is looked for an event that announced it.
+const BACK: usize = 64;
 /// Limit on the events examined for one page, matching or not, as a multiple of the events that the page may have.
 const LOOKS: usize = 16;
 
@@ -45,13 +48,28 @@ pub(crate) struct Feed {
     followers: VecDeque<Follower>,
     /// When a follower has to be sent its position. None: all know theirs.
     due: Option<Time>,
+    /// The texts of the job of the last event. Events often have the same, and share them.
+    texts: [Arc<str>; 5],
 }
 
-/// An event that is kept, and its nodes.
+/// An event that is kept, and its nodes. Its host list is made when it is sent.
 #[derive(Debug)]
 struct Kept {
-    event: Arc<FeedEvent>,
+    event: FeedEvent,
     nodes: NodeSet,
+    /// Estimated size.
+    bytes: usize,
+    /// The job of which it announces the end. None: of none.
+    announces: Option<JobId>,
+    /// Whether it is not sent, as a later event of the record says more.
+    left_out: bool,
+}
+
+impl Kept {
+    /// Returns the event as it is sent.
+    fn whole(&self, hosts: impl Fn(&NodeSet) -> String) -> FeedEvent {
+        FeedEvent { nodes: hosts(&self.nodes), ..self.event.clone() }
+    }
 }
 
 /// A client that follows events.
@@ -106,26 +124,38 @@ impl Feed {
         self.last = self.last.max(Position { record, index: 0 });
     }
 
-    /// Adds an event to the record that is being decided. If it ends a job of which the last event announced the end,
-    /// it replaces that one.
-    pub(crate) fn push(&mut self, mut event: FeedEvent, nodes: NodeSet) {
-        let job = |event: &FeedEvent| event.job.as_ref().map(|job| job.id);
-        let announces = |last: &Kept| {
-            last.event.at == self.last && last.event.kind == FeedKind::JobEnding && job(&last.event) == job(&event)
-        };
-        let ends = matches!(event.kind, FeedKind::JobEnded | FeedKind::JobRequeued);
-        if ends && let Some(announced) = self.events.pop_back_if(|last| announces(last)) {
-            self.bytes -= bytes(&announced.event);
-        } else {
-            self.last.index += 1;
+    /// Returns texts of a job as they are kept: those that the last job had are shared.
+    pub(crate) fn shared(&mut self, texts: [&str; 5]) -> [Arc<str>; 5] {
+        for (known, text) in self.texts.iter_mut().zip(texts) {
+            if **known != *text {
+                *known = text.into();
+            }
         }
+        self.texts.clone()
+    }
+
+    /// Adds an event to the record that is being decided. If it ends a job, an event of the record that announced the
+    /// end is left out.
+    pub(crate) fn push(&mut self, mut event: FeedEvent, nodes: NodeSet) {
+        let job = |kind: &[FeedKind]| event.job.as_ref().filter(|_| kind.contains(&event.kind)).map(|job| job.id);
+        let announces = job(&[FeedKind::JobEnding]);
+        if let Some(job) = job(&[FeedKind::JobEnded, FeedKind::JobRequeued]) {
+            // Usually it is the last one.
+            let of_record = self.last.index as usize;
+            let mut recent = self.events.iter_mut().rev().take(of_record.min(BACK));
+            if let Some(announced) = recent.find(|kept| kept.announces == Some(job) && !kept.left_out) {
+                announced.left_out = true;
+            }
+        }
+        self.last.index += 1;
         event.at = self.last;
-        self.bytes += bytes(&event);
-        self.events.push_back(Kept { event: Arc::new(event), nodes });
+        let bytes = bytes(&event);
+        self.bytes += bytes;
+        self.events.push_back(Kept { event, nodes, bytes, announces, left_out: false });
         while (self.events.len() > FEED_EVENTS_MAX || self.bytes > FEED_BYTES_MAX)
             && let Some(oldest) = self.events.pop_front()
         {
-            self.bytes -= bytes(&oldest.event);
+            self.bytes -= oldest.bytes;
             self.floor = oldest.event.at;
         }
     }
@@ -180,11 +210,12 @@ impl Feed {
     }
 
     /// Makes the next page of the first follower with news, which then goes behind the others. `takes` returns whether
-    /// an event is wanted. None: no event is.
+    /// an event is wanted, `hosts` makes its host list. None: no event is.
     pub(crate) fn page(
         &mut self,
         now: Time,
         takes: impl Fn(&Wanted, &FeedEvent, &NodeSet) -> bool,
+        hosts: impl Fn(&NodeSet) -> String,
     ) -> Option<(CallerId, FeedPage)> {
         let first = self.followers.iter().position(|follower| follower.at.record < self.last.record)?;
         let mut follower = self.followers.remove(first)?;
@@ -197,17 +228,18 @@ impl Feed {
         let mut rest = self.events.range(begin..).take_while(|kept| kept.event.at < present);
         let mut looks = 0..FEED_PAGE_MAX * LOOKS;
         loop {
-            let Some(Kept { event, nodes }) = rest.next() else {
+            let Some(kept) = rest.next() else {
                 follower.at = present;
                 break;
             };
             if looks.next().is_none() || events.len() >= FEED_PAGE_MAX || bytes > FEED_PAGE_BYTES_MAX {
                 break;
             }
-            follower.at = event.at;
-            if takes(&follower.wanted, event, nodes) {
-                bytes += self::bytes(event);
-                events.push(Arc::clone(event));
+            follower.at = kept.event.at;
+            if !kept.left_out && takes(&follower.wanted, &kept.event, &kept.nodes) {
+                let event = kept.whole(&hosts);
+                bytes += kept.bytes + event.nodes.len();
+                events.push(Arc::new(event));
             }
         }
         let caller = follower.caller;
@@ -263,20 +295,23 @@ impl Follower {
     }
 }
 
-/// Returns the estimated size of an event.
+/// Returns the estimated size of an event without its host list.
 fn bytes(event: &FeedEvent) -> usize {
     let job = event.job.as_ref().map_or(0, |job| {
         let texts = [&job.user, &job.name, &job.partition, &job.account, &job.qos];
         texts.iter().map(|text| text.len()).sum::<usize>()
     });
-    EVENT_BYTES + job + event.nodes.len() + event.name.len() + event.reason.as_ref().map_or(0, String::len)
+    EVENT_BYTES + job + event.name.len() + event.reason.as_ref().map_or(0, String::len)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CallerId, Feed, FeedEvent, FeedKind, FeedPage, NodeSet, Position, Time, Wanted};
+    use super::{CallerId, Feed, FeedEvent, FeedKind, FeedPage, JobId, NodeSet, Position, Time, Wanted};
+    use squall_model::id::NodeId;
+    use squall_model::job::JobState;
     use squall_model::limits::{FEED_EVENTS_MAX, FEED_PAGE_MAX};
     use squall_model::wire::client::JobSelection;
+    use squall_model::wire::feed::FeedJob;
 
     const ANN: CallerId = CallerId(1);
 
@@ -289,25 +324,33 @@ mod tests {
         feed.follow(Time(0), (caller, wanted), from, true)
     }
 
+    fn event(kind: FeedKind, job: Option<u32>) -> FeedEvent {
+        let text = || "".into();
+        let job = job.map(|id| FeedJob {
+            id: JobId(id),
+            task: None,
+            tasks: None,
+            uid: 0,
+            user: text(),
+            name: text(),
+            partition: text(),
+            account: text(),
+            qos: text(),
+            state: JobState::Running,
+            exit: None,
+        });
+        let (at, nodes) = (Position::default(), String::new());
+        FeedEvent { at, time: Time(0), kind, job, step: None, nodes, name: String::new(), reason: None, by: None }
+    }
+
     fn push(feed: &mut Feed, events: usize) {
         for _ in 0..events {
-            let event = FeedEvent {
-                at: Position::default(),
-                time: Time(0),
-                kind: FeedKind::NodeUp,
-                job: None,
-                step: None,
-                nodes: "n1".into(),
-                name: String::new(),
-                reason: None,
-                by: None,
-            };
-            feed.push(event, NodeSet::new());
+            feed.push(event(FeedKind::NodeUp, None), NodeSet::new());
         }
     }
 
     fn page(feed: &mut Feed) -> FeedPage {
-        feed.page(Time(0), |_, _, _| true).expect("there is a page").1
+        feed.page(Time(0), |_, _, _| true, |_| String::new()).expect("there is a page").1
     }
 
     /// A feed of a controller that has started at record 5.
@@ -356,6 +399,23 @@ mod tests {
     }
 
     #[test]
+    fn an_end_is_not_announced_in_the_same_record() {
+        use FeedKind::{JobEnded, JobEnding};
+        let mut feed = started();
+        follow(&mut feed, ANN, None);
+        for (kind, job) in [(JobEnding, 1), (JobEnding, 2), (JobEnding, 3), (JobEnded, 1), (JobEnded, 2)] {
+            feed.push(event(kind, Some(job)), NodeSet::one(NodeId(job)));
+        }
+        feed.begin_record(6);
+        feed.push(event(JobEnded, Some(3)), NodeSet::new());
+        feed.begin_record(7);
+        let (_, page) = feed.page(Time(0), |_, _, _| true, |nodes| nodes.len().to_string()).expect("there is a page");
+        let seen = page.events.iter().map(|event| (event.kind, event.job.as_ref().map_or(0, |job| job.id.0)));
+        assert_eq!(seen.collect::<Vec<_>>(), [(JobEnding, 3), (JobEnded, 1), (JobEnded, 2), (JobEnded, 3)]);
+        assert_eq!((&*page.events[1].nodes, &*page.events[3].nodes), ("1", "0"));
+    }
+
+    #[test]
     fn followers_take_turns_and_those_that_do_not_read_are_left_out() {
         let mut feed = started();
         let others = [ANN, CallerId(2), CallerId(3)];
@@ -366,7 +426,7 @@ mod tests {
         feed.begin_record(6);
         let mut served = Vec::new();
         while feed.turn(|caller| caller != CallerId(2)) {
-            served.extend(feed.page(Time(0), |_, _, _| true).map(|(caller, _)| caller));
+            served.extend(feed.page(Time(0), |_, _, _| true, |_| String::new()).map(|(caller, _)| caller));
         }
         assert_eq!(served, [ANN, CallerId(3)]);
         assert!(feed.has_news());

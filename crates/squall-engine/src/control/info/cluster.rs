@@ -120,5 +120,8 @@ fn is_listed(config: &Config, name: &str) -> bool {
 
 /// Returns the names of nodes as a compressed host list.
 pub(crate) fn names(state: &State, nodes: &NodeSet) -> String {
+    if let (1, Some(node)) = (nodes.len(), nodes.first()) {
+        return state.node(node).map_or_else(String::new, |node| node.name.clone());
+    }
     compress(nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.name))
 }

@@ -55,6 +55,14 @@ impl State {
         ids.contains(&id.0) && ahead > 0 && ahead < i64::from(count / 8)
     }
 
+    /// Returns the last of `count` ids after the last assigned one: fewer where the range ends, and never so many that
+    /// they would count as assigned long ago.
+    pub(crate) fn passed_over(&self, count: u32) -> JobId {
+        let ids = self.config.job_ids();
+        let most = (ids.end() - ids.start()) / 8;
+        JobId(self.last_id.0.saturating_add(count.min(most)).min(*ids.end()))
+    }
+
     fn after_last(&self) -> JobId {
         let ids = self.config.job_ids();
         let next = self.last_id.0.saturating_add(1).max(*ids.start());

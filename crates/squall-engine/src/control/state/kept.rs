@@ -22,6 +22,10 @@ impl Kept {
     pub(crate) fn apply(&mut self, time: Time, event: &Event) {
         self.0.apply(time, event);
     }
+    /// Returns the state itself, to be given to another controller.
+    pub(crate) fn into_state(self) -> State {
+        self.0
+    }
     /// Returns the stored copy of an equal owner. If there is none, stores this one and returns it.
     pub(crate) fn shared_owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
         self.0.index.recent.owner(owner)

@@ -60,6 +60,8 @@ pub struct State {
     /// Ranges of ids that a controller with a newer state may have assigned: first id to last id. Nothing is known
     /// about their jobs, and the ids are not assigned again.
     pub lost_ids: BTreeMap<JobId, JobId>,
+    /// When, and in which run of the controller, the state was last restored from a backup; None: it never was.
+    pub restored: Option<(Time, Epoch)>,
     /// Jobs that are not arrays, and array tasks with a record of their own.
     pub jobs: ById<Box<Job>>,
     /// Job arrays. The task with the highest index has the array's own id in `jobs`.
@@ -212,6 +214,13 @@ impl State {
     /// ids were assigned, because those ids would then be looked for in the former cell.
     pub fn keeps_cell(&self, config: &Config) -> bool {
         self.last_id == JobId(0) || self.config.cell == config.cell
+    }
+    /// Returns the number of pending jobs that are not held, each task of an array counted.
+    pub fn waiting(&self) -> u64 {
+        let is_free = |queue: &job::Queue| queue.hold == job::Hold::No;
+        let jobs = self.jobs.values().filter(|job| job.is_pending() && is_free(&job.queue)).count() as u64;
+        let arrays = self.arrays.values().filter(|array| is_free(&array.queue));
+        jobs + arrays.map(|array| array.tally.untouched.len() as u64).sum::<u64>()
     }
     /// Returns whether this id belongs to another cell.
     pub fn is_foreign(&self, id: JobId) -> bool {

@@ -75,6 +75,9 @@ pub enum Part {
     /// Operators' changes of the features, weight and generic resources of nodes, if there are any.
     #[n(13)]
     NodeChanges(#[n(0)] BTreeMap<NodeId, NodeChange>),
+    /// When, and in which run of the controller, the state was last restored from a backup, if it was.
+    #[n(14)]
+    Restored(#[n(0)] Time, #[n(1)] Epoch),
 }
 
 /// Generic resources of a job's latest attempt, in snapshots of early builds.
@@ -234,6 +237,7 @@ pub struct Restored {
     lost_ids: BTreeMap<JobId, JobId>,
     ids_began: Option<Time>,
     node_changes: BTreeMap<NodeId, NodeChange>,
+    from_backup: Option<(Time, Epoch)>,
     pending: u64,
     active: u64,
     users: Users,
@@ -274,7 +278,8 @@ impl State {
         let rest = reserved.into_iter().chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
         let lost = (!self.lost_ids.is_empty()).then(|| Part::LostIds(self.lost_ids.clone()));
         let changes = (!self.node_changes.is_empty()).then(|| Part::NodeChanges(self.node_changes.clone()));
-        let rest = rest.chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes);
+        let restored = self.restored.map(|(time, epoch)| Part::Restored(time, epoch));
+        let rest = rest.chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes).chain(restored);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -310,6 +315,7 @@ impl State {
             lost_ids: all.lost_ids,
             ids_began: all.ids_began,
             node_changes: all.node_changes,
+            restored: all.from_backup,
             epoch: cluster.epoch,
             version: cluster.version,
             config: cluster.config,
@@ -457,6 +463,7 @@ impl Part {
             Self::LostIds(lost_ids) => Some(Restored { lost_ids, ..Restored::default() }),
             Self::IdsBegan(began) => Some(Restored { ids_began: Some(began), ..Restored::default() }),
             Self::NodeChanges(node_changes) => Some(Restored { node_changes, ..Restored::default() }),
+            Self::Restored(time, epoch) => Some(Restored { from_backup: Some((time, epoch)), ..Restored::default() }),
         }
     }
 }
@@ -521,6 +528,7 @@ impl Restored {
         self.lost_ids.append(&mut next.lost_ids);
         self.ids_began = self.ids_began.or(next.ids_began);
         self.node_changes.append(&mut next.node_changes);
+        self.from_backup = self.from_backup.or(next.from_backup);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

@@ -135,6 +135,13 @@ impl Driver {
         (self.sent, self.answers) = (Vec::new(), Vec::new());
         self.start();
     }
+    /// The journal is that of a backup, of which the next `ids` ids may have been given since.
+    pub(super) fn restore(&mut self, ids: u32) {
+        self.c = Controller::new(self.replayed.clone());
+        self.c.restore(ids);
+        (self.sent, self.answers) = (Vec::new(), Vec::new());
+        self.start();
+    }
     pub(super) fn add_node(&mut self, name: &str, cpus: u32) {
         let (incarnation, child) = (Incarnation(1), Child::default());
         let last = UpFrame { hop: 0, says: Vec::new() };
@@ -186,6 +193,7 @@ impl Driver {
             last_job: JobId(0),
             health: Health::default(),
             version: "1".into(),
+            heard: Session::default(),
         }
     }
     /// A frame of a node.

@@ -89,9 +89,9 @@ fn all_that_an_event_needs_is_in_it() {
     let id = story.d.submit(spec);
     let events = story.events();
     let job = events[1].job.clone().unwrap();
-    assert_eq!((job.id, job.uid, job.user.as_str(), job.name.as_str()), (id, ADA, "u1000", "train"));
+    assert_eq!((job.id, job.uid, &*job.user, &*job.name), (id, ADA, "u1000", "train"));
     let default = story.d.c.state().default_partition().unwrap().config.name.clone();
-    assert_eq!((job.account.as_str(), job.partition), ("physics", default));
+    assert_eq!((&*job.account, &*job.partition), ("physics", &*default));
     assert_eq!((events[0].at.to_string(), events[1].at.to_string()), ("10.1".into(), "10.2".into()));
     assert_eq!(events[1].time, story.d.now);
 }

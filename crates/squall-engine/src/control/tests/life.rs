@@ -6,8 +6,10 @@ use squall_model::job::{EndState, JobAttempt, JobSpec, JobState};
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{Composite, Newer};
+use squall_model::wire::node::Registration;
 
-use crate::control::tests::driver::{ADA, Driver, batch};
+use crate::control::state::job::Hold;
+use crate::control::tests::driver::{ADA, Driver, array, batch};
 
 #[test]
 fn a_job_runs_once_ends_and_is_forgotten() {
@@ -105,6 +107,39 @@ fn a8_a_state_that_is_older_than_what_nodes_have_heard_is_refused_or_gone_on_fro
     d.restart();
     d.register("n1", &unknown);
     assert_eq!((d.newer.take(), d.ended()), (None, vec![]));
+}
+
+#[test]
+fn a8_a_restored_state_gives_no_id_again_and_runs_nothing_that_may_have_run() {
+    let mut d = Driver::new(1, 2);
+    let [runs, ended, waits] = [(); 3].map(|()| d.submit(batch()));
+    let tasks = d.submit(array(2, None));
+    let (running, lost) = (d.attempt(runs), d.attempt(ended));
+    let last = d.c.state().last_id;
+    d.restore(1000);
+    assert!(d.c.state().epoch > Epoch(1_000_000));
+    assert_eq!(d.submit(JobSpec { hold: true, ..batch() }), JobId(last.0 + 1001));
+    // What runs goes on. What has ended since waits, held, like all that may have run.
+    let later = JobAttempt { job: waits, attempt: Attempt(1) };
+    d.register("n1", &[running, later]);
+    assert_eq!((d.newer.take(), d.ended(), d.launched()), (None, vec![], vec![]));
+    assert_eq!(d.state_of(runs), Some(JobState::Running));
+    assert_eq!(d.state_of(ended), Some(JobState::Pending), "{lost:?}");
+    let state = d.c.state();
+    assert!([waits, ended].iter().all(|id| state.jobs.get(id).is_some_and(|job| job.queue.hold != Hold::No)));
+    assert!(state.arrays[&tasks].queue.hold != Hold::No && state.waiting() == 0);
+    // A node that comes later, to another run of the controller, knows no more than the one before.
+    d.restart();
+    d.register("n1", &[running, later]);
+    assert_eq!((d.newer.take(), d.ended(), d.launched()), (None, vec![], vec![]));
+    // But one that knows more since then is of a newer state, again.
+    d.restart();
+    let heard = Session { epoch: d.c.state().epoch, number: 1 };
+    d.connect("n1");
+    d.knock("n1");
+    let said = Registration { heard, last_job: JobId(5000), ..d.registration("n1", &[running], &[]) };
+    d.say("n1", |child| child.register(said));
+    assert_eq!(d.newer.take().map(|newer| newer.last_job), Some(JobId(5000)));
 }
 
 #[test]

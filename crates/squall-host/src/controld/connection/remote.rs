@@ -11,19 +11,20 @@ use squall_files::users::{self, User};
 use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::wire::client::{HostProblem, Refusal};
-use squall_model::wire::join::{LOGIN_TOKEN, PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
+use squall_model::wire::join::{CONTROLLER_TOKEN, LOGIN_TOKEN, PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Door, Guest, Kind, OUTGOING_BYTES_MAX, Via, deny, greeting};
+use super::{Door, Guest, Kind, OUTGOING_BYTES_MAX, Phase, Via, greeting};
+use crate::controld::join;
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
 use crate::noise::KeyPair;
 use crate::sys::clock;
-use crate::trust::{Login, Rights, Trust};
+use crate::trust::{Rights, Trust, Wish};
 use crate::{life, link};
 
 /// Most connections at once that are not authenticated yet.
@@ -33,6 +34,8 @@ const STRANGERS_MAX: usize = 1024;
 const ENQUIRY_TIME: Duration = Duration::from_mins(5);
 /// Interval at which a connected node's key is checked to be still trusted.
 const REVISIT: Duration = Duration::from_secs(2);
+/// Time in which an invitation comes from one controller to the others.
+const SHARE_TIME: Duration = Duration::from_secs(1);
 
 /// Keys and settings with which the controller authenticates other machines.
 #[derive(Clone, Debug)]
@@ -56,6 +59,18 @@ impl Gate {
         let trust = Trust::of(place);
         let keys = trust.controller_key()?;
         Ok(Some((listener, Self { place: place.clone(), keys, trust, min_uid: config.min_uid.0 })))
+    }
+
+    /// Returns what the machine `name` with this key may do. With the controllers' own key it is one of them.
+    fn rights(&self, name: &str, key: &PublicKey) -> Rights {
+        if *key == self.keys.public { Rights::CONTROLLER } else { self.trust.rights(name, key) }
+    }
+
+    /// Enrols the machine `name`. The inner error is why it is refused.
+    async fn enrol(&self, name: &str, key: PublicKey, with: (&[u8], Wish)) -> io::Result<Result<(), String>> {
+        let (trust, name, secret, wish) = (self.trust.clone(), name.to_owned(), with.0.to_owned(), with.1);
+        let enrol = move || trust.enrol(&name, &key, (&secret, wish), clock::now().0 / 1_000_000);
+        tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)
     }
 }
 
@@ -90,6 +105,10 @@ enum What {
     Enquiry,
     /// The daemon forwards the requests of a client, and vouches for this identity of the client.
     Client(Vouched),
+    /// The daemon wants to know which controller leads, of a standby.
+    Watch,
+    /// The machine becomes a further controller.
+    Join,
 }
 
 /// A daemon with a name that is proven by its key.
@@ -110,10 +129,18 @@ impl Guest {
         let (mut reader, mut writer, key) = hop::answer(stream, &gate.keys).await?;
         let hello = greeting(&mut reader).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         if !self.understands(&hello) {
-            link::write(&mut writer, &self.hello()).await?;
+            link::write(&mut writer, &self.hello(true)).await?;
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let (name, what) = match (hello.role, &hello.proof) {
+        if self.leader().is_some() {
+            // Any peer may know who leads: it knows the controllers' key.
+            link::write(&mut writer, &self.hello(true)).await?;
+            let Role::Enquirer(name) = hello.role else { return Err(io::ErrorKind::NotConnected.into()) };
+            let rights = gate.rights(&name, &key);
+            let visitor = Visitor { name, key, rights, address, what: What::Watch, reader, writer };
+            return if rights.any() { Ok(visitor) } else { Err(io::ErrorKind::PermissionDenied.into()) };
+        }
+        let (name, mut what) = match (hello.role, &hello.proof) {
             (Role::Node(name), _) => (name, What::Tree),
             (Role::Enquirer(name), _) => (name, What::Enquiry),
             (Role::Client(_), Proof::Scheme(scheme, bytes)) if scheme == VOUCHED => {
@@ -123,29 +150,38 @@ impl Guest {
             _ => return Err(io::ErrorKind::PermissionDenied.into()),
         };
         let asks = matches!(what, What::Enquiry);
-        let mut rights = gate.trust.rights(&name, &key);
+        let mut rights = gate.rights(&name, &key);
         if rights.any() || asks {
-            link::write(&mut writer, &self.hello()).await?;
+            link::write(&mut writer, &self.hello(true)).await?;
         } else if matches!(what, What::Client(_)) {
-            link::write(&mut writer, &self.hello()).await?;
-            deny(&mut reader, &mut writer, Refusal::NotFrom(name, HostProblem::Revoked)).await?;
+            link::write(&mut writer, &self.hello(true)).await?;
+            link::deny(&mut reader, &mut writer, Refusal::NotFrom(name, HostProblem::Revoked)).await?;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         if !rights.any() {
             let Proof::Scheme(scheme, secret) = hello.proof else { return refuse(&mut writer, asks, &name).await };
-            let login = scheme == LOGIN_TOKEN;
-            if !asks || !login && scheme != TOKEN {
-                return refuse(&mut writer, asks, &name).await;
+            let wish = match scheme.as_str() {
+                TOKEN if asks => Wish::Node,
+                LOGIN_TOKEN if asks => Wish::Login,
+                CONTROLLER_TOKEN if asks => Wish::Controller,
+                _ => return refuse(&mut writer, asks, &name).await,
+            };
+            let mut enrolled = gate.enrol(&name, key, (&secret, wish)).await?;
+            if enrolled.is_err() && matches!(*self.phase.borrow(), Phase::Leads(Some(_))) {
+                // Another controller may have made the invitation just now.
+                tokio::time::sleep(SHARE_TIME).await;
+                enrolled = gate.enrol(&name, key, (&secret, wish)).await?;
             }
-            let (trust, asked) = (gate.trust.clone(), name.clone());
-            let enrol = move || trust.enrol(&asked, &key, (&secret, login), clock::now().0 / 1_000_000);
-            if let Err(reason) = tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
+            if let Err(reason) = enrolled {
                 warn!(%address, node = name, %reason, "a machine may not join");
                 link::write(&mut writer, &Told::Refused(reason)).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            info!(node = name, %address, login, "a machine has joined");
-            rights = gate.trust.rights(&name, &key);
+            info!(node = name, %address, %wish, "a machine has joined");
+            if wish == Wish::Controller {
+                what = What::Join;
+            }
+            rights = gate.rights(&name, &key);
         }
         Ok(Visitor { name, key, rights, address, what, reader, writer })
     }
@@ -153,13 +189,15 @@ impl Guest {
     async fn host(&self, visitor: Visitor, gate: &Gate) -> io::Result<()> {
         let Visitor { name, key, rights, address, what, mut reader, mut writer } = visitor;
         let revoked = async {
-            while gate.trust.rights(&name, &key) == rights {
+            while gate.rights(&name, &key) == rights {
                 tokio::time::sleep(REVISIT).await;
             }
             warn!(node = name, "what this machine may do has changed: its connection is ended");
             Err(io::ErrorKind::PermissionDenied.into())
         };
         match what {
+            What::Join => bring(&mut reader, &mut writer, &name, gate).await,
+            What::Watch => self.watched(&mut reader, &mut writer, revoked).await,
             What::Enquiry => self.answer(&mut reader, &mut writer, (&name, &key, address), gate).await,
             What::Tree if !rights.node => {
                 warn!(node = name, "a login host may not be a node");
@@ -176,20 +214,46 @@ impl Guest {
                 self.talk(writer, Kind::Node(Some(name.clone())), out, frames).await
             }
             What::Client(vouched) => {
-                let who = match self.believe(&vouched, rights.login, gate.min_uid).await? {
+                let who = match self.believe(&vouched, rights, gate.min_uid).await? {
                     Ok(who) => who,
                     Err(problem) => {
                         warn!(node = name, uid = vouched.uid, ?problem, "the machine may not vouch for a user");
-                        return deny(&mut reader, &mut writer, Refusal::NotFrom(name.clone(), problem)).await;
+                        return link::deny(&mut reader, &mut writer, Refusal::NotFrom(name.clone(), problem)).await;
                     }
                 };
-                let via = Via { host: Arc::from(name.as_str()), login: rights.login.is_some() };
+                let via = Via {
+                    host: Arc::from(name.as_str()),
+                    login: rights.login.is_some(),
+                    controller: rights.controller,
+                };
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
                 let Some(machine) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let account = entered.account().by(&machine);
                 self.converse(&mut reader, writer, &who, Some(&via), &account, revoked).await
             }
+        }
+    }
+
+    /// Tells a daemon which controller leads, whenever that changes, until this one leads.
+    async fn watched(
+        &self,
+        reader: &mut Reader,
+        writer: &mut Writer,
+        revoked: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        let mut phase = self.phase.clone();
+        let telling = async {
+            while phase.changed().await.is_ok() && !matches!(*phase.borrow_and_update(), Phase::Leads(_)) {
+                link::write(writer, &self.hello(true)).await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            done = telling => done,
+            // It asks nothing: this is the end of its connection.
+            read = link::read::<Question>(reader) => read.map(drop),
+            done = revoked => done,
         }
     }
 
@@ -206,7 +270,7 @@ impl Guest {
             let Some(question) = question.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else {
                 return Ok(());
             };
-            let rights = gate.trust.rights(name, key);
+            let rights = gate.rights(name, key);
             let told = match question {
                 Question::Charter { port } if rights.any() => {
                     let address = SocketAddr::new(address.ip().to_canonical(), port).to_string();
@@ -214,10 +278,12 @@ impl Guest {
                         gate.trust.note_address(name, &address)?;
                     }
                     let config = std::fs::read_to_string(gate.place.config()).unwrap_or_default();
-                    Told::Charter { config, address }
+                    Told::Charter { config: Config::text_for_nodes(&config), address }
                 }
                 Question::Peer(other) if rights.node => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
-                Question::Charter { .. } | Question::Peer(_) => return refuse(writer, true, name).await,
+                Question::Charter { .. } | Question::Peer(_) | Question::Controller => {
+                    return refuse(writer, true, name).await;
+                }
             };
             link::write(writer, &told).await?;
         }
@@ -228,7 +294,7 @@ impl Guest {
     async fn believe(
         &self,
         vouched: &Vouched,
-        login: Option<Login>,
+        Rights { login, controller, .. }: Rights,
         min_uid: u32,
     ) -> io::Result<Result<Who, HostProblem>> {
         let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -236,6 +302,8 @@ impl Guest {
         let single = !own_uid.is_root() && vouched.owner;
         let (uid, gid) = if single {
             (own_uid.as_raw(), own_gid.as_raw())
+        } else if controller {
+            (vouched.uid, vouched.gid)
         } else {
             let Vouched { uid, gid, .. } = *vouched;
             let lowest = if login.is_some_and(|login| login.allow_root) { 0 } else { min_uid.max(1) };
@@ -268,6 +336,21 @@ fn vouchable(
         return Ok(());
     }
     Err(HostProblem::NotInGroup(gid))
+}
+
+/// Sends a machine that becomes a further controller what it needs.
+async fn bring(reader: &mut Reader, writer: &mut Writer, name: &str, gate: &Gate) -> io::Result<()> {
+    let question = timeout(ENQUIRY_TIME, link::read::<Question>(reader)).await;
+    let Some(Question::Controller) = question.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else {
+        return Ok(());
+    };
+    let place = gate.place.clone();
+    let told = match tokio::task::spawn_blocking(move || join::files(&place)).await.map_err(io::Error::other)? {
+        Ok(files) => Told::Controller(files),
+        Err(e) => Told::Refused(format!("the controller can't read its keys: {e}")),
+    };
+    warn!(controller = name, "this machine has got the keys of the controllers");
+    link::write(writer, &told).await
 }
 
 async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T> {

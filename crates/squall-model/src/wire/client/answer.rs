@@ -10,7 +10,8 @@ use crate::step::{JobFacts, Layout};
 use crate::time::Time;
 use crate::wire::feed::FeedPage;
 use crate::wire::info::{
-    AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, Why,
+    AccountingRow, ControllerInfo, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo,
+    ReservationInfo, Why,
 };
 use crate::wire::standing::{Priorities, Share};
 use minicbor::{Decode, Encode};
@@ -261,6 +262,12 @@ pub enum Answer {
     /// A token (JWT) by which its bearer is a user.
     #[n(41)]
     Token(#[n(0)] String),
+    /// All controllers of the cluster, in order of preference. Empty: there is only one.
+    #[n(42)]
+    Controllers(#[n(0)] Vec<ControllerInfo>),
+    /// The next bytes of a backup.
+    #[n(43)]
+    Backup(#[n(0)] ByteBuf),
     /// Events that the client has not got before.
     #[n(35)]
     Followed(#[n(0)] Box<FeedPage>),
@@ -433,6 +440,9 @@ pub enum Refusal {
     /// The caller's token is not accepted, for this reason.
     #[n(42)]
     BadToken(#[n(0)] String),
+    /// None of the cluster's controllers leads at the moment; the text says what was tried.
+    #[n(43)]
+    NoLeader(#[n(0)] String),
 }
 
 /// Why the controller does not accept a command from another machine.

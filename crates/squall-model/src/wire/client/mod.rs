@@ -511,6 +511,24 @@ pub enum Request {
         #[n(0)]
         user: Option<String>,
     },
+    /// `scontrol show controllers`: all controllers of the cluster. Answer: `Controllers`, empty if there is only one.
+    #[n(63)]
+    Controllers,
+    /// `scontrol takeover`: the controller that leads hands over to another one. For operators. Answer: `Done`, when it
+    /// no longer leads.
+    #[n(64)]
+    StepDown {
+        /// Name of the controller that is to lead. None: any.
+        #[n(0)]
+        to: Option<String>,
+    },
+    /// `squall backup`: a backup of the whole cluster, secret keys included. For operators on the controller's machine.
+    /// Answers: `Backup`, and `Done` after the last piece.
+    #[n(65)]
+    Backup,
+    /// A controller which lacks records asks the one that leads for its journal and accounting. Answers: as for `Backup`.
+    #[n(66)]
+    CopyLog,
     /// `squall events`, `squeue --follow`: follows the events of the cluster. Answers: `Followed`, at once and whenever
     /// there are new events, until the connection ends. The connection should have no other request.
     #[n(52)]

@@ -1,7 +1,9 @@
 //! Data about jobs, nodes, partitions and counters, as clients show it.
 
+mod controllers;
 mod why;
 
+pub use controllers::{ControllerInfo, ControllerRole};
 use std::sync::Arc;
 pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 

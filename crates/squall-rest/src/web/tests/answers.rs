@@ -13,12 +13,12 @@ use hyper_util::service::TowerToHyperService;
 use squall_files::place::Place;
 
 use crate::caller::Peer;
-use crate::routes::Server;
-use crate::web::{Web, assets, routes};
+use crate::routes::{Server, routes};
+use crate::web::{Web, assets};
 
 fn router() -> Router {
     let place = Place::at(Path::new("/nonexistent/squall")).unwrap();
-    routes().with_state(Arc::new(Server::new(place, Web::new(true).unwrap())))
+    routes(Arc::new(Server::new(place, "head".into(), Web::new(true).unwrap())))
 }
 
 async fn ask(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
@@ -76,4 +76,20 @@ async fn what_is_no_token_is_never_made_a_cookie() {
     let seen = ask("POST", "/login", &[("origin", "https://evil")], "token=abc").await;
     assert_eq!(seen.status(), StatusCode::FORBIDDEN, "a form of another site");
     super::check("refused", &text(seen).await);
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_without_a_controller() {
+    for (path, status) in [("/slurm/v0.0.42/ping", 200), ("/slurmdb/v0.0.42/ping/", 200), ("/slurm/v0.0.42/jobs", 503)]
+    {
+        let response = ask("GET", path, &[("x-slurm-user-token", "x.y.z")], "").await;
+        assert_eq!(response.status().as_u16(), status, "{path}");
+        let told: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+        if status == 200 {
+            let ping = &told["pings"][0];
+            assert_eq!((&ping["hostname"], &ping["responding"]), (&"head".into(), &false.into()), "{told}");
+            assert_eq!(told["errors"], serde_json::json!([]));
+        }
+    }
+    assert_eq!(ask("GET", "/slurm/v0.0.42/ping", &[], "").await.status(), StatusCode::UNAUTHORIZED);
 }

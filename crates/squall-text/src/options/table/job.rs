@@ -300,6 +300,22 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    opt(
+        "report",
+        NO,
+        Maybe("0|1"),
+        Tools::SBATCH,
+        &["SBATCH_REPORT"],
+        "end the output with a line about the job's end and usage",
+        |asked, given| {
+            asked.spec.options.report = match given.text() {
+                "" | "1" => Some(true),
+                "0" => Some(false),
+                _ => return Err(given.invalid("0 or 1 is needed")),
+            };
+            Ok(())
+        },
+    ),
     opt("requeue", NO, Flag, Tools::SBATCH, &["SBATCH_REQUEUE"], "run the job again when a node fails", |asked, _| {
         asked.spec.requeue = Some(true);
         Ok(())

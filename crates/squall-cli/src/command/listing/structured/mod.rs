@@ -4,9 +4,9 @@
 mod tests;
 
 use serde_json::Value;
-use squall_text::shapes::{self, Dialect, Kind, Meta, Notation, Version};
+use squall_text::shapes::{self, Dialect, Kind, Meta, Notation, Notes, Version};
 
-use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::call::{Call, FROM_STANDBY, Fail, of_standby};
 use squall_text::options::flag::Arguments;
 
 /// Returns the format chosen by `--json` or `--yaml`, with the version of the data parser. None: neither is given.
@@ -49,5 +49,10 @@ pub(crate) fn document(
     let me = call.people.me();
     let (user, group) = (call.people.user(me), call.people.group(me));
     let meta = Meta { version: dialect.version, cluster, command, source: "", user, group, now: call.now };
-    shapes::document(dialect.notation, &meta, kind, body)
+    let of_standby = call
+        .controller
+        .standby()
+        .map(|standby| shapes::Warning { description: of_standby(standby), source: FROM_STANDBY.long.to_owned() });
+    let notes = Notes { warnings: of_standby.into_iter().collect(), ..Notes::default() };
+    shapes::document(dialect.notation, &meta, kind, body, &notes)
 }

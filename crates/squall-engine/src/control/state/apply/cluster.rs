@@ -13,6 +13,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use crate::control::state::State;
+use crate::control::state::job::{Hold, Job};
 use crate::control::state::node::{Node, NodeReason, Partition};
 
 impl State {
@@ -26,6 +27,20 @@ impl State {
         if last > self.last_id {
             self.lost_ids.insert(JobId(self.last_id.0 + 1), last);
             self.last_id = last;
+        }
+    }
+
+    /// Records that the state was restored from a backup. Jobs that may have begun since are held; each job's user may
+    /// release it.
+    pub(super) fn restored(&mut self, time: Time, last: JobId) {
+        self.ids_lost(last);
+        self.restored = Some((time, self.epoch));
+        let waits = |job: &Job| job.is_pending() || job.is_leased();
+        let jobs = self.jobs.range_mut(JobId(0)..JobId(u32::MAX)).map(|(_, job)| job);
+        let jobs = jobs.filter(|job| waits(job)).map(|job| &mut job.queue);
+        let arrays = self.arrays.values_mut().filter(|array| !array.is_ended()).map(|array| &mut array.queue);
+        for queue in jobs.chain(arrays).filter(|queue| queue.hold == Hold::No) {
+            queue.hold = Hold::User;
         }
     }
 

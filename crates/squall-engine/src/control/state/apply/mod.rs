@@ -55,6 +55,7 @@ impl State {
             Event::Recorded { .. } => {}
             Event::IdsLost { last } => self.ids_lost(*last),
             Event::NodesChanged { nodes, change } => self.nodes_changed(nodes, change),
+            Event::Restored { last } => self.restored(time, *last),
             Event::StepLimited { job, step, time_limit_s } => self.step_limited(*job, *step, *time_limit_s),
             Event::StepAbandoned { job, step, outcome } => self.step_abandoned(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.job_ending(time, *id, outcome, *requeue),

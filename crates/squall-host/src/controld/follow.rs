@@ -1,0 +1,390 @@
+//! One of several controllers: it follows the log in etcd, with a state that is always ready, until it leads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use squall_engine::control::Controller;
+use squall_engine::replica::{self, Why};
+use squall_files::place::Place;
+use squall_model::config::Config;
+use squall_model::time::Time;
+use squall_model::wire::Leader;
+use squall_model::wire::info::{ControllerInfo, ControllerRole};
+use squall_store::accounts::Accounts;
+use squall_store::entry::Entry;
+use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
+use squall_store::file::FileLog;
+use squall_store::{Log, LogError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tracing::{error, info};
+
+use super::clock::Clock;
+use super::connection::{Door, Inbox};
+use super::keyring::Keyring;
+use super::standby::Readers;
+use super::{Begun, ControllerError, Own, Signals};
+use crate::sys::clock;
+
+/// Interval at which the copy is flushed, changes of keys are looked for, and clients are told how old the state is.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Pause while the disk has no room for the copy.
+const ROOM_POLL: Duration = Duration::from_secs(1);
+/// Time in which a leader that ends is released from its lease, so that another one need not wait for that.
+const RELEASE_TIME: Duration = Duration::from_secs(1);
+
+/// One of several controllers, before it leads.
+pub(super) struct Standby {
+    config: Config,
+    /// Name of this controller.
+    name: String,
+    machine: Controller,
+    copy: FileLog,
+    accounts: Accounts,
+    /// Accounting has the records up to this one already.
+    accounted: u64,
+    /// Time of the last record.
+    last: Time,
+    keyring: Keyring,
+    clock: Clock,
+    journal: PathBuf,
+    reign: Reign,
+    news: mpsc::Receiver<News>,
+    appends: Appends,
+    /// Whether the copy has records that are not flushed.
+    dirty: bool,
+}
+
+/// The leadership of one of several controllers.
+#[derive(Debug)]
+pub(super) struct Crown {
+    reign: Reign,
+    over: oneshot::Receiver<Why>,
+    /// Name of this controller.
+    name: String,
+    term: u64,
+}
+
+impl Standby {
+    /// Begins to follow, with what the state folder has. Accounting has the records up to `accounted`.
+    pub(super) fn begin(
+        place: &Place,
+        config: &Config,
+        settings: replica::Settings,
+        own: Own,
+        accounted: u64,
+    ) -> Result<Self, ControllerError> {
+        let Own { machine, log: copy, accounts, last } = own;
+        let name = settings.name.clone();
+        let wrong = |problem| ControllerError::Config { path: place.config(), problem };
+        let servers = servers(config).map_err(wrong)?;
+        let (reign, news, appends) = etcd::start(&servers, settings).map_err(wrong)?;
+        Ok(Self {
+            config: config.clone(),
+            name,
+            machine,
+            copy,
+            accounts,
+            accounted,
+            last,
+            keyring: Keyring::of(place.keys()),
+            clock: Clock::start(place, last),
+            journal: place.journal(),
+            reign,
+            news,
+            appends,
+            dirty: false,
+        })
+    }
+
+    /// Follows until this controller leads. None: it was told to end.
+    pub(super) async fn follow(
+        mut self,
+        door: &Arc<Door>,
+        inbox: &mut Inbox,
+        signals: &mut Signals,
+    ) -> Result<Option<Begun>, ControllerError> {
+        spawn_local(roll(Arc::clone(door), self.config.clone(), self.reign.clone()));
+        let mut readers = Readers::default();
+        let mut leader = None;
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let arrival = tokio::select! {
+                biased;
+                () = signals.heard() => return Ok(None),
+                news = self.news.recv() => {
+                    match news {
+                        Some(News::Lead(term)) => return self.lead(term).map(Some),
+                        Some(News::Leader(new)) => {
+                            leader = new.map(|(leader, term)| {
+                                info!(leader = leader.name, term, "following");
+                                Leader { address: leader.address, term }
+                            });
+                            door.follow(leader.as_ref(), self.as_of());
+                        }
+                        Some(news) => self.hear(news).await?,
+                        None => return Err(ControllerError::io("run", self.journal)(std::io::Error::other(
+                            "the thread that follows etcd has ended",
+                        ))),
+                    }
+                    continue;
+                }
+                Some(arrival) = inbox.users.recv() => arrival,
+                Some(arrival) = inbox.nodes.recv() => arrival,
+                _ = look.tick() => {
+                    self.look()?;
+                    door.follow(leader.as_ref(), self.as_of());
+                    continue;
+                }
+                () = readers.due(), if readers.has_lists() => {
+                    let now = self.now();
+                    readers.page(&mut self.machine, now);
+                    // Connections run on this thread too.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            };
+            let now = self.now();
+            readers.take(arrival, &mut self.machine, now);
+        }
+    }
+
+    /// The clock of the state, and by how much the wall clock is ahead of it.
+    fn now(&self) -> (Time, i64) {
+        (self.clock.now().max(self.last), self.clock.ahead_us())
+    }
+
+    fn as_of(&self) -> Option<Instant> {
+        self.reign.age().and_then(|age| Instant::now().checked_sub(age))
+    }
+
+    async fn hear(&mut self, news: News) -> Result<(), ControllerError> {
+        match news {
+            News::Adopt(log) => self.adopt(log)?,
+            News::Apply(last, bytes) => self.apply(last, &bytes).await?,
+            News::Trust(files) => keep(&mut self.keyring, files, &self.reign),
+            News::Trouble(why) => say_trouble(why.as_deref()),
+            News::Behind(first) => return Err(ControllerError::Behind { first }),
+            News::Ended(why) => return Err(ControllerError::Unfit(why)),
+            News::Lead(_) | News::Leader(_) => {}
+        }
+        Ok(())
+    }
+
+    fn adopt(&self, log: u64) -> Result<(), ControllerError> {
+        let failed = |e| ControllerError::io("note the log of", self.journal.clone())(std::io::Error::other(e));
+        etcd::set_copy_of(&self.journal, log).map_err(failed)
+    }
+
+    /// Applies a batch of the leader, and writes it to the journal.
+    async fn apply(&mut self, last: u64, bytes: &[u8]) -> Result<(), ControllerError> {
+        let entry = Entry::decode(bytes).map_err(|problem| ControllerError::Batch { last, problem })?;
+        let batch = entry.into_append();
+        let mut said = false;
+        while let Err(e) = etcd::append_to_copy(&mut self.copy, &batch) {
+            let LogError::NoRoom(_) = e else { return Err(e.into()) };
+            if !std::mem::replace(&mut said, true) {
+                error!(error = %e, "no room for the journal: this standby falls behind until there is some");
+            }
+            tokio::time::sleep(ROOM_POLL).await;
+        }
+        for record in batch.records.iter() {
+            self.machine.follow(record);
+            self.last = self.last.max(record.time);
+        }
+        if batch.records.first().is_some_and(|record| record.seq > self.accounted) {
+            self.accounts.feed(batch.records);
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), ControllerError> {
+        if std::mem::take(&mut self.dirty) {
+            self.copy.flush()?;
+            self.reign.durable(self.copy.next_seq() - 1);
+        }
+        share(&mut self.keyring, &self.reign);
+        Ok(())
+    }
+
+    /// Begins to lead.
+    fn lead(mut self, term: u64) -> Result<Begun, ControllerError> {
+        self.look()?;
+        let name = self.name;
+        info!(term, records = self.copy.next_seq() - 1, "this controller leads");
+        let (tell, over) = oneshot::channel();
+        let (reign, keyring) = (self.reign.clone(), self.keyring);
+        spawn_local(attend(self.news, keyring, reign.clone(), tell));
+        let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
+        let crown = Crown { reign, over, name, term };
+        let machine = Controller::new(self.machine.into_state());
+        Ok(Begun { machine, log, accounts: self.accounts, last: self.last, crown: Some(crown) })
+    }
+}
+
+impl Crown {
+    /// Number of the term.
+    pub(super) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Whether the word of this controller counts.
+    pub(super) fn counts(&self) -> bool {
+        self.reign.counts()
+    }
+
+    /// Waits until the leadership is over.
+    pub(super) async fn over(&mut self) -> Why {
+        // Without a word, the thread that keeps the lease has ended.
+        (&mut self.over).await.unwrap_or(Why::Expired)
+    }
+
+    /// Returns the standby that is to take over: `to`, or the one that is least behind. Err: there is none.
+    pub(super) fn heir(&self, to: Option<&str>) -> Result<String, String> {
+        let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
+        match to {
+            Some(to) if to == self.name => Err(format!("{to} leads already")),
+            Some(to) => {
+                let found = others.map(|(name, _)| name).find(|name| name == to);
+                found.ok_or_else(|| format!("{to} does not follow: it can't take over"))
+            }
+            None => {
+                let nearest = others.max_by_key(|(_, member)| member.applied).map(|(name, _)| name);
+                nearest.ok_or_else(|| format!("no other controller follows {}: none can take over", self.name))
+            }
+        }
+    }
+
+    /// Ends the leadership, after everything was appended; `to` goes first. Returns how it has ended.
+    pub(super) async fn resign(mut self, to: Option<String>) -> Why {
+        self.reign.resign(to);
+        // If etcd does not answer, the lease ends by itself.
+        tokio::time::timeout(RELEASE_TIME, self.over()).await.unwrap_or(Why::Expired)
+    }
+}
+
+/// Takes the news of a controller that leads, and the changes of its keys.
+async fn attend(mut news: mpsc::Receiver<News>, mut keyring: Keyring, reign: Reign, over: oneshot::Sender<Why>) {
+    loop {
+        let heard = tokio::select! {
+            heard = news.recv() => heard,
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                share(&mut keyring, &reign);
+                continue;
+            }
+        };
+        match heard {
+            Some(News::Trust(files)) => keep(&mut keyring, files, &reign),
+            Some(News::Trouble(why)) => say_trouble(why.as_deref()),
+            Some(News::Ended(why)) => {
+                // If nobody waits, the controller has ended already.
+                drop(over.send(why));
+                return;
+            }
+            Some(_) => {}
+            None => return,
+        }
+    }
+}
+
+/// Tells connections what is known of all controllers.
+async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
+    loop {
+        let (members, leader) = (reign.members(), reign.leader());
+        let head = members.iter().map(|(_, member)| member.applied).max().unwrap_or_default();
+        let of = |one: &squall_model::config::ControllerConfig| {
+            let name = one.name().to_owned();
+            let known = members.iter().find(|(other, _)| *other == name).map(|(_, member)| member);
+            ControllerInfo {
+                address: one.address.clone(),
+                role: match known {
+                    _ if Some(&name) == leader.as_ref() => ControllerRole::Leader,
+                    Some(_) => ControllerRole::Standby,
+                    None => ControllerRole::default(),
+                },
+                since: known.map(|member| member.since),
+                applied: known.map(|member| member.applied),
+                durable: known.map(|member| member.durable),
+                behind: known.map(|member| head - member.applied),
+                version: known.map(|member| member.release.clone()),
+                name,
+            }
+        };
+        door.tell(config.controllers.0.iter().map(of).collect());
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Passes on what was changed in `keys/`.
+fn share(keyring: &mut Keyring, reign: &Reign) {
+    reign.trust(keyring.changed());
+}
+
+/// Takes the files of `keys/` that are in etcd.
+fn keep(keyring: &mut Keyring, files: Vec<(String, squall_model::replica::TrustFile)>, reign: &Reign) {
+    match keyring.take(files) {
+        Ok(own) => reign.trust(own),
+        Err(e) => error!(error = %e, "the keys that another controller has changed can't be written"),
+    }
+}
+
+fn say_trouble(why: Option<&str>) {
+    if let Some(why) = why {
+        error!(error = why, "etcd does not answer: nothing is accepted until it does");
+    } else {
+        info!("etcd answers again");
+    }
+}
+
+/// Reads how etcd is reached. Err: a file that the configuration names can't be read.
+fn servers(config: &Config) -> Result<Servers, String> {
+    let log = &config.log.0;
+    let read = |path: &str| std::fs::read(path).map_err(|e| format!("[log] {path}: {e}"));
+    let some = |path: &String| (!path.is_empty()).then(|| read(path)).transpose();
+    let (ca, certificate, key) = (some(&log.ca)?, some(&log.certificate)?, some(&log.certificate_key)?);
+    let password = some(&log.password_file)?.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+    let user = (!log.user.is_empty()).then(|| log.user.clone());
+    Ok(Servers { members: log.etcd.clone(), ca, identity: certificate.zip(key), user: user.zip(password) })
+}
+
+/// Returns how this controller takes part in the log.
+pub(super) fn settings(
+    place: &Place,
+    config: &Config,
+    name: &str,
+    copy: &FileLog,
+    (version, accept_loss): (&str, bool),
+) -> Result<replica::Settings, ControllerError> {
+    let failed = |problem: String| ControllerError::io("read", place.journal())(std::io::Error::other(problem));
+    let random = || {
+        let mut bytes = [0; 8];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| ControllerError::io("make a number for", place.journal())(e.into()))?;
+        Ok::<u64, ControllerError>(u64::from_le_bytes(bytes) | 1)
+    };
+    let all = &config.controllers.0;
+    let rank = all.iter().position(|one| one.name() == name).unwrap_or_default();
+    let log = &config.log.0;
+    let prefix = if log.prefix.is_empty() { format!("/squall/{}", config.cluster) } else { log.prefix.clone() };
+    Ok(replica::Settings {
+        prefix: prefix.trim_end_matches('/').to_owned(),
+        name: name.to_owned(),
+        address: all.get(rank).map(|own| own.address.clone()).unwrap_or_default(),
+        release: version.to_owned(),
+        run: random()?,
+        started: clock::now(),
+        journal: copy.cluster() as u64,
+        log: etcd::copy_of(&place.journal()).map_err(failed)?,
+        new_log: random()?,
+        last: copy.next_seq() - 1,
+        rank: rank as u32,
+        controllers: all.len(),
+        reluctant: false,
+        accept_loss,
+        lease_s: log.lease_s,
+        quota: log.quota_mb << 20,
+    })
+}

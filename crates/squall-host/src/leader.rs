@@ -1,0 +1,250 @@
+//! Connections to the cluster's controller. If there are several, to the one that leads: standbys name it when they greet.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use squall_model::wire::join::PublicKey;
+use squall_model::wire::{Hello, Leader, Role};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::hop::{self, Reader, Writer};
+use crate::link;
+use crate::noise::KeyPair;
+
+/// Time limit for one of several controllers to accept a connection and to greet.
+const MEETING_TIME: Duration = Duration::from_millis(1500);
+/// Time limit for the only controller.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// Pause between two rounds through all controllers while none leads.
+const ROUND_PAUSE: Duration = Duration::from_millis(150);
+/// What is said of a controller that does not answer.
+const SILENT: &str = "it does not answer";
+/// Time for which a controller that did not answer is left out. Its lease may end meanwhile.
+const LEFT_OUT: Duration = Duration::from_secs(1);
+/// Pause before standbys are asked who leads: at the start, and after the connections to all have ended.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
+
+/// The controllers of a cluster as one machine reaches them; may be cloned.
+#[derive(Clone)]
+pub(crate) struct Controllers(Arc<Shared>);
+
+struct Shared {
+    /// Name of the machine, with which it greets.
+    name: String,
+    keys: KeyPair,
+    /// The key that all controllers have.
+    theirs: PublicKey,
+    /// Addresses of the controllers, `HOST:PORT`, in order of preference.
+    addresses: Mutex<Vec<String>>,
+    /// The controller that led last, as far as is known.
+    leader: watch::Sender<Option<Leader>>,
+    /// Task that notices when another controller leads, while anybody waits for that.
+    watcher: Mutex<Weak<Watcher>>,
+}
+
+/// A running task; dropping this ends it.
+struct Watcher(AbortHandle);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A connection to the controller that leads, after both sides have greeted.
+pub(crate) struct Met {
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    /// The controller's greeting.
+    pub(crate) hello: Hello,
+    /// Number of the term in which it leads; 0: it is the only controller.
+    pub(crate) term: u64,
+}
+
+impl Controllers {
+    /// Returns the controllers at these addresses, all of which have the key `theirs`. `name` and `keys`: this
+    /// machine's.
+    pub(crate) fn new(name: &str, keys: KeyPair, theirs: PublicKey, addresses: Vec<String>) -> Self {
+        let (leader, _) = watch::channel(None);
+        let (name, addresses, watcher) = (name.to_owned(), Mutex::new(addresses), Mutex::default());
+        Self(Arc::new(Shared { name, keys, theirs, addresses, leader, watcher }))
+    }
+
+    /// Returns the addresses of all controllers.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        lock(&self.0.addresses).clone()
+    }
+
+    /// Replaces the addresses of the controllers. False: they were the same.
+    pub(crate) fn renew(&self, addresses: Vec<String>) -> bool {
+        let mut known = lock(&self.0.addresses);
+        let new = *known != addresses;
+        *known = addresses;
+        new
+    }
+
+    /// Whether the cluster has several controllers.
+    pub(crate) fn are_several(&self) -> bool {
+        self.0.are_several()
+    }
+
+    /// Connects to the controller that leads. While there is none, goes round through all controllers for up to
+    /// `patience`. Err: none leads; the text says what each one answered.
+    pub(crate) async fn call(&self, hello: &Hello, patience: Duration) -> io::Result<Met> {
+        let (until, mut silent) = (Instant::now() + patience, Vec::new());
+        loop {
+            match self.0.round(hello, &mut silent).await {
+                Err(_) if self.0.are_several() && Instant::now() + ROUND_PAUSE < until => sleep(ROUND_PAUSE).await,
+                met => return met,
+            }
+        }
+    }
+
+    /// Waits until a controller leads in a later term than `term`.
+    pub(crate) async fn moved(&self, term: u64) {
+        if !self.0.are_several() {
+            return std::future::pending().await;
+        }
+        let _watcher = self.watcher();
+        let mut leader = self.0.leader.subscribe();
+        // Fails only if the sender is gone, which `self` has.
+        drop(leader.wait_for(|now| now.as_ref().is_some_and(|now| now.term > term)).await);
+    }
+
+    /// Takes in that a standby has named a leader.
+    pub(crate) fn note(&self, leader: &Leader) {
+        self.0.note(leader);
+    }
+
+    fn watcher(&self) -> Arc<Watcher> {
+        let mut watcher = lock(&self.0.watcher);
+        if let Some(running) = watcher.upgrade() {
+            return running;
+        }
+        let started = Arc::new(Watcher(tokio::spawn(watch(Arc::clone(&self.0))).abort_handle()));
+        *watcher = Arc::downgrade(&started);
+        started
+    }
+}
+
+impl Shared {
+    fn are_several(&self) -> bool {
+        lock(&self.addresses).len() > 1
+    }
+
+    /// Returns the address of the leader, as far as is known.
+    fn leader(&self) -> Option<String> {
+        self.leader.borrow().as_ref().map(|leader| leader.address.clone())
+    }
+
+    /// Takes in that a controller leads, by what a standby or itself says. That may be out of date: only a later term
+    /// counts.
+    fn note(&self, named: &Leader) {
+        self.leader.send_if_modified(|known| {
+            let newer = known.as_ref().is_none_or(|known| named.term > known.term);
+            if newer {
+                *known = Some(named.clone());
+            }
+            newer
+        });
+    }
+
+    /// Tries the last leader, then the others in order; at each standby first the leader that it names. `silent`: those
+    /// that did not answer in time, and when that was.
+    async fn round(&self, hello: &Hello, silent: &mut Vec<(String, Instant)>) -> io::Result<Met> {
+        silent.retain(|(_, since)| since.elapsed() < LEFT_OUT);
+        let mut left = lock(&self.addresses).clone();
+        left.reverse();
+        left.extend(self.leader());
+        let (mut tried, mut answers) = (Vec::new(), Vec::new());
+        let mut kind = io::ErrorKind::NotConnected;
+        while let Some(address) = left.pop() {
+            if tried.contains(&address) {
+                continue;
+            }
+            if silent.iter().any(|(known, _)| *known == address) {
+                answers.push(format!("{address}: {SILENT}"));
+                tried.push(address);
+                continue;
+            }
+            match self.meet(&address, hello).await {
+                Ok(Met { hello: Hello { role: Role::Standby(standby), .. }, .. }) => match standby.leader {
+                    Some(leader) => {
+                        answers.push(format!("{address} follows {}", leader.address));
+                        self.note(&leader);
+                        left.push(leader.address);
+                    }
+                    None => answers.push(format!("{address} knows of none")),
+                },
+                Ok(met) => {
+                    self.note(&Leader { address: address.clone(), term: met.term });
+                    if self.leader.borrow().as_ref().is_none_or(|known| known.term <= met.term) {
+                        return Ok(met);
+                    }
+                    answers.push(format!("{address} led before"));
+                }
+                Err(e) => {
+                    kind = e.kind();
+                    answers.push(format!("{address}: {e}"));
+                    if kind == io::ErrorKind::TimedOut {
+                        silent.push((address.clone(), Instant::now()));
+                    }
+                }
+            }
+            tried.push(address);
+        }
+        Err(io::Error::new(kind, answers.join("; ")))
+    }
+
+    /// Connects to the controller at `address`, and exchanges greetings.
+    async fn meet(&self, address: &str, hello: &Hello) -> io::Result<Met> {
+        let limit = if self.are_several() { MEETING_TIME } else { GREETING_TIME };
+        let meet = async { greet(hop::call(address, &self.keys, &self.theirs).await?, hello).await };
+        timeout(limit, meet).await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, SILENT))?
+    }
+}
+
+async fn greet((mut reader, mut writer): (Reader, Writer), hello: &Hello) -> io::Result<Met> {
+    link::write(&mut writer, hello).await?;
+    let hello = link::read::<Hello>(&mut reader).await?.ok_or_else(|| io::Error::other("it hung up"))?;
+    hello.agreed().map_err(io::Error::other)?;
+    if !matches!(hello.role, Role::Controller | Role::Standby(_)) {
+        return Err(io::Error::other("it is no controller"));
+    }
+    let term = hello.term.unwrap_or(0);
+    Ok(Met { reader, writer, hello, term })
+}
+
+/// Asks standbys who leads. A standby tells it again when that changes, and as it begins to lead it ends the connection.
+async fn watch(shared: Arc<Shared>) {
+    let hello = Hello::new(Role::Enquirer(shared.name.clone()));
+    loop {
+        // A short command is over before this, and needs no watch.
+        sleep(WATCH_PAUSE).await;
+        let addresses = lock(&shared.addresses).clone();
+        for address in addresses {
+            if shared.leader().is_some_and(|leader| leader == address) {
+                continue;
+            }
+            let Ok(mut met) = shared.meet(&address, &hello).await else { continue };
+            let mut next = Some(met.hello);
+            while let Some(hello) = next {
+                let Role::Standby(standby) = hello.role else {
+                    shared.note(&Leader { address: address.clone(), term: met.term });
+                    break;
+                };
+                if let Some(leader) = standby.leader {
+                    shared.note(&leader);
+                }
+                next = link::read::<Hello>(&mut met.reader).await.ok().flatten();
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

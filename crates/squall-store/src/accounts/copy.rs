@@ -1,0 +1,62 @@
+//! Copies the accounting database. Only the connection that writes it can be sure that its file is complete, so the
+//! accounting thread makes the copy, between two transactions.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use super::book::Book;
+use super::{Order, Seen, pages, unreadable};
+
+/// Handle by which one copy of the database is made while the accounting thread runs. The thread does not end before
+/// this is dropped.
+#[derive(Debug)]
+pub struct Copying {
+    pub(super) orders: SyncSender<Order>,
+}
+
+impl Copying {
+    /// Copies the database to `to`; returns the number of the last record that is in the copy. Blocks. Err: it can't be
+    /// copied, with the reason.
+    pub fn copy(self, to: &Path) -> Result<u64, String> {
+        let ended = || "accounting has ended".to_owned();
+        let (done, result) = sync_channel(1);
+        self.orders.send(Order::Copy(to.to_owned(), done)).map_err(|_| ended())?;
+        drop(self);
+        result.recv().unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+/// Copies the database of a controller that does not run. Like [`Copying::copy`]; without a database nothing is copied,
+/// and the number is 0.
+pub fn copy_at_rest(from: &Path, to: &Path) -> Result<u64, String> {
+    if !from.exists() {
+        return Ok(0);
+    }
+    let book = Book::open(from).map_err(|e| e.to_string())?;
+    copied(&book, from, to).map_err(|e| e.to_string())
+}
+
+/// Copies an open database.
+pub(super) fn copied(book: &Book, from: &Path, to: &Path) -> rusqlite::Result<u64> {
+    book.checkpoint()?;
+    fs::copy(from, to).map_err(unreadable)?;
+    Ok(book.position())
+}
+
+/// Checks a copy: its pages are as they were written, and it follows the journal `cluster` up to a record that is not
+/// above `last`. Err: why it can't be used.
+pub fn check_copy(path: &Path, cluster: u128, last: u64) -> Result<(), String> {
+    if pages::has_sums(path) == Some(true)
+        && let Some(page) = pages::damaged(path).map_err(|e| e.to_string())?.first()
+    {
+        return Err(format!("page {page} of the accounting database is damaged"));
+    }
+    let book = Book::open(path).map_err(|e| format!("the accounting database can't be read: {e}"))?;
+    let seen = Seen { cluster: book.cluster(), seq: book.position() };
+    // A database that was just made follows no journal yet.
+    if seen.cluster != 0 && (seen.cluster != cluster || seen.seq > last) {
+        return Err("the accounting database belongs to another journal".to_owned());
+    }
+    Ok(())
+}
