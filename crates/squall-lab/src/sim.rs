@@ -46,7 +46,7 @@ const FLAGS: &[Flag] = &[
         "controllers",
         '\0',
         Arg::Needed("N"),
-        "controllers of a random world (otherwise one, in a quarter of the worlds 3)",
+        "controllers of a random world (otherwise 1; in about every fifth world 3)",
     ),
     flag("hours", '\0', Arg::Needed("H"), "simulated hours of a random world (otherwise 1)"),
     flag("threads", '\0', Arg::Needed("N"), "worlds or policies at a time (otherwise all CPUs)"),

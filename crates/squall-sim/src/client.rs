@@ -13,6 +13,7 @@ use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::fabric::{Comparison, Test};
 use squall_model::wire::reservation::ReservationChange;
 
 use crate::coverage::Fault;
@@ -511,8 +512,8 @@ impl World {
             Wish::AuditJobs => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
             Wish::AuditNodes => Request::Nodes,
             Wish::AuditCounters => Request::Diag { reset: false },
-            Wish::AuditTree => self.query_request(&Question::probe()),
-            Wish::Query(question) => self.query_request(&question),
+            Wish::AuditTree => Question::probe().request(&self.setup.names),
+            Wish::Query(question) => question.request(&self.setup.names),
             Wish::Bring(parcel) => parcel.request(),
         })
     }
@@ -628,10 +629,7 @@ impl World {
                     self.wish(Wish::Policy(changes));
                 }
             }
-            Wish::Query(question) => {
-                self.queried(self.clients.calls[call].asked, &question, &answer);
-                self.content(call);
-            }
+            Wish::Query(question) => self.queried(call, &question, &answer),
             Wish::Bring(parcel) => {
                 if self.parcel_answered(caller, &parcel, &answer) {
                     self.content(call);
@@ -645,6 +643,19 @@ impl World {
             }
             _ => self.content(call),
         }
+    }
+
+    fn queried(&mut self, call: usize, question: &Question, answer: &Answer) {
+        if let Answer::Queried { no, unreachable } = answer {
+            let others: Vec<String> = no.iter().chain(unreachable).cloned().collect();
+            let times = (self.clients.calls[call].asked, self.now);
+            self.judge.told_so(times, &others, &question.test);
+            if let Some((variable, value)) = question.write.clone().filter(|_| others.is_empty()) {
+                self.judge.told_so(times, &others, &Test { variable, comparison: Comparison::Equal, value });
+            }
+            self.clients.told.insert(question.name.clone(), (no.clone(), unreachable.clone()));
+        }
+        self.content(call);
     }
 
     fn submit_answered(&mut self, call: usize, order: usize, answer: Answer) {

@@ -22,7 +22,7 @@ use crate::mutation::Mutation;
 use crate::peers::{Base, Peer};
 use crate::trace::Who;
 use crate::tree::Side;
-use crate::world::{Happening, World};
+use crate::world::{BEGIN, Happening, World};
 
 /// Number of records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 400;
@@ -124,7 +124,7 @@ impl ControllerHost {
         Self {
             pipeline: None,
             peer: None,
-            base: Base::new(of),
+            base: Base::new(of, BEGIN),
             log: MemoryLog::new(lie),
             life: 0,
             inbox: Vec::new(),
@@ -316,12 +316,13 @@ impl World {
         }
     }
 
-    /// Checks that a replay of each journal gives the live state.
+    /// Checks that a replay of each journal gives the live state of its controller.
     pub(crate) fn check_replay(&mut self) {
         (0..self.controllers.len()).for_each(|of| self.check_replay_of(of));
     }
 
-    fn check_replay_of(&mut self, of: usize) {
+    /// Checks that a replay of a controller's journal gives its live state.
+    pub(crate) fn check_replay_of(&mut self, of: usize) {
         if self.etcd.is_some() && self.controllers[of].log.flush().is_err() {
             return;
         }

@@ -9,7 +9,6 @@ use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::network::{Way, Weather};
-use crate::peers::Course;
 use crate::step::StepHost;
 use crate::world::{Happening, World};
 
@@ -39,6 +38,16 @@ pub(crate) struct Profile {
     /// Relative frequencies of the faults of controller, disk, node daemons, steps, power, network, clients and spools,
     /// in this order.
     pub(crate) weights: [u32; 8],
+}
+
+/// A planned course of faults of several controllers and of etcd.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Course {
+    pub(crate) until: Time,
+    /// Mean time between two faults.
+    pub(crate) gap: Span,
+    /// Relative frequencies of the faults of processes, of the network, of etcd, and of resignations.
+    pub(crate) weights: [u32; 4],
 }
 
 /// The end of a fault, which is planned for a later time.

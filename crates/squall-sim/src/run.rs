@@ -161,7 +161,7 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
 
 /// Returns the number of controllers.
 fn controllers_of(settings: &Settings) -> u32 {
-    let several = settings.mutation.map_or(matches!(settings.seed % 8, 2 | 5), Mutation::is_of_peers);
+    let several = settings.mutation.map_or(matches!(settings.seed % 16, 2 | 5 | 11), Mutation::is_of_peers);
     match settings.controllers {
         0 if several => SEVERAL,
         count => count.clamp(1, CONTROLLERS_MAX),
@@ -218,7 +218,7 @@ fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
     for chunk in 1..=CHUNKS {
         world.run_until(BEGIN + Span(settings.span.0 * chunk / CHUNKS))?;
         if chunk % 2 == 0 {
-            world.check_replay();
+            world.check_replay_of(world.leader());
         }
     }
     world.heal_everything();

@@ -7,19 +7,9 @@ use super::{Base, PREFIX, RATE_MAX_PPM};
 use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
-use crate::nemesis::End;
+use crate::nemesis::{Course, End};
 use crate::seed::Seed;
-use crate::world::{Happening, World};
-
-/// A planned course of faults.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Course {
-    until: Time,
-    /// Mean time between two faults.
-    gap: Span,
-    /// Relative frequencies of the faults of processes, of the network, of etcd, and of resignations.
-    weights: [u32; 4],
-}
+use crate::world::{BEGIN, Happening, World};
 
 impl World {
     /// Plans faults of controllers and etcd until the time `until`, and their clocks.
@@ -113,7 +103,7 @@ impl World {
         self.kill_peer(of, after);
         let host = &mut self.controllers[of];
         host.change_log(MemoryLog::new(Lie::None));
-        host.base = Base { journal: self.seed.next(), rate_ppm: host.base.rate_ppm, ..Base::new(of) };
+        host.base = Base { journal: self.seed.next(), rate_ppm: host.base.rate_ppm, ..Base::new(of, BEGIN) };
     }
 
     /// Cuts ways between a controller and others.
