@@ -153,7 +153,7 @@ fn values_in_etcd_stand_as_they_did() {
         kept(&Entry { last: 91, run: 7, pieces: 0, bytes: vec![1, 2, 3] }),
         kept(&Entry { last: 91, run: 7, pieces: 3, bytes: Vec::new() }),
         kept(&member),
-        kept(&Handover { to: name }),
+        kept(&Handover { to: name, stop: true }),
         kept(&TrustFile { content: Some(b"key".to_vec()), mode: 0o600 }),
         kept(&TrustFile { content: None, mode: 0 }),
     ];
