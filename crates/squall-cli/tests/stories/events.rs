@@ -29,6 +29,8 @@ fn follows(c: &Cluster) -> u64 {
 }
 
 fn events(c: &Cluster) {
+    // Jobs of other stories must not end meanwhile.
+    c.until("no job is left", || c.run(&["squeue", "-h", "-t", "running,completing"]).out.is_empty());
     let before = follows(c);
     let mut job = String::new();
     let follower = ["squall", "events", "--json", "--count=3", "--kind=job-submitted,job-started,job-ended"];
