@@ -194,7 +194,9 @@ impl Replica {
         self.side.see_trusted(view.trusted);
         self.side.see_first(view.first);
         let leader = view.leader.as_ref().map(|(leader, _)| leader);
-        if leader.is_none() && view.handover.as_ref().is_some_and(|handover| handover.stop) {
+        let stopped = leader.is_none() && view.handover.as_ref().is_some_and(|handover| handover.stop);
+        // A controller that was started after the shutdown goes on: it has seen no leader.
+        if stopped && matches!(&self.phase, Phase::Following(follow) if follow.seen_leader) {
             return Err(Why::Stopped);
         }
         let own = leader.is_some_and(|leader| self.settings.was(leader));

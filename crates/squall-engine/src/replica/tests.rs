@@ -158,10 +158,8 @@ impl World {
     }
 
     fn run(&mut self, end: Time) {
-        while let Some(((now, _), event)) = self.agenda.pop_first() {
-            if now > end {
-                break;
-            }
+        while let Some(next) = self.agenda.first_entry().filter(|next| next.key().0 <= end) {
+            let ((now, _), event) = next.remove_entry();
             self.etcd.expire(now);
             self.handle(now, event);
             self.trouble(now);
@@ -284,6 +282,10 @@ impl World {
                 host.replica.step(now, Input::Durable { seq }, &mut Vec::new());
             }
             Act::Ended(why) => {
+                if why == Why::Stopped {
+                    self.hosts[of].runs = false;
+                    return;
+                }
                 let fits = matches!(why, Why::Deposed { .. } | Why::Expired | Why::Resigned { .. });
                 assert!(fits, "head{of}: {why}");
                 (self.hosts[of].runs, self.hosts[of].leads) = (false, false);
@@ -354,4 +356,17 @@ proptest! {
         let ends: Vec<usize> = world.hosts.iter().map(|host| host.journal.len()).collect();
         prop_assert!(ends.iter().all(|end| *end == ends[0]), "all follow: {:?}", ends);
     }
+}
+
+#[test]
+fn a_shutdown_ends_the_standbys_and_a_controller_that_is_started_right_after_it_leads() {
+    let mut world = World::new(7, Time::from_secs(1));
+    world.run(Time::from_secs(10));
+    let leader = world.hosts.iter().position(|host| host.leads).unwrap();
+    world.step(Time::from_secs(10), leader, Input::Stop);
+    // The world starts a controller again that has resigned, after some milliseconds.
+    world.run(Time::from_secs(15));
+    let (leads, runs): (Vec<bool>, Vec<bool>) = world.hosts.iter().map(|host| (host.leads, host.runs)).unzip();
+    let only: Vec<bool> = (0..3).map(|of| of == leader).collect();
+    assert_eq!((leads, runs), (only.clone(), only));
 }

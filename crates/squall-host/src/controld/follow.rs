@@ -128,7 +128,11 @@ impl Standby {
                             info!("{why}");
                             return Ok(None);
                         }
-                        Some(news) => self.hear(news).await?,
+                        // A batch may wait long for room on the disk.
+                        Some(news) => tokio::select! {
+                            heard = self.hear(news) => heard?,
+                            () = signals.heard() => return Ok(None),
+                        },
                         None => return Err(ControllerError::io("run", self.journal)(std::io::Error::other(
                             "the thread that follows etcd has ended",
                         ))),
