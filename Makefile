@@ -5,6 +5,8 @@ SQUALL := target/release/squall
 CHECKED := target/ci/squall
 LINTS := cargo clippy --locked --profile ci --workspace --all-targets -- -D warnings
 SEEDS ?= 1..500
+# Of `make test`, which is to take less than half an hour.
+TEST_SEEDS ?= 1..200
 KILLS ?= 200
 LAUNCHES ?= 1000
 EVENTS ?= 125
@@ -18,7 +20,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 REVISION ?= 1
 PACKAGES := target/package
 
-.PHONY: help build install uninstall package-build deb rpm tarball package-test demo test check sim path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
+.PHONY: help build install uninstall package-build deb rpm tarball package-test demo test check sim path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures fuzz advisories sbom deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -34,6 +36,7 @@ uninstall: ## removes what `make install` has installed; configuration and state
 
 package-build: # what packages hold: no benchmarks, no simulator; a C library with a name for the linker
 	cargo build --release --locked -p squall-cli --no-default-features
+	cargo build --release --locked -p squall-pam
 	cargo rustc --release --locked -p squall-c --lib -- -C link-arg=-Wl,-soname,libsquallclient.so.0
 
 deb: package-build ## Debian packages in target/package (wants cargo-deb): squall, squall-client, libsquallclient-dev
@@ -61,10 +64,11 @@ test: ## everything that must hold: lints, simulator, instructions of a job, uni
 	@rm -f target/stages
 	@scripts/stage format cargo fmt --all --check
 	@scripts/stage lints $(LINTS)
-	@scripts/stage build cargo test --locked --profile ci --workspace --no-run
-	@scripts/stage simulator $(CHECKED) sim --seeds $(SEEDS) --nodes 64 --hours 1
+	@scripts/stage checked cargo build --locked --profile ci
+	@scripts/stage simulator $(CHECKED) sim --seeds $(TEST_SEEDS) --nodes 64 --hours 1
 	@scripts/stage path bench/path $(CHECKED)
-	@scripts/stage tests cargo test --locked --profile ci --workspace
+	@scripts/stage build cargo test --locked --profile ci --workspace --no-run
+	@RUST_TEST_THREADS=4 scripts/stage tests cargo test --locked --profile ci --workspace
 	@echo && cat target/stages
 
 check: ## formatting, lints, the house's walls
@@ -125,6 +129,15 @@ bench-sched: build ## scheduling's figures in one table beside the talk's: passe
 
 pictures: build ## the pictures of scheduling in docs/pictures, drawn again from synthetic workloads
 	scripts/pictures $(SQUALL)
+
+fuzz: ## each fuzz target for SECONDS (60) (wants cargo-fuzz)
+	scripts/fuzz $(or $(SECONDS),60)
+
+advisories: ## known faults of dependencies (wants cargo-deny; clones RustSec's database, or takes the clone in ADVISORIES=DIR)
+	scripts/advisories $(ADVISORIES)
+
+sbom: ## what the program is made of, as CycloneDX in target/sbom (wants cargo-cyclonedx)
+	scripts/sbom
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

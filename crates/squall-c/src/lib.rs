@@ -191,7 +191,7 @@ fn closed() -> String {
 fn number(state: JobState) -> u32 {
     match state {
         JobState::Pending => 1,
-        JobState::Running => 2,
+        JobState::Running | JobState::Configuring => 2,
         JobState::Suspended => 3,
         JobState::Completing(_) => 4,
         JobState::Ended(end) => match end {

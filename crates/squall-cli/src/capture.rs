@@ -10,6 +10,7 @@ use rustix::process::{Resource, getpriority_process, getrlimit, umask};
 use squall_engine::environment::{is_handed_on, is_output};
 use squall_files::place::STATE_VARIABLE;
 use squall_files::place::TASK_MARK;
+use squall_model::id::JobId;
 use squall_model::limits::ENV_BYTES_MAX;
 
 use squall_text::options::{Stop, Tool, table};
@@ -216,6 +217,11 @@ pub(crate) fn host() -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
+/// Returns the job in which this command runs. None: it runs outside of jobs.
+pub(crate) fn job() -> Option<JobId> {
+    std::env::var("SLURM_JOB_ID").ok()?.parse().ok().map(JobId)
+}
+
 /// Returns the id of the session that this process belongs to.
 pub(crate) fn session() -> Option<u32> {
     rustix::process::getsid(None).ok().map(|id| id.as_raw_nonzero().get().unsigned_abs())
@@ -236,7 +242,7 @@ pub(crate) fn submit_line(tool: Tool, args: &[OsString]) -> String {
 mod tests {
     use std::ffi::OsString;
 
-    use super::{Exported, Vars, export, leaks, rlimits};
+    use super::{Exported, Vars, export, export_file, leaks, rlimits};
     use squall_text::options::Tool;
 
     fn vars(pairs: &[(&str, &str)]) -> Vars {
@@ -256,6 +262,19 @@ mod tests {
         assert_eq!(exported(&vars, None), ("SQUALL_STATE=/s A=1".into(), false));
         assert_eq!(exported(&vars, Some("NONE")), ("SQUALL_STATE=/s".into(), true));
         assert_eq!(exported(&vars, Some("NIL")), (String::new(), false));
+    }
+
+    #[test]
+    fn an_export_file_is_what_the_job_gets() {
+        let file = std::env::temp_dir().join(format!("squall-export-{}", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            String::from_utf8(export_file(file.to_str().unwrap()).unwrap()).unwrap()
+        };
+        assert_eq!(read("A=1\0B=x\ny\0nothing\0"), "A=1\0B=x\ny\0");
+        assert_eq!(read("A=1\nB=2\n"), "A=1\0B=2\0");
+        std::fs::remove_file(&file).unwrap();
+        assert!(export_file(file.to_str().unwrap()).is_err());
     }
 
     #[test]

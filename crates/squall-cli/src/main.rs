@@ -66,6 +66,7 @@ static COMMANDS: &[Command] = &[
     ours(&command::daemons::NODE, command::daemons::node),
     ours(&command::daemons::LOGIN, command::daemons::login),
     ours(&command::rest::REST, command::rest::rest),
+    ours(&command::mail::PAGE, command::mail::run),
     ours(&command::supervise::PAGE, command::supervise::run),
     ours(&command::step::PAGE, command::step::run),
     #[cfg(feature = "lab")]

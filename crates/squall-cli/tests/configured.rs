@@ -147,6 +147,14 @@ fn d6_what_is_rejected_leaves_nothing_behind_and_the_mended_files_start() {
 
 /// faults.md D6: a configuration that the controller refuses (another cluster's name) is taken back.
 #[test]
+fn nodes_beside_several_controllers_have_names_of_their_machines() {
+    let c = Cluster::new("heads");
+    c.write("conf.toml", "[[controllers]]\nname = \"h1\"\naddress = \"127.0.0.1:1\"\n[[controllers]]\nname = \"h2\"\naddress = \"127.0.0.1:2\"\n[log]\netcd = [\"127.0.0.1:3\"]\n");
+    c.fails(&["up", "--controller", "h1", "--config", "conf.toml", "--nodes", "2"], "--nodes: where there are several");
+    assert!(!c.state().exists(), "nothing is left behind");
+}
+
+#[test]
 fn d6_a_running_cluster_keeps_its_configuration_and_an_ended_one_takes_another() {
     let c = Cluster::new("replaced");
     c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\n");
@@ -249,14 +257,143 @@ fn e_odd_topologies_words_and_devices_are_told_and_start() {
     c.write("gres.conf", "AutoDetect=nvml\n");
     c.fails(&["up", "--strict", "--config", "a.toml"], "topology.conf: line 1: there is no node `x1`");
     let said = c.ok(&["up", "--config", "a.toml"]);
-    for told in
-        ["`x1`", "line 2: node `n2` stands in line 1 already", "node `n3` of", "bf_max_job_user=9", "AutoDetect"]
-    {
+    for told in ["`x1`", "line 2: node `n2` stands in line 1 already", "node `n3` of", "bf_max_job_user=9"] {
         assert!(said.contains(told), "{told}: {said}");
     }
     c.fails(&["sbatch", "--wrap", "true"], "No partition specified or system default partition");
     c.ok(&["sbatch", "-p", "a", "-w", "n3", "-W", "-o", "/dev/null", "--wrap", "true"]);
     assert_eq!(c.ok(&["sinfo", "-h", "-o", "%P %l"]).trim(), "a 1:00:00");
+}
+
+/// Two nodes of 2 sockets of 8 cores of 2 threads, which this machine only pretends to have.
+const SMT: &str = "[[nodes]]\nname = \"n[1-2]\"\nsockets = 2\ncores_per_socket = 8\nthreads_per_core = 2\n\
+                   memory_mb = 4000\nforce = true\n";
+
+#[test]
+fn whole_cores_and_sockets_are_held_as_in_slurm() {
+    let c = Cluster::new("cores");
+    c.write("b.toml", "SelectTypeParameters = \"CR_Memory\"\n");
+    c.fails(&["up", "--config", "b.toml"], "CPUs are given out, too: use CR_CPU_Memory");
+    c.write("b.toml", &format!("SelectTypeParameters = \"CR_Core\"\n{SMT}cpus = 24\n"));
+    c.fails(&["up", "--config", "b.toml"], "these are no whole cores");
+    c.write("a.toml", &format!("SelectTypeParameters = \"CR_Core_Memory\"\n{SMT}"));
+    c.ok(&["up", "--config", "a.toml"]);
+    let sleeps = |args: &[&str]| {
+        let all = [&["sbatch", "--parsable", "-o", "/dev/null"], args, &["--wrap", "sleep 300"]].concat();
+        c.ok(&all).trim().to_owned()
+    };
+    let shown = |job: &str| c.ok(&["scontrol", "show", "-d", "job", job]);
+    let held = |job: &str| c.ok(&["squeue", "-h", "-j", job, "-o", "%C %T"]);
+    let one = sleeps(&["-n1", "--mem-per-cpu=100"]);
+    let said = shown(&one);
+    for told in ["NumCPUs=2 NumTasks=1", "AllocTRES=cpu=2,mem=200M,node=1", "CPU_IDs=0-1 Mem=200"] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let three = sleeps(&["-n3"]);
+    assert!(shown(&three).contains("CPU_IDs=2-5 "), "{}", shown(&three));
+    assert_eq!(held(&three), "4 RUNNING\n");
+    assert_eq!(held(&sleeps(&["-n3", "--threads-per-core=1"])), "6 RUNNING\n");
+    assert_eq!(held(&sleeps(&["-n2", "--hint=nomultithread", "-c2"])), "8 RUNNING\n");
+    assert_eq!(c.ok(&["sinfo", "-h", "-o", "%C %z"]), "20/44/0/64 2:8:2\n");
+    let on_node = c.ok(&["srun", "-n1", "sh", "-c", "echo $SLURM_CPUS_ON_NODE $SLURM_JOB_CPUS_PER_NODE"]);
+    assert_eq!(on_node, "2 2\n");
+    c.ok(&["scancel", "-u", c.ok(&["squeue", "-h", "-o", "%u"]).lines().next().unwrap()]);
+    c.write("state/squall.toml", &format!("SelectTypeParameters = \"CR_Socket\"\n{SMT}"));
+    c.ok(&["scontrol", "reconfigure"]);
+    assert!(c.ok(&["scontrol", "show", "config"]).contains("SelectTypeParameters    = CR_SOCKET\n"));
+    let socket = c.ok(&["srun", "-n1", "--mem=4000", "sh", "-c", "echo $SLURM_CPUS_ON_NODE"]);
+    assert_eq!(socket, "16\n");
+    // Memory is not given out, so that a second job with all of it fits beside the first.
+    let both = [sleeps(&["-n1", "-w", "n1", "--mem=4000"]), sleeps(&["-n1", "-w", "n1", "--mem=4000"])];
+    assert_eq!(both.each_ref().map(|job| held(job)), ["16 RUNNING\n", "16 RUNNING\n"]);
+}
+
+#[test]
+fn cores_and_memory_are_kept_and_limited_as_in_slurm() {
+    let c = Cluster::new("kept");
+    let rules = "SelectTypeParameters = \"CR_Core_Memory\"\nmax_mem_per_cpu_mb = 500\n";
+    let partitions = "[[partitions]]\nname = \"all\"\ndefault = true\nLLN = \"YES\"\n[[partitions]]\n\
+                      name = \"few\"\nMaxCPUsPerNode = 4\ndef_mem_per_node_mb = 300\n";
+    c.write("a.toml", &format!("{rules}{SMT}CoreSpecCount = 1\nMemSpecLimit = 1000\n{partitions}"));
+    c.ok(&["up", "--config", "a.toml"]);
+    let node = c.ok(&["scontrol", "show", "node", "n1"]);
+    for told in ["CPUEfctv=30 CPUTot=32", "RealMemory=4000", "CoreSpecCount=1 MemSpecLimit=1000"] {
+        assert!(node.contains(told), "{told}: {node}");
+    }
+    let few = c.ok(&["scontrol", "show", "partition", "few"]);
+    assert!(few.contains("LLN=NO MaxCPUsPerNode=4") && few.contains("DefMemPerNode=300"), "{few}");
+    let job = |args: &[&str]| {
+        let all = [&["sbatch", "--parsable", "-o", "/dev/null"], args, &["--wrap", "sleep 300"]].concat();
+        let id = c.ok(&all).trim().to_owned();
+        c.ok(&["squeue", "-h", "-j", &id, "-o", "%C %m %N %T"])
+    };
+    assert_eq!(job(&["-n1"]), "2 500M n1 RUNNING\n");
+    assert_eq!(job(&["-n1", "--mem-per-cpu=900"]), "2 450M n2 RUNNING\n");
+    assert_eq!(job(&["-n1", "--mem=1400", "-w", "n2"]), "4 1400M n2 RUNNING\n");
+    assert_eq!(job(&["-p", "few", "-n3", "-w", "n1"]), "4 300M n1 RUNNING\n");
+    assert_eq!(job(&["-p", "few", "-n1", "-w", "n1"]), "1 300M  PENDING\n");
+}
+
+#[test]
+fn steps_get_whole_cores_and_jobs_keep_to_sockets() {
+    let c = Cluster::new("smt");
+    let rules = "SelectTypeParameters = \"CR_Core_Memory,CR_ONE_TASK_PER_CORE,CR_Pack_Nodes\"\n";
+    let partitions = "[[partitions]]\nname = \"all\"\ndefault = true\n[[partitions]]\nname = \"few\"\n\
+                      MaxCPUsPerSocket = 4\n";
+    c.write("a.toml", &format!("{rules}{SMT}{partitions}"));
+    c.ok(&["up", "--config", "a.toml"]);
+    assert!(c.ok(&["scontrol", "show", "partition", "few"]).contains("MaxCPUsPerSocket=4\n"));
+    c.ok(&["links", "bin"]);
+    let in_job = |job: &[&str], command: &str| {
+        c.write("job.sh", &format!("#!/bin/sh\nPATH=$PWD/bin:$PATH\n{command}\n"));
+        c.ok(&[&["sbatch", "-W", "-o", "out"], job, &["job.sh"]].concat());
+        c.read("out")
+    };
+    assert_eq!(in_job(&["-N2", "--exclusive", "-n6"], "echo $SLURM_TASKS_PER_NODE"), "5,1\n", "the first is filled");
+    // Each task has a core of its own, with both threads.
+    let step = |args: &str| {
+        let step = "scontrol show step $SLURM_JOB_ID.$SLURM_STEP_ID | grep -o ' CPUs=[0-9]*'";
+        in_job(&["-N1", "-n4"], &format!("srun {args} sh -c '{}'", step.replace('\'', "\"")))
+    };
+    assert_eq!(step("-n1"), " CPUs=8\n");
+    assert_eq!(step("--exact -n1"), " CPUs=2\n");
+    assert_eq!(step("--exact -n1 -c3"), " CPUs=4\n");
+    assert_eq!(step("--exact -n2 --ntasks-per-core=2 -N1").lines().next(), Some(" CPUs=2"));
+    assert_eq!(step("-n1 --threads-per-core=1"), " CPUs=2\n", "it implies --exact");
+    let job = |args: &[&str]| {
+        let all = [&["sbatch", "--parsable", "-o", "/dev/null"], args, &["--wrap", "sleep 300"]].concat();
+        c.ok(&all).trim().to_owned()
+    };
+    let shown = |job: &str, key: &str| {
+        let all = c.ok(&["scontrol", "show", "-d", "job", job]);
+        let words: Vec<&str> = all.split_whitespace().filter(|word| word.starts_with(key)).collect();
+        words.join(" ")
+    };
+    assert_eq!(shown(&job(&["-n3"]), "NumCPUs="), "NumCPUs=6");
+    let few = job(&["-p", "few", "-n4", "-w", "n2", "-N1"]);
+    assert_eq!(shown(&few, "CPU_IDs="), "CPU_IDs=0-3,16-19", "two cores of each socket");
+    assert!(shown(&job(&["-p", "few", "-n1", "-w", "n2"]), "JobState=").contains("PENDING"));
+}
+
+#[test]
+fn gpus_with_links_and_cores_near_them_come_together() {
+    let c = Cluster::new("links");
+    c.write("a.toml", "GresTypes = \"gpu\"\n[[nodes]]\nname = \"n1\"\ncpus = 4\nforce = true\nGres = \"gpu:4\"\n");
+    let lines = [("0-1", "-1,4,0,0"), ("0-1", "4,-1,0,0"), ("2-3", "0,0,-1,4"), ("2-3", "0,0,4,-1")];
+    let line = |(gpu, (cores, links)): (usize, (&str, &str))| {
+        format!("NodeName=n1 Name=gpu File=/dev/gpu{gpu} Cores={cores} Links={links}\n")
+    };
+    c.write("gres.conf", &lines.into_iter().enumerate().map(line).collect::<String>());
+    c.ok(&["up", "--config", "a.toml"]);
+    let job = |gpus: &str| {
+        let id = c.ok(&["sbatch", "--parsable", "-n1", gpus, "-o", "/dev/null", "--wrap", "sleep 300"]);
+        let all = c.ok(&["scontrol", "show", "-d", "job", id.trim()]);
+        let words = all.split_whitespace().filter(|word| word.starts_with("CPU_IDs=") || word.starts_with("GRES="));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(job("--gpus=1"), "CPU_IDs=0 GRES=gpu:1(IDX:0)");
+    assert_eq!(job("--gpus=2"), "CPU_IDs=2 GRES=gpu:2(IDX:2-3)");
+    assert_eq!(job("--gpus=1"), "CPU_IDs=1 GRES=gpu:1(IDX:1)");
 }
 
 /// faults.md C: names of nodes that share a machine resolve in their jobs, their own and each other's.
@@ -343,7 +480,7 @@ fn slurms_configuration_places_jobs_as_one_by_hand() {
     own.ok(&["up", "--config", "c.toml"]);
     assert_eq!(placed(&slurms), placed(&own));
     assert!(slurms.ok(&["up", "--slurm-conf", "slurm.conf"]).contains("runs already"));
-    slurms.write("slurm.conf", &SLURM_CONF.replace("config_overrides", "config_overrides\nProlog=/p\nKilWait=3"));
+    slurms.write("slurm.conf", &SLURM_CONF.replace("config_overrides", "config_overrides\nSrunProlog=/p\nKilWait=3"));
     slurms.fails(&["up", "--slurm-conf", "slurm.conf"], "slurm.conf:5 KilWait: unknown: ");
 }
 
@@ -393,12 +530,12 @@ fn a_history_is_brought_once_and_shown() {
 #[test]
 fn an_import_is_written_once_and_checked() {
     let c = Cluster::new("import");
-    c.write("slurm.conf", &format!("{SLURM_CONF}Prolog=/p\n"));
+    c.write("slurm.conf", &format!("{SLURM_CONF}SrunProlog=/p\n"));
     c.fails(&["import", "."], "slurm.conf:9: Include parts.conf: cannot read ./parts.conf");
     c.write("parts.conf", PARTS_CONF);
     let said = c.ok(&["import", "."]);
     assert!(
-        said.contains("slurm.conf:10 Prolog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
+        said.contains("slurm.conf:10 SrunProlog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
         "{said}"
     );
     c.fails(&["import", "."], "squall.toml is there already: use --force");
@@ -408,7 +545,7 @@ fn an_import_is_written_once_and_checked() {
     assert_eq!(c.read("squall/squall.toml.old"), "before");
     assert!(c.ok(&["check", "squall"]).contains("squall/squall.toml: good: cluster lab, 3 nodes, 2 partitions"));
     let said = c.ok(&["check", "slurm.conf"]);
-    assert!(said.contains("slurm.conf: good") && said.contains("10 Prolog") && !said.contains("taken"), "{said}");
+    assert!(said.contains("slurm.conf: good") && said.contains("10 SrunProlog") && !said.contains("taken"), "{said}");
     c.write("slurm.conf", &SLURM_CONF.replace("Weight=5", "Weight=heavy"));
     c.fails(&["check", "slurm.conf"], "slurm.conf:6 NodeName=n[2-3] Weight: wrong: `heavy` is no whole number");
     c.write("slurm.conf", "ClusterName=a\n\nNodeName=n1 NodeAddr=localhost CPUs=4000\nPartitionName=p Nodes=n1\n");

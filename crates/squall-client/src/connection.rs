@@ -135,7 +135,12 @@ impl Client {
 
     /// Connects to the controller of this host itself, which may be a standby. It answers requests that only read.
     pub fn connect_here(command: &str) -> Result<Self, ClientError> {
-        Self::connect_with_hello(&find_place()?, &Hello::new(Role::Reader(command.into())))
+        Self::connect_here_to(&find_place()?, command)
+    }
+
+    /// Connects to the controller of this host in the given cluster, as [`Client::connect_here`].
+    pub fn connect_here_to(place: &Place, command: &str) -> Result<Self, ClientError> {
+        Self::connect_with_hello(place, &Hello::new(Role::Reader(command.into())))
     }
 
     /// Connects to the given cluster as the bearer of a token. `command` is the name of this program.

@@ -69,6 +69,12 @@ pub fn masks(
     )
 }
 
+/// Returns the CPUs that tasks may use that use only so many hardware threads of each core: the first ones of each.
+pub fn of_threads(cpus: &[Cpu], threads: u32) -> Vec<Cpu> {
+    let before = |cpu: &Cpu| cpus.iter().filter(|other| other.core == cpu.core && other.number < cpu.number).count();
+    cpus.iter().filter(|cpu| before(cpu) < threads as usize).copied().collect()
+}
+
 /// Returns the socket of each of the node's tasks, chosen so that little communication crosses sockets. None: neither
 /// the step nor its job has a process grid (`--grid`), the grid does not match the step's tasks, or the step's CPUs
 /// here are all on one socket.
@@ -202,6 +208,15 @@ mod tests {
             assert_eq!(masks(text, &all, tasks, each), expected, "{text} {tasks} {each}");
         }
         assert_eq!(masks("cores", &all[1..3], 2, 1), "0x2,0x4", "only what the step may use");
+    }
+
+    #[test]
+    fn tasks_use_one_thread_of_each_core_if_asked_so() {
+        let all = super::of_threads(&machine(), 1);
+        assert_eq!(all.iter().map(|cpu| cpu.number).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(masks("threads", &all, 2, 2), "0x3,0xc");
+        assert_eq!(super::of_threads(&machine(), 2), machine());
+        assert_eq!(super::of_threads(&machine()[5..], 1).len(), 3, "where only the second threads are the step's");
     }
 
     /// Finding 2.1 of audit-admin.md: the socket and core levels of `--distribution` take effect.

@@ -15,7 +15,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{DownFrame, Newer};
 
-use crate::control::{CallerId, Cast, Controller, Input, LinkId, Out};
+use crate::control::{CallerId, Cast, Controller, Input, LinkId, Out, PowerProgram, Program};
 use crate::machine::Machine;
 
 /// Number of inputs after which a batch takes no more.
@@ -70,6 +70,12 @@ pub struct Release<L> {
     pub casts: Vec<Cast>,
     /// Answers to clients, each with the id of its caller.
     pub answers: Vec<(CallerId, Answer)>,
+    /// Programs around jobs to be run on this host.
+    pub programs: Vec<Program>,
+    /// Programs for the power of nodes to be run on this host.
+    pub power: Vec<PowerProgram>,
+    /// Names of nodes; their keys are to be revoked.
+    pub gone: Vec<String>,
     /// Actions for the host itself, to be done after everything else of this release.
     pub later: Vec<L>,
     /// Whether the daemon may end now, after a request to shut down.
@@ -309,8 +315,8 @@ impl<L> Batch<L> {
     }
 
     fn release(self) -> Release<L> {
-        let Out { blobs: _, events: _, sends, drops, casts, answers, newer: _, exit } = self.out;
-        Release { records: None, sends, drops, casts, answers, later: self.later, exit }
+        let Out { blobs: _, events: _, sends, drops, casts, answers, programs, power, gone, newer: _, exit } = self.out;
+        Release { records: None, sends, drops, casts, answers, programs, power, gone, later: self.later, exit }
     }
 }
 

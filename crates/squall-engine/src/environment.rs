@@ -26,7 +26,9 @@ pub type Env = Vec<(String, String)>;
 type HandedOn = (&'static str, fn(&Chosen) -> Option<String>);
 
 /// Variables of jobs and steps that repeat the value of an option as the user gave it.
-const HANDED_ON: [HandedOn; 20] = [
+const HANDED_ON: [HandedOn; 22] = [
+    ("SLURM_X11", |o| o.x11.clone()),
+    ("SLURM_CONTAINER", |o| o.bundle().map(str::to_owned)),
     ("SLURM_EXPORT_ENV", |o| o.shown.export.clone()),
     ("SLURM_DISTRIBUTION", |o| text(o.distribution.as_ref())),
     ("SLURM_HINT", |o| Some(o.hint?.name().to_owned())),
@@ -312,11 +314,17 @@ pub fn step_env(launch: &StepLaunch) -> Env {
         env.set("SLURM_GPUS_ON_NODE", gpus.len());
         let script = launch.program == Program::Batch;
         env.set(if script { "SLURM_JOB_GPUS" } else { "SLURM_STEP_GPUS" }, joined(gpus.iter()));
-        visible(&mut env, gpus);
+        visible(&mut env, launch, gpus);
+    } else if let Some(shared) = &launch.shared {
+        env.set(if shared.name == "mps" { "SLURM_MPS_ON_NODE" } else { "SLURM_SHARDS_ON_NODE" }, shared.count);
+        if shared.name == "mps" {
+            env.set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", shared.percent);
+        }
+        visible(&mut env, launch, &shared.gpus);
     } else if matches!(launch.program, Program::Tasks(_)) && facts.gres.iter().any(|grant| grant.name == GPU) {
         // The step inherits variables from its job's script that name the job's GPUs, but it asked for none.
         env.set("SLURM_GPUS_ON_NODE", 0);
-        visible(&mut env, &CoreSet::new());
+        visible(&mut env, launch, &CoreSet::new());
     }
     match &launch.program {
         Program::Batch => {
@@ -344,10 +352,19 @@ pub fn step_env(launch: &StepLaunch) -> Env {
 /// Name of the generic resource with devices that programs find in environment variables.
 const GPU: &str = "gpu";
 
-/// Sets the variables that tell a program which GPUs it may use, for GPUs of any vendor.
-fn visible(env: &mut Builder, gpus: &CoreSet) {
+/// Sets the variables that tell a program which GPUs it may use, for GPUs of any vendor. Programs that can't open other
+/// GPUs than their step's count these from 0. Parts of GPUs (MIG) have names.
+fn visible(env: &mut Builder, launch: &StepLaunch, gpus: &CoreSet) {
+    let all = launch.gres.get(GPU).or_else(|| Some(&launch.shared.as_ref()?.gpus)).filter(|_| launch.sees_own_gpus);
+    let own =
+        all.map(|all| all.iter().enumerate().filter(|(_, gpu)| gpus.contains(*gpu)).map(|(place, _)| place).collect());
+    let numbers = own.as_ref().unwrap_or(gpus);
     for name in ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"] {
-        env.set(name, joined(gpus.iter()));
+        env.set(name, joined(numbers.iter()));
+    }
+    if gpus.iter().any(|gpu| launch.gpu_ids.contains_key(&(gpu as u32))) {
+        let ids = gpus.iter().filter_map(|gpu| launch.gpu_ids.get(&(gpu as u32)));
+        env.set("CUDA_VISIBLE_DEVICES", joined(ids));
     }
 }
 
@@ -370,10 +387,25 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
         Some(GpuBind::PerTask(each)) => part(gpus, local, *each as usize),
         // With `--gpu-bind=single:N`, N consecutive tasks share one GPU.
         Some(GpuBind::Single(tasks)) => part(gpus, local / (*tasks).max(1) as usize % gpus.len().max(1), 1),
-        Some(GpuBind::None) => return None,
+        // See `closest_env`.
+        Some(GpuBind::None | GpuBind::Closest) => return None,
         None => part(gpus, local, asked.per_task.as_ref()?.count()? as usize),
     };
     (!own.is_empty()).then_some(own)
+}
+
+/// Returns the variables of a task with `--gpu-bind=closest` on these CPUs: of the step's GPUs it may use those that are
+/// near one of the CPUs, or all if there are none. Empty: the step has another binding.
+pub fn closest_env(launch: &StepLaunch, cpus: &CoreSet) -> Env {
+    let mut env = Builder::default();
+    if let (Program::Tasks(program), Some(gpus)) = (&launch.program, launch.gres.get(GPU))
+        && program.options.gpus.bind.as_ref().is_some_and(|given| given.value == GpuBind::Closest)
+    {
+        let is_near = |gpu: &usize| launch.gpu_cpus.get(&(*gpu as u32)).is_none_or(|near| !near.is_disjoint(cpus));
+        let near: CoreSet = gpus.iter().filter(is_near).collect();
+        visible(&mut env, launch, if near.is_empty() { gpus } else { &near });
+    }
+    env.0
 }
 
 /// Returns part number `place`, from 0, of GPUs that are split into parts of `each`.
@@ -399,6 +431,9 @@ fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     env.set("SLURM_STEP_NUM_NODES", layout.nodes.len());
     env.set("SLURM_STEP_NUM_TASKS", layout.ntasks());
     env.set("SLURM_STEP_TASKS_PER_NODE", tasks);
+    if let Some(ports) = &layout.ports {
+        env.set("SLURM_STEP_RESV_PORTS", ports);
+    }
     if layout.cpus_per_task > 1 {
         env.set("SLURM_CPUS_PER_TASK", layout.cpus_per_task);
     }
@@ -463,7 +498,7 @@ pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) ->
         env.set("SLURM_TASK_PID", pid);
     }
     if let Some(gpus) = task_gpus(launch, local) {
-        visible(&mut env, &gpus);
+        visible(&mut env, launch, &gpus);
     }
     env.0
 }

@@ -8,6 +8,7 @@ mod dependency;
 pub mod environment;
 pub mod fabric;
 pub mod front;
+pub mod hook;
 pub mod invariant;
 pub mod machine;
 pub mod node;

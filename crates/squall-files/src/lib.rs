@@ -1,7 +1,9 @@
-//! A cluster's files on this machine: their paths, durable writes of small ones, and the users who own them.
+//! A cluster's files on this machine: their paths, durable writes of small ones, the users who own them, and those behind
+//! local connections.
 //!
 //! Daemons and clients alike ask [`place::Place`] for every path below the state folder.
 
+pub mod callers;
 pub mod durable;
 pub mod lock;
 pub mod place;

@@ -99,6 +99,10 @@ impl Place {
     pub fn config(&self) -> PathBuf {
         self.dir.join("squall.toml")
     }
+    /// Returns the path of the file that lists generic resources, which may be missing.
+    pub fn devices(&self) -> PathBuf {
+        self.dir.join(CONFIG_FILES[1])
+    }
     /// Returns the path of the controller's clock state.
     pub fn clock(&self) -> PathBuf {
         self.dir.join("clock")
@@ -203,6 +207,10 @@ impl Place {
     pub fn rest_pid(&self) -> PathBuf {
         self.run().join("rest.pid")
     }
+    /// Returns the path of the pid file of the process that sends mail.
+    pub fn mail_pid(&self) -> PathBuf {
+        self.run().join("mail.pid")
+    }
     /// Returns the path of the pid file of a login host's daemon.
     pub fn login_pid(&self) -> PathBuf {
         self.run().join("login.pid")
@@ -219,6 +227,10 @@ impl Place {
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")
     }
+    /// Returns the path of the file with the digest of the shared files of `keys/` that all of several controllers have.
+    pub fn keys_shared(&self) -> PathBuf {
+        self.run().join("keys-shared")
+    }
     /// Returns the path of the controller's pid file.
     pub fn controller_pid(&self) -> PathBuf {
         self.run().join("controller.pid")
@@ -226,6 +238,10 @@ impl Place {
     /// Returns the path of the socket on which a node daemon listens for its children in the tree.
     pub fn node_socket(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.sock"))
+    }
+    /// Returns the path of the socket on which a node daemon is asked about users who log in on its machine.
+    pub fn login_socket(&self, node: &str) -> PathBuf {
+        self.run().join(format!("login-{node}.sock"))
     }
     /// Returns the host name or address by which other machines of the cluster reach this one; None: none is
     /// recorded.

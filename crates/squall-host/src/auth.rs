@@ -230,7 +230,7 @@ impl<K: Clone + Eq + Hash> Drop for Entered<K> {
 }
 
 fn who(owner: &Arc<Owner>) -> Who {
-    Who { owner: Arc::clone(owner), operator: is_operator(owner.uid) }
+    Who { owner: Arc::clone(owner), operator: is_operator(owner.uid), by: None }
 }
 
 fn owner(uid: u32, gid: u32) -> Owner {

@@ -19,6 +19,7 @@ use squall_files::place::Place;
 use squall_files::users::{self, User};
 use squall_model::config::Config;
 use squall_model::wire::join::Bearer;
+use zeroize::Zeroizing;
 
 use crate::auth::is_operator;
 use crate::trust::Trust;
@@ -175,19 +176,19 @@ impl Bearers {
     }
 
     /// Returns the signing key; makes it when first needed.
-    fn key(&self) -> io::Result<Vec<u8>> {
+    fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
         let trust = self.trust();
         if let Some(key) = trust.read(&[KEY])?.filter(|key| !key.is_empty()) {
-            return Ok(key);
+            return Ok(key.into());
         }
-        let mut key = [0; KEY_BYTES];
-        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut key)?;
-        match trust.create(&[KEY], &key) {
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut *key)?;
+        match trust.create(&[KEY], &*key) {
             // Another process has made the key at the same time: that one is used.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        trust.read(&[KEY])?.ok_or_else(|| io::ErrorKind::NotFound.into())
+        trust.read(&[KEY])?.map(Zeroizing::new).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns the time up to which a user's tokens are revoked. None: no token of the user was revoked.
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_tokens_are_refused() {
+    fn cve_2019_18823_forged_tokens_are_refused() {
         let cluster = Cluster::new("forged");
         let token = cluster.bearers.issue("root", Some(60), false, now_s()).unwrap();
         let [header, claims, signature] = token.split('.').collect::<Vec<_>>()[..] else { panic!("{token}") };

@@ -2,9 +2,10 @@
 //!
 //! In v2, if mounted, a step's group is `…/squall/CLUSTER/NODE/job_N.A/step_S` (the batch script's may be `job_N.A`
 //! itself). It serves to find and kill all members, and has whatever controllers are available. In the v1 hierarchy of
-//! the memory controller groups are made where memory is limited and v2 lacks that controller; in that of the CPU
-//! controller, for jobs that take turns (gang scheduling). Other v1 hierarchies are not used: moving a process into a
-//! group takes milliseconds, while on v2 it can be born there.
+//! the memory controller groups are made where memory is limited and v2 lacks that controller; in those of the cpuset and
+//! devices controllers, where v2 can't keep jobs to their cores or from devices; in that of the CPU controller, for jobs
+//! that take turns (gang scheduling). Other v1 hierarchies are not used: moving a process into a group takes milliseconds, while on v2 it can
+//! be born there.
 //!
 //! Step daemons and their tasks are members of the step's group; the node daemon never is.
 
@@ -15,16 +16,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
+use squall_model::config::Config;
+use squall_model::confinement::{Confinement, Kept};
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
 
 use crate::gang::{FREEZE, IDLE};
-use crate::spool::file;
 
 pub(crate) mod detect;
+pub(crate) mod devices;
+mod groups;
 
 use detect::{Mounts, Version};
+use devices::{Device, Means};
+pub(crate) use groups::StepGroups;
 
 /// One node's folders in the cgroup hierarchies that it may use.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +46,28 @@ pub(crate) struct Cgroups {
     /// Roots under which groups of the v1 CPU controller may be made; `below` is the node's folder relative to a root.
     cpu_roots: Vec<PathBuf>,
     below: PathBuf,
+    /// Most processes and threads of a job; 0: no limit.
+    processes_max: u64,
+    /// How jobs are kept from devices that they do not hold.
+    devices: Means,
+    /// How steps are kept to their cores.
+    cores: Cores,
+    /// Whether jobs with limited memory may use swap space.
+    swaps: bool,
+}
+
+/// How steps are kept to their cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Cores {
+    /// They are not.
+    #[default]
+    Free,
+    /// By the cpuset controller of v2.
+    Unified,
+    /// By that of v1.
+    Own(Hierarchy),
+    /// They should be, but can't.
+    Impossible,
 }
 
 /// The node's folder in one cgroup hierarchy.
@@ -52,7 +80,14 @@ struct Hierarchy {
 }
 
 /// Controllers that the limits of jobs and steps need.
-const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
+const CONTROLLERS: [&str; 3] = ["memory", CPUSET, PIDS];
+/// The controller of the CPUs that may be used.
+const CPUSET: &str = "cpuset";
+/// The controller of the number of processes.
+const PIDS: &str = "pids";
+
+/// Folder of the kernel's settings.
+const KERNEL: &str = "/proc/sys/kernel";
 
 /// CPU weight (`cpu.shares`) of a process without a group.
 const SHARES: usize = 1024;
@@ -72,6 +107,8 @@ pub(crate) struct Limits {
     pub(crate) cpus: CoreSet,
     /// Whether the job is gang-scheduled, so that it may have to leave the CPUs to other jobs.
     pub(crate) takes_turns: bool,
+    /// Devices that the job or step must not open.
+    pub(crate) denied: Vec<Device>,
 }
 
 impl Cgroups {
@@ -95,11 +132,92 @@ impl Cgroups {
         if memory.is_none() {
             notices.push("no memory cgroup: memory limits are watched, not enforced by the kernel".to_owned());
         }
-        if !v2.as_ref().is_some_and(|v2| v2.controllers.contains(&"cpuset")) {
-            notices.push("no cpuset cgroup: tasks are bound by affinity only".to_owned());
-        }
         let cpu_roots = mounts.candidates(Some("cpu"));
-        (Self { v2, memory, cpu: OnceCell::new(), cpu_roots, below }, notices)
+        (Self { v2, memory, cpu: OnceCell::new(), cpu_roots, below, ..Self::default() }, notices)
+    }
+
+    /// Limits the number of processes of each job to `most` (0: no limit), but at most to half of those that the kernel
+    /// allows. The second result is a line for the log if that is not possible.
+    pub(crate) fn limit_processes(&mut self, most: u32) -> Option<String> {
+        let limits = ["pid_max", "threads-max"].map(|name| fs::read_to_string(Path::new(KERNEL).join(name)));
+        let kernel = limits.iter().flatten().filter_map(|text| text.trim().parse::<u64>().ok()).min();
+        self.processes_max = u64::from(most).min(kernel.map_or(u64::MAX, |all| all / 2));
+        let limited = self.v2.as_ref().is_some_and(|v2| v2.controllers.contains(&PIDS));
+        (most > 0 && !limited).then(|| "no pids cgroup: the number of a job's processes is not limited".to_owned())
+    }
+
+    /// Keeps jobs from devices that they do not hold, as the kernel can; `must`: if it can't, no step with such devices
+    /// is started. The second result is a line for the log if it can't.
+    pub(crate) fn constrain_devices(&mut self, mounts: &Mounts, must: bool) -> Option<String> {
+        let below = &self.below;
+        let v1 = || {
+            let mut roots = mounts.candidates(Some("devices")).into_iter();
+            roots.find_map(|root| Hierarchy::make(&root, below, Version::V1))
+        };
+        let found = Means::find(self.v2.as_ref().map(|v2| &*v2.base), v1);
+        let problem = found.as_ref().err().map(|why| format!("devices are not kept from jobs: {why}"));
+        self.devices = found.unwrap_or_else(|why| if must { Means::Impossible(why) } else { Means::None });
+        problem
+    }
+
+    /// Keeps steps to their cores, as the kernel can; `must`: if it can't, no step is started. The second result is a
+    /// line for the log if it can't.
+    pub(crate) fn constrain_cores(&mut self, mounts: &Mounts, must: bool) -> Option<String> {
+        let below = &self.below;
+        self.cores = if self.v2.as_ref().is_some_and(|v2| v2.controllers.contains(&CPUSET)) {
+            Cores::Unified
+        } else {
+            let mut roots = mounts.candidates(Some(CPUSET)).into_iter();
+            let own = roots.find_map(|root| Hierarchy::make(&root, below, Version::V1));
+            // The files have a prefix, unless the hierarchy was mounted without.
+            let own = own.filter(|own| own.base.join("cpuset.mems").exists());
+            own.map_or(if must { Cores::Impossible } else { Cores::Free }, Cores::Own)
+        };
+        let bound = || "no cpuset cgroup: tasks are bound by affinity only".to_owned();
+        matches!(self.cores, Cores::Free | Cores::Impossible).then(bound)
+    }
+
+    /// Lets jobs with limited memory use swap space.
+    pub(crate) fn allow_swap(&mut self) {
+        self.swaps = true;
+    }
+
+    /// Returns by what jobs are kept to what they hold. `config`: what it is to do; `bound`: whether tasks begin with
+    /// their own cores; `has_files`: whether there are device files.
+    pub(crate) fn confinement(&self, config: &Config, bound: bool, has_files: bool) -> Confinement {
+        let by_group = |can: bool| if can { Kept::Group } else { Kept::Unable };
+        // Swap space is counted where the kernel has these files in a group other than the root.
+        let counts_swap = |memory: &Hierarchy| match memory.version {
+            Version::V1 => memory.base.join("memory.memsw.limit_in_bytes").exists(),
+            Version::V2 => memory.base.join("memory.swap.max").exists(),
+        };
+        Confinement {
+            cores: match &self.cores {
+                _ if !bound => Kept::Shared,
+                Cores::Unified | Cores::Own(_) => Kept::Group,
+                Cores::Free => Kept::Bound,
+                Cores::Impossible => Kept::Refused,
+            },
+            memory: if self.memory.is_some() { Kept::Group } else { Kept::Watched },
+            swap: if self.swaps { Kept::Off } else { by_group(self.memory.as_ref().is_some_and(counts_swap)) },
+            devices: match &self.devices {
+                _ if !has_files => Kept::Idle,
+                Means::None if config.constrain_devices == Some(false) => Kept::Off,
+                Means::None => Kept::Unable,
+                Means::Program => Kept::Program,
+                Means::Group(_) => Kept::Group,
+                Means::Impossible(_) => Kept::Refused,
+            },
+            processes: match self.processes_max {
+                0 => Kept::Off,
+                _ => by_group(self.v2.as_ref().is_some_and(|v2| v2.controllers.contains(&PIDS))),
+            },
+        }
+    }
+
+    /// Returns whether jobs are to be kept from devices that they do not hold.
+    pub(crate) fn constrains_devices(&self) -> bool {
+        self.devices != Means::None
     }
 
     /// Returns the hierarchy with the CPU controller, in which jobs can leave the CPUs to others (`cpu.idle`), if there
@@ -147,11 +265,21 @@ impl Cgroups {
     /// Returns the hierarchies that a job or step with these limits uses, each once.
     fn used(&self, limits: &Limits) -> impl Iterator<Item = &Hierarchy> {
         let own = self.own_memory().filter(|_| limits.memory_mb > 0);
-        self.v2.iter().chain(own)
+        let devices = self.devices.own().filter(|_| !limits.denied.is_empty());
+        let cores = self.own_cores().filter(|_| !limits.cpus.is_empty());
+        self.v2.iter().chain(own).chain(devices).chain(cores)
     }
 
     fn all(&self) -> impl Iterator<Item = &Hierarchy> {
-        self.v2.iter().chain(self.own_memory()).chain(self.own_cpu())
+        self.v2.iter().chain(self.own_memory()).chain(self.own_cpu()).chain(self.devices.own()).chain(self.own_cores())
+    }
+
+    /// Returns the v1 hierarchy of the cpuset controller, if it is in use.
+    fn own_cores(&self) -> Option<&Hierarchy> {
+        match &self.cores {
+            Cores::Own(own) => Some(own),
+            _ => None,
+        }
     }
 
     /// Returns the v1 hierarchy of the memory controller; None where v2 has that controller.
@@ -159,12 +287,19 @@ impl Cgroups {
         self.memory.as_ref().filter(|memory| memory.version == Version::V1)
     }
 
-    /// Makes the job's groups and sets their limits. Called again, it sets the limits again.
-    pub(crate) fn open_job(&self, job: JobAttempt, limits: &Limits) -> io::Result<()> {
+    /// Makes the job's groups and sets their limits. Called again, it sets the limits again. `batch`: the groups of the
+    /// job's batch script follow, which may be the job's own.
+    pub(crate) fn open_job(&self, job: JobAttempt, limits: &Limits, batch: bool) -> io::Result<()> {
         for hierarchy in self.used(limits) {
             let dir = hierarchy.base.join(job_name(job));
-            make_dir(&dir)?;
+            make_group(&dir)?;
             self.set(hierarchy, &dir, limits)?;
+            if !batch || !hierarchy.has_scripts_in_jobs() {
+                self.deny(hierarchy, &dir, &limits.denied)?;
+            }
+            if self.processes_max > 0 && hierarchy.controllers.contains(&PIDS) {
+                write(&dir, "pids.max", &self.processes_max.to_string())?;
+            }
             hierarchy.delegate(&dir);
         }
         self.open_idle(job, limits).map(drop)
@@ -177,26 +312,50 @@ impl Cgroups {
         cpu.map(|cpu| cpu.base.join(job_name(job))).map(|dir| make_dir(&dir).map(|()| dir)).transpose()
     }
 
-    /// Makes the step's groups within those of its job. Missing job groups are made without limits.
+    /// Makes the step's groups within those of its job. Missing job groups are made without limits. Err of kind
+    /// `Unsupported`: the step must not be started here.
     pub(crate) fn open_step(&self, key: StepKey, limits: &Limits) -> io::Result<StepGroups> {
         let job = JobAttempt { job: key.job, attempt: key.attempt };
         let mut groups = StepGroups::default();
         for hierarchy in self.used(limits) {
             let parent = hierarchy.base.join(job_name(job));
             let dir = step_dir(hierarchy, key);
-            if make_dir(&dir).is_err() {
-                make_dir(&parent)?;
+            let made = make_group(&dir).or_else(|_| {
+                make_group(&parent)?;
                 hierarchy.delegate(&parent);
-                make_dir(&dir)?;
-            }
+                make_group(&dir)
+            })?;
             self.set(hierarchy, &dir, limits)?;
+            // What is denied once stays so: logins come into the same group one after the other.
+            if made || is_of_job(hierarchy, key) {
+                self.deny(hierarchy, &dir, &limits.denied).inspect_err(|_| drop(fs::remove_dir(&dir)))?;
+            }
             if self.memory.as_ref() == Some(hierarchy) {
                 groups.memory = Some((dir.clone(), hierarchy.version));
             }
-            groups.join.push(dir);
+            let needed = [self.devices.own(), self.own_cores()].contains(&Some(hierarchy));
+            if needed { groups.needed.push(dir) } else { groups.join.push(dir) }
+        }
+        if let Means::Impossible(why) = &self.devices
+            && !limits.denied.is_empty()
+        {
+            return Err(unsupported(format!("devices can't be kept from it: {why}")));
+        }
+        if self.cores == Cores::Impossible && !limits.cpus.is_empty() {
+            return Err(unsupported("it can't be kept to its cores: the kernel has no cpuset cgroup".to_owned()));
         }
         groups.idle = self.open_idle(job, limits)?;
         Ok(groups)
+    }
+
+    /// Denies devices to the members of a group, if this is the hierarchy by which that is done.
+    fn deny(&self, hierarchy: &Hierarchy, dir: &Path, denied: &[Device]) -> io::Result<()> {
+        match &self.devices {
+            _ if denied.is_empty() => Ok(()),
+            Means::Program if hierarchy.version == Version::V2 => devices::deny_by_program(dir, denied),
+            Means::Group(own) if own == hierarchy => devices::deny_by_group(dir, denied),
+            _ => Ok(()),
+        }
     }
 
     fn set(&self, hierarchy: &Hierarchy, dir: &Path, limits: &Limits) -> io::Result<()> {
@@ -206,18 +365,21 @@ impl Cgroups {
                 Version::V2 => {
                     write(dir, "memory.max", &bytes)?;
                     // This file is missing where the kernel has no swap accounting.
-                    let _ = write(dir, "memory.swap.max", "0");
+                    let _ = write(dir, "memory.swap.max", if self.swaps { "max" } else { "0" });
                 }
                 Version::V1 => {
                     // With a limit on both set before, the first can't be raised above the second; the order for raising
                     // is the reverse, so both are tried twice.
                     let limited = write(dir, "memory.limit_in_bytes", &bytes);
-                    let _ = write(dir, "memory.memsw.limit_in_bytes", &bytes);
+                    if !self.swaps {
+                        let _ = write(dir, "memory.memsw.limit_in_bytes", &bytes);
+                    }
                     limited.or_else(|_| write(dir, "memory.limit_in_bytes", &bytes))?;
                 }
             }
         }
-        if !limits.cpus.is_empty() && hierarchy.controllers.contains(&"cpuset") {
+        let unified = self.cores == Cores::Unified && hierarchy.version == Version::V2;
+        if !limits.cpus.is_empty() && (unified || self.own_cores() == Some(hierarchy)) {
             write(dir, "cpuset.cpus", &cpu_list(&limits.cpus))?;
         }
         Ok(())
@@ -332,7 +494,7 @@ impl Hierarchy {
                 delegate(&dir);
             }
             dir.push(name);
-            make_dir(&dir).ok()?;
+            make_group(&dir).ok()?;
             if version == Version::V1 {
                 let _ = write(&dir, "memory.use_hierarchy", "1");
             }
@@ -342,6 +504,12 @@ impl Hierarchy {
         rustix::fs::access(&procs, rustix::fs::Access::WRITE_OK).ok()?;
         let controllers = if version == Version::V2 { delegate(&dir) } else { Vec::new() };
         Some(Self { base: dir, version, controllers })
+    }
+
+    /// Whether the group of a batch script is that of its job. This is so where v2 passes no controllers down to steps:
+    /// making and removing a group of its own would take half as long as starting the script.
+    fn has_scripts_in_jobs(&self) -> bool {
+        self.version == Version::V2 && self.controllers.is_empty()
     }
 
     /// Passes this hierarchy's controllers down to the steps of a job; `job` is the job's folder.
@@ -357,113 +525,6 @@ impl Hierarchy {
 fn delegate(dir: &Path) -> Vec<&'static str> {
     let hand_down = |controller: &&&str| write(dir, "cgroup.subtree_control", &format!("+{controller}")).is_ok();
     CONTROLLERS.iter().filter(hand_down).copied().collect()
-}
-
-/// The cgroups of one step, as needed by its step daemon.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StepGroups {
-    /// Groups that the step daemon has to join.
-    join: Vec<PathBuf>,
-    /// Folder and version of the group with the memory controller; None: the step has no such group.
-    memory: Option<(PathBuf, Version)>,
-    /// Folder of the v1 CPU group through which the job leaves the CPUs to others; None: the step daemon does not have
-    /// to join one.
-    idle: Option<PathBuf>,
-}
-
-impl StepGroups {
-    /// Reads the groups that the node daemon wrote into the step's folder. Empty if there is no such file.
-    pub(crate) fn read(folder: &Path) -> io::Result<Self> {
-        match fs::read_to_string(folder.join(file::CGROUPS)) {
-            Ok(text) => Ok(Self::from_text(&text)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Writes the groups as text for the step's folder: lines `join PATH`, `idle PATH`, `memory1 PATH` or `memory2
-    /// PATH`.
-    pub(crate) fn to_text(&self) -> String {
-        let join = self.join.iter().map(|path| format!("join {}\n", path.display()));
-        let memory = self.memory.iter().map(|(path, version)| match version {
-            Version::V1 => format!("memory1 {}\n", path.display()),
-            Version::V2 => format!("memory2 {}\n", path.display()),
-        });
-        let idle = self.idle.iter().map(|path| format!("idle {}\n", path.display()));
-        join.chain(memory).chain(idle).collect()
-    }
-
-    /// Reads the text that `to_text` writes. Unknown lines are ignored.
-    pub(crate) fn from_text(text: &str) -> Self {
-        let mut groups = Self::default();
-        for line in text.lines() {
-            match line.split_once(' ') {
-                Some(("join", path)) => groups.join.push(path.into()),
-                Some(("idle", path)) => groups.idle = Some(path.into()),
-                Some(("memory1", path)) => groups.memory = Some((path.into(), Version::V1)),
-                Some(("memory2", path)) => groups.memory = Some((path.into(), Version::V2)),
-                _ => {}
-            }
-        }
-        groups
-    }
-
-    /// Moves the calling process into all groups; processes that it starts afterwards are created there. The step
-    /// daemon calls it once, before it drops privileges and before it starts anything. Only the group that limits
-    /// memory is indispensable: if another can't be joined, a warning is logged.
-    pub(crate) fn join(&self) -> io::Result<()> {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        for dir in self.left_to_join(born).chain(&self.idle) {
-            match write(dir, "cgroup.procs", "0") {
-                Err(e) if self.memory_dir() == Some(dir) => return Err(e),
-                Err(e) => tracing::warn!(cgroup = %dir.display(), error = %e, "cgroup can't be joined"),
-                Ok(()) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the groups to join: all but the v2 group in which the process was born (`born` is its path), as moving
-    /// takes a thousand times as long. A v1 group with the same path still has to be joined.
-    fn left_to_join(&self, born: &str) -> impl Iterator<Item = &PathBuf> {
-        let v1 = self.memory.as_ref().filter(|(_, version)| *version == Version::V1).map(|(dir, _)| dir);
-        self.join.iter().filter(move |dir| born.is_empty() || !dir.ends_with(born) || v1 == Some(dir))
-    }
-
-    /// Whether the process must join groups after it was created: it can be created in one v2 group, but not in others.
-    pub(crate) fn has_to_join(&self) -> bool {
-        self.join.len() > 1 || self.memory.as_ref().is_some_and(|(_, version)| *version == Version::V1)
-    }
-
-    /// Returns the folder of the group in which the kernel limits and counts memory. None: no group has the memory
-    /// controller.
-    pub(crate) fn memory_dir(&self) -> Option<&Path> {
-        self.memory.as_ref().map(|(dir, _)| dir.as_path())
-    }
-
-    /// Returns how many processes the kernel has killed for the memory limit of this step (or of its job, for a process
-    /// of this step).
-    pub(crate) fn oom_kills(&self) -> u64 {
-        let Some((dir, version)) = &self.memory else { return 0 };
-        let name = match version {
-            Version::V1 => "memory.oom_control",
-            Version::V2 => "memory.events",
-        };
-        let text = fs::read_to_string(dir.join(name)).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
-    }
-
-    /// Returns the peak memory of the whole step, KiB. None: the kernel does not report it.
-    pub(crate) fn peak_kb(&self) -> Option<u64> {
-        let (dir, version) = self.memory.as_ref()?;
-        let name = match version {
-            Version::V1 => "memory.max_usage_in_bytes",
-            Version::V2 => "memory.peak",
-        };
-        let bytes: u64 = fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()?;
-        Some(bytes >> 10)
-    }
 }
 
 fn job_name(job: JobAttempt) -> String {
@@ -485,10 +546,9 @@ fn step_dir(hierarchy: &Hierarchy, key: StepKey) -> PathBuf {
     if is_of_job(hierarchy, key) { dir } else { dir.join(step_name(key)) }
 }
 
-/// Whether the group of the batch script is that of its job. This is so where v2 passes no controllers down to steps:
-/// making and removing a group of its own would take half as long as starting the script.
+/// Whether the group of a step is that of its job.
 fn is_of_job(hierarchy: &Hierarchy, key: StepKey) -> bool {
-    key.step == StepNo::BATCH && hierarchy.version == Version::V2 && hierarchy.controllers.is_empty()
+    key.step == StepNo::BATCH && hierarchy.has_scripts_in_jobs()
 }
 
 /// Formats a set of CPUs as ranges, e.g. `0-3,8`.
@@ -522,6 +582,26 @@ fn folders(dir: &Path) -> Vec<String> {
     folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
+fn unsupported(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+/// Makes a group; returns whether it was not there. One of v1's cpuset controller gets what its parent has: in one
+/// without CPUs and memory nothing can run.
+fn make_group(dir: &Path) -> io::Result<bool> {
+    let fresh = !dir.exists();
+    make_dir(dir)?;
+    for name in ["cpuset.cpus", "cpuset.mems"] {
+        let read = |dir: &Path| fs::read_to_string(dir.join(name)).unwrap_or_default();
+        // In v2 all the parent has may be used by a group without any.
+        if dir.join("cpuset.cpu_exclusive").exists() && read(dir).trim().is_empty() {
+            let above = dir.parent().map(read).unwrap_or_default();
+            write(dir, name, above.trim())?;
+        }
+    }
+    Ok(fresh)
+}
+
 fn make_dir(dir: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
@@ -537,172 +617,4 @@ fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::fs::{self, File};
-    use std::path::PathBuf;
-
-    use squall_model::id::{Attempt, JobId, StepKey, StepNo};
-    use squall_model::job::JobAttempt;
-    use squall_model::set::CoreSet;
-
-    use super::{
-        Cgroups, Hierarchy, Limits, Mounts, SHARES_MAX, StepGroups, Version, cpu_list, job_name, job_of, members,
-        step_name, write,
-    };
-
-    #[test]
-    fn groups_survive_being_written() {
-        let groups = StepGroups {
-            join: vec!["/sys/fs/cgroup/a b/step_0".into(), "/x".into()],
-            memory: Some(("/y".into(), Version::V1)),
-            idle: Some("/z".into()),
-        };
-        assert_eq!(StepGroups::from_text(&groups.to_text()), groups);
-        assert_eq!(StepGroups::from_text(""), StepGroups::default());
-    }
-
-    #[test]
-    fn only_the_group_of_birth_need_not_be_joined() {
-        let (v2, v1) = (PathBuf::from("/cg/unified/squall/job_1.1/step_0"), "/cg/memory/squall/job_1.1/step_0".into());
-        let mut groups = StepGroups { join: vec![v2.clone(), v1], ..StepGroups::default() };
-        groups.memory = Some((groups.join[1].clone(), Version::V1));
-        let left = |groups: &StepGroups, born| groups.left_to_join(born).cloned().collect::<Vec<_>>();
-        assert_eq!(left(&groups, "squall/job_1.1/step_0"), groups.join[1..]);
-        assert_eq!(left(&groups, ""), groups.join);
-        assert_eq!(left(&groups, "user.slice"), groups.join);
-        let only = StepGroups { join: vec![v2.clone()], memory: Some((v2, Version::V2)), idle: None };
-        assert!(left(&only, "squall/job_1.1/step_0").is_empty());
-    }
-
-    #[test]
-    fn cpus_are_listed_as_the_kernel_wants_them() {
-        assert_eq!(cpu_list(&[0, 1, 2, 5, 64].into_iter().collect()), "0-2,5,64");
-        assert_eq!(cpu_list(&CoreSet::new()), "");
-    }
-
-    #[test]
-    fn nodes_of_a_machine_share_its_cpus_in_one_group() {
-        let root = std::env::temp_dir().join(format!("squall-shares-{}", std::process::id()));
-        let group = root.join("squall");
-        fs::create_dir_all(&group).unwrap();
-        let files = ["cpu.shares", "cgroup.procs"].map(|name| group.join(name));
-        let read = || files.each_ref().map(|file| fs::read_to_string(file).unwrap());
-        for file in &files {
-            fs::write(file, "").unwrap();
-        }
-        let below = PathBuf::from("squall/cluster/n1");
-        let mut cgroups = Cgroups { cpu_roots: vec![root.clone(), root.join("service")], below, ..Cgroups::default() };
-        // The process that started this one has its own group for it already.
-        cgroups.share_cpus().unwrap();
-        assert_eq!(read(), ["", ""]);
-        cgroups.cpu_roots.pop();
-        cgroups.share_cpus().unwrap();
-        let [shares, procs] = read();
-        assert_eq!(procs, "0");
-        let cpus = std::thread::available_parallelism().unwrap().get();
-        let of = |processes: usize| (1024 * processes).min(SHARES_MAX).to_string();
-        assert_eq!(shares, of(cpus));
-        // More nodes than CPUs.
-        let nodes: Vec<PathBuf> = (0..=cpus).map(|n| root.join(format!("v2/squall/cluster/n{n}"))).collect();
-        for node in &nodes {
-            fs::create_dir_all(node).unwrap();
-        }
-        cgroups.v2 = Some(Hierarchy { base: nodes[0].clone(), version: Version::V2, controllers: Vec::new() });
-        cgroups.share_cpus().unwrap();
-        assert_eq!(read()[0], of(cpus + 1));
-        cgroups.cpu_roots.clear();
-        cgroups.share_cpus().unwrap();
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[test]
-    fn names_lead_back_to_jobs() {
-        let job = JobAttempt { job: JobId(12), attempt: Attempt(3) };
-        assert_eq!(job_of(&job_name(job)), Some(job));
-        assert_eq!(job_of("job_x.1"), None);
-        assert_eq!(step_name(StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH }), "step_batch");
-    }
-
-    #[test]
-    fn a_process_is_limited_found_and_killed_where_that_is_allowed() {
-        let (mounts, cluster) = (Mounts::read().unwrap(), format!("test-{}", std::process::id()));
-        let (cgroups, notices) = Cgroups::open(&mounts, &cluster, "n1");
-        if cgroups.v2.is_none() && cgroups.memory.is_none() {
-            assert!(!notices.is_empty(), "what is missing must be said");
-            return;
-        }
-        let key = StepKey { job: JobId(5), attempt: Attempt(1), step: StepNo(0) };
-        let job = JobAttempt { job: key.job, attempt: key.attempt };
-        let limits = Limits { memory_mb: 64, cpus: [0].into_iter().collect(), takes_turns: true };
-        cgroups.open_job(job, &limits).unwrap();
-        cgroups.open_job(job, &Limits { memory_mb: 32, ..limits.clone() }).unwrap();
-        let groups = cgroups.open_step(key, &limits).unwrap();
-        assert_eq!(cgroups.jobs(), [job]);
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        for dir in &groups.join {
-            write(dir, "cgroup.procs", &child.id().to_string()).unwrap();
-        }
-        assert_eq!(members(&groups.join[0]), [child.id()]);
-        let members = BTreeSet::from([child.id()]);
-        assert_eq!((cgroups.members_of_job(job), cgroups.members_of_step(key)), (members.clone(), members));
-        if let Some(dir) = groups.memory_dir() {
-            let limit = ["memory.max", "memory.limit_in_bytes"].map(|name| fs::read_to_string(dir.join(name)));
-            assert!(limit.iter().flatten().any(|text| text.trim() == (64_u64 << 20).to_string()));
-            assert_eq!(groups.oom_kills(), 0);
-        }
-        assert!(!cgroups.close_job(job), "it has a member");
-        cgroups.kill_job(job);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(cgroups.close_job(job) && cgroups.jobs().is_empty());
-        cgroups.close();
-        assert!(cgroups.all().all(|hierarchy| !hierarchy.base.exists()));
-    }
-
-    #[test]
-    fn a_step_daemon_is_born_in_its_group_where_that_is_allowed() {
-        use crate::sys::spawn::{Session, Spawn};
-        use std::os::fd::AsFd;
-        let (mounts, cluster) = (Mounts::read().unwrap(), format!("born-{}", std::process::id()));
-        let (cgroups, _) = Cgroups::open(&mounts, &cluster, "n1");
-        let key = StepKey { job: JobId(6), attempt: Attempt(1), step: StepNo::BATCH };
-        let groups = cgroups.open_step(key, &Limits::default()).unwrap();
-        let Some(birthplace) = cgroups.birthplace(key).and_then(|dir| File::open(dir).ok()) else { return };
-        let out = std::env::temp_dir().join(format!("squall-born-{}", std::process::id()));
-        let (file, null) = (File::create(&out).unwrap(), File::open("/dev/null").unwrap());
-        let argv = [c"cat".to_owned(), c"/proc/self/cgroup".to_owned()];
-        let stdio = [null.as_fd(), file.as_fd(), null.as_fd()];
-        let spawn = |program| Spawn { session: Session::New, ..Spawn::new(program, &argv, stdio) };
-        let error = spawn(c"/nonexistent").start_in(birthplace.as_fd()).unwrap_err();
-        assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));
-        let child = spawn(c"/bin/cat").start_in(birthplace.as_fd()).unwrap();
-        crate::sys::wait::reap_pid(child.pid).unwrap();
-        let text = fs::read_to_string(&out).unwrap();
-        let own = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap();
-        assert!(groups.join[0].ends_with(own), "{own} is not {:?}", groups.join);
-        fs::remove_file(&out).unwrap();
-        assert!(cgroups.close_job(JobAttempt { job: key.job, attempt: key.attempt }));
-        cgroups.close();
-    }
-
-    #[test]
-    fn counts_are_read_from_either_version() {
-        let dir = std::env::temp_dir().join(format!("squall-cgroup-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        for (name, text) in [
-            ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
-            ("memory.max_usage_in_bytes", "1048576\n"),
-            ("memory.events", "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"),
-            ("memory.peak", "2097152\n"),
-        ] {
-            fs::write(dir.join(name), text).unwrap();
-        }
-        let groups = |version| StepGroups { memory: Some((dir.clone(), version)), ..StepGroups::default() };
-        let seen = |version| (groups(version).oom_kills(), groups(version).peak_kb());
-        assert_eq!(seen(Version::V1), (2, Some(1024)));
-        assert_eq!(seen(Version::V2), (1, Some(2048)));
-        fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(seen(Version::V2), (0, None));
-    }
-}
+mod tests;

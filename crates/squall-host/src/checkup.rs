@@ -15,8 +15,11 @@ pub struct Confinement {
     pub unified: Option<PathBuf>,
     /// The group, of v2 or of v1's memory controller, under which memory can be limited. None: it can't.
     pub memory: Option<PathBuf>,
-    /// Whether jobs can be kept on their CPUs (cpuset of v2).
+    /// Whether jobs can be kept on their CPUs (cpuset of v2 or v1).
     pub cpuset: bool,
+    /// Whether jobs can be kept from devices: by v1's devices controller, or by programs in v2 groups, which root may
+    /// attach unless the kernel lacks them.
+    pub devices: bool,
 }
 
 impl Confinement {
@@ -33,7 +36,9 @@ impl Confinement {
             listed.is_some_and(|names| names.split_whitespace().any(|name| name == controller))
         };
         let memory = if has("memory") { unified.clone() } else { usable(mounts.candidates(Some("memory"))) };
-        Self { cpuset: has("cpuset"), memory, unified }
+        let own = |controller| usable(mounts.candidates(Some(controller))).is_some();
+        let programs = unified.is_some() && rustix::process::geteuid().is_root();
+        Self { cpuset: has("cpuset") || own("cpuset"), devices: programs || own("devices"), memory, unified }
     }
 }
 
@@ -69,10 +74,16 @@ mod tests {
         let (unified, memory) = (dir.join("unified"), dir.join("memory"));
         let v2 = format!("cgroup2 {} cgroup2 rw 0 0\n", unified.display());
         let v1 = format!("cgroup {} cgroup rw,memory 0 0\n", memory.display());
+        let programs = rustix::process::geteuid().is_root();
         let found = |mounts: &str| Confinement::within(&Mounts::parse(mounts, ""));
-        let all = Confinement { unified: Some(unified.clone()), memory: Some(unified.clone()), cpuset: true };
+        let all = Confinement {
+            unified: Some(unified.clone()),
+            memory: Some(unified.clone()),
+            cpuset: true,
+            devices: programs,
+        };
         assert_eq!(found(&(v1.clone() + &v2)), all);
-        let old = Confinement { unified: None, memory: Some(memory), cpuset: false };
+        let old = Confinement { memory: Some(memory), ..Confinement::default() };
         assert_eq!(found(&v1), old);
         assert_eq!(found(""), Confinement::default());
         std::fs::remove_dir_all(&dir).unwrap();

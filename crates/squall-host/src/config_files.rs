@@ -119,16 +119,11 @@ impl ConfigFiles {
     pub fn check_of_node(&self) -> Result<Checked, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };
         let mut config = Config::from_toml(&self.text).map_err(wrong(self.path.clone()))?;
-        let mut notices = words_without_effect(&config);
+        let notices = words_without_effect(&config);
         if let Some(text) = &self.devices {
             let path = self.path.with_file_name(DEVICES);
-            let (lines, detecting) = gres::parse_conf(text).map_err(wrong(path.clone()))?;
-            config.gres.extend(lines);
-            config.check().map_err(wrong(path.clone()))?;
-            notices.extend(detecting.first().map(|line| {
-                let path = path.display();
-                format!("{path}: line {line}: AutoDetect: devices are not detected; name them by File or Count")
-            }));
+            config.gres.extend(gres::parse_conf(text).map_err(wrong(path.clone()))?);
+            config.check().map_err(wrong(path))?;
         }
         let mut path = self.path.clone();
         if let Some((name, text)) = &self.topology {

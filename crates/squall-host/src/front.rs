@@ -36,6 +36,7 @@ use crate::controld::{self, ControllerError};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging;
+use crate::privileges;
 use crate::service;
 use crate::sys::clock;
 
@@ -80,6 +81,7 @@ pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
 
 /// Runs the front of the cells in the state folder `place` until it is told to end. Blocks.
 pub fn run(place: &Place) -> Result<(), ControllerError> {
+    privileges::confine(place, false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())

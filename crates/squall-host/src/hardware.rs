@@ -8,6 +8,7 @@ use squall_engine::binding::Cpu;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::resource::Hardware;
+use squall_model::set::CoreSet;
 
 /// Folder in which the kernel describes the CPUs.
 const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
@@ -17,16 +18,17 @@ const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
 pub(crate) struct Machine {
     /// The hardware that the node reports to the controller.
     pub(crate) hardware: Hardware,
-    /// Kernel numbers of the CPUs, indexed by the node's own numbers 0, 1, 2 …
+    /// Kernel numbers of the CPUs, indexed by the node's own numbers 0, 1, 2 …: first one thread of each core, socket
+    /// by socket, then the second thread of each, and so on.
     pub(crate) cpus: Vec<usize>,
 }
 
 impl Machine {
     /// Detects this machine's hardware.
     pub(crate) fn detect() -> Self {
-        let cpus = allowed_cpus();
-        let topology = topology(Path::new(SYSTEM_CPUS), &cpus);
-        let (sockets, cores_per_socket, threads_per_core) = topology.unwrap_or((1, cpus.len().max(1) as u32, 1));
+        let allowed = allowed_cpus();
+        let (topology, cpus) = ordered(Path::new(SYSTEM_CPUS), allowed);
+        let (sockets, cores_per_socket, threads_per_core) = topology;
         let uname = rustix::system::uname();
         let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
         let tmp = rustix::fs::statvfs("/tmp").map_or(0, |fs| (fs.f_bavail * fs.f_frsize) >> 20);
@@ -42,6 +44,8 @@ impl Machine {
             boot_time_s: boot_time(&read("/proc/stat")).unwrap_or(0),
             address: text(uname.nodename()),
             features: Vec::new(),
+            confinement: None,
+            devices: None,
         };
         Self { hardware, cpus }
     }
@@ -68,6 +72,7 @@ impl Machine {
         };
         let small = |found: u32, asked: Option<u32>| lower(u64::from(found), asked.map(u64::from)) as u32;
         let hardware = &mut self.hardware;
+        let found = [hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core];
         let topology = [entry.sockets, entry.cores_per_socket, entry.threads_per_core];
         hardware.sockets = small(hardware.sockets, entry.sockets).max(1);
         hardware.cores_per_socket = small(hardware.cores_per_socket, entry.cores_per_socket).max(1);
@@ -78,6 +83,14 @@ impl Machine {
         if hardware.cpus != product && topology.iter().all(Option::is_none) {
             (hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core) = (1, hardware.cpus, 1);
         }
+        let wanted = [hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core];
+        self.cpus = part(&self.cpus, found, wanted);
+        let hardware = &mut self.hardware;
+        let kept = entry.kept_cores(hardware);
+        if !kept.is_empty() {
+            self.cpus = behind(&self.cpus, hardware, &kept);
+        }
+        let hardware = &mut self.hardware;
         hardware.memory_mb = lower(hardware.memory_mb, entry.memory_mb);
         hardware.features.clone_from(&entry.features);
     }
@@ -90,8 +103,8 @@ impl Machine {
 }
 
 /// Returns how many node daemons this machine has by the configuration.
-fn beside(config: &Config) -> u64 {
-    let own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
+pub(crate) fn beside(config: &Config) -> u64 {
+    let own = config.nodes.iter().filter(|entry| entry.starts_here());
     own.map(|entry| hostlist::expand(&entry.name).map_or(0, |names| names.len() as u64)).sum::<u64>().max(1)
 }
 
@@ -154,12 +167,52 @@ fn domain(root: &Path, cpu: usize) -> Option<u32> {
         .find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }
 
+/// Returns the numbers of sockets, cores per socket and threads per core, and the CPUs in the order in which a node
+/// counts them. CPUs of which these numbers are unknown or uneven count as cores of one socket, in the kernel's order.
+fn ordered(root: &Path, cpus: Vec<usize>) -> ((u32, u32, u32), Vec<usize>) {
+    let placed = placed(root, &cpus).unwrap_or_default();
+    let Some(topology) = topology(&placed) else { return ((1, cpus.len().max(1) as u32, 1), cpus) };
+    let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut order: Vec<(u32, u32, u32, usize)> = Vec::with_capacity(placed.len());
+    for cpu in &placed {
+        let thread = seen.entry(cpu.core).or_default();
+        order.push((*thread, cpu.socket, cpu.core, cpu.number));
+        *thread += 1;
+    }
+    order.sort_unstable();
+    (topology, order.into_iter().map(|(.., number)| number).collect())
+}
+
+/// Returns the CPUs of the first sockets, cores per socket and threads per core of a node, of which it has `found` and
+/// is to use `wanted`. All, if it has not as many.
+fn part(cpus: &[usize], found: [u32; 3], wanted: [u32; 3]) -> Vec<usize> {
+    let [sockets, cores, threads] = wanted;
+    if found == wanted || found.iter().zip(wanted).any(|(found, wanted)| wanted > *found) {
+        return cpus.to_vec();
+    }
+    let number = |thread, socket, core| ((thread * found[0] + socket) * found[1] + core) as usize;
+    let of_socket = |thread, socket| (0..cores).map(move |core| number(thread, socket, core));
+    let of_thread = |thread| (0..sockets).flat_map(move |socket| of_socket(thread, socket));
+    (0..threads).flat_map(of_thread).filter_map(|number| cpus.get(number).copied()).collect()
+}
+
+/// Returns the CPUs of a node with those of the cores that are kept for the system behind all others: the node counts
+/// only the first ones.
+fn behind(cpus: &[usize], hardware: &Hardware, kept: &CoreSet) -> Vec<usize> {
+    let cores = (hardware.sockets * hardware.cores_per_socket) as usize;
+    let all = 0..cores * hardware.threads_per_core as usize;
+    let (last, first): (Vec<usize>, Vec<usize>) = all.partition(|cpu| kept.contains(cpu % cores));
+    first.into_iter().chain(last).map(|cpu| cpus[cpu % cpus.len()]).collect()
+}
+
 /// Returns the numbers of sockets, cores per socket and threads per core. None: unknown, or not the same everywhere.
-fn topology(root: &Path, cpus: &[usize]) -> Option<(u32, u32, u32)> {
-    let cpus = placed(root, cpus)?;
+fn topology(cpus: &[Cpu]) -> Option<(u32, u32, u32)> {
     let sockets = cpus.iter().map(|cpu| cpu.socket).collect::<BTreeSet<_>>().len();
     let cores = cpus.iter().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len();
-    let even = sockets > 0 && cores % sockets == 0 && cpus.len() % cores == 0;
+    let alike = |of: &dyn Fn(&Cpu) -> u32, count: usize| {
+        cpus.iter().all(|cpu| cpus.iter().filter(|other| of(other) == of(cpu)).count() * count == cpus.len())
+    };
+    let even = sockets > 0 && alike(&|cpu| cpu.socket, sockets) && alike(&|cpu| cpu.core, cores);
     even.then(|| (sockets as u32, (cores / sockets) as u32, (cpus.len() / cores) as u32))
 }
 
@@ -170,7 +223,7 @@ mod tests {
     use squall_model::config::Config;
     use squall_model::resource::Hardware;
 
-    use super::{Machine, boot_time, load, meminfo_mb, topology};
+    use super::{Machine, boot_time, load, meminfo_mb, ordered, part};
 
     fn machine(cpus: u32) -> Machine {
         let hardware = Hardware {
@@ -251,10 +304,20 @@ mod tests {
             fs::write(dir.join("physical_package_id"), format!("{socket}\n")).unwrap();
             fs::write(dir.join("core_id"), format!("{core}\n")).unwrap();
         }
-        assert_eq!(topology(&root, &[0, 1, 2, 3, 4, 5, 6, 7]), Some((2, 2, 2)));
-        assert_eq!(topology(&root, &[0, 1]), Some((1, 2, 1)));
-        assert_eq!(topology(&root, &[0, 1, 2]), None, "uneven");
-        assert_eq!(topology(&root, &[9]), None);
+        let all = [0, 1, 4, 5, 2, 3, 6, 7];
+        assert_eq!(ordered(&root, (0..8).collect()), ((2, 2, 2), all.to_vec()), "first threads of both sockets first");
+        assert_eq!(ordered(&root, vec![0, 1]), ((1, 2, 1), vec![0, 1]));
+        assert_eq!(ordered(&root, vec![0, 1, 2]), ((1, 3, 1), vec![0, 1, 2]), "uneven");
+        assert_eq!(ordered(&root, vec![0, 1, 4, 6]), ((1, 4, 1), vec![0, 1, 4, 6]), "uneven, though it is divisible");
+        assert_eq!(ordered(&root, vec![9]), ((1, 1, 1), vec![9]));
+        let text = "[[nodes]]\nname = \"n1\"\nsockets = 2\ncores_per_socket = 2\nthreads_per_core = 2\n\
+                    CoreSpecCount = 1\n";
+        let found = Machine { cpus: all.to_vec(), ..machine(8) }.configured(&config(text), "n1");
+        assert_eq!((found.hardware.cpus, found.cpus), (8, vec![0, 1, 4, 2, 3, 6, 5, 7]), "core 3 comes last");
+        assert_eq!(part(&all, [2, 2, 2], [2, 2, 1]), [0, 1, 4, 5]);
+        assert_eq!(part(&all, [2, 2, 2], [1, 2, 2]), [0, 1, 2, 3]);
+        assert_eq!(part(&all, [2, 2, 2], [2, 1, 2]), [0, 4, 2, 6]);
+        assert_eq!(part(&all, [2, 2, 2], [2, 8, 2]), all, "more than there is");
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -11,11 +11,13 @@ use std::time::Duration;
 use squall_model::wire::join::PublicKey;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream, tcp};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::local;
 use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, Opener, RECORD_BYTES_MAX, Sealer};
 use crate::pipe::keep_alive;
+use crate::strangers::Stranger;
 
 /// Time limit of a connection attempt, handshake included.
 const MEETING_TIME: Duration = Duration::from_secs(5);
@@ -96,26 +98,71 @@ pub(crate) async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<Tcp
 /// Connects to the daemon at `address` that has the key `theirs`.
 pub(crate) async fn call(address: &str, own: &KeyPair, theirs: &PublicKey) -> io::Result<(Reader, Writer)> {
     let meet = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let mut handshake = Handshake::call(own, theirs)?;
-        stream.write_all(&handshake.write()?).await?;
-        handshake.read(&record(&mut stream).await?)?;
-        split(stream, handshake)
+        match try_call(address, own, theirs, true).await {
+            // A daemon of a release before this one hangs up at a mark.
+            Err(e) if matches!(e.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                try_call(address, own, theirs, false).await
+            }
+            met => met,
+        }
     };
     timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Does the handshake with a daemon that has connected; returns its key too.
-pub(crate) async fn answer(mut stream: TcpStream, own: &KeyPair) -> io::Result<(Reader, Writer, PublicKey)> {
+async fn try_call(address: &str, own: &KeyPair, theirs: &PublicKey, marked: bool) -> io::Result<(Reader, Writer)> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let mut handshake = Handshake::call(own, theirs)?;
+    let mut first = handshake.write()?;
+    if marked {
+        noise::add_mark(&mut first, theirs);
+    }
+    stream.write_all(&first).await?;
+    handshake.read(&record(&mut stream).await?)?;
+    split(stream, handshake)
+}
+
+/// Does the handshake with a daemon that has connected; returns its key too. Calculates with keys on another thread,
+/// and only if the caller knows this daemon's key, or few callers do not.
+pub(crate) async fn answer(
+    stream: TcpStream,
+    own: &KeyPair,
+    stranger: &Stranger,
+) -> io::Result<(Reader, Writer, PublicKey)> {
+    let (reader, writer, theirs, _) = answer_as_any(stream, std::slice::from_ref(own), stranger).await?;
+    Ok((reader, writer, theirs))
+}
+
+/// Does the handshake with a daemon that has connected, as the owner of any of these keys; returns its key too, and the
+/// one by which it has called this daemon.
+pub(crate) async fn answer_as_any(
+    mut stream: TcpStream,
+    own: &[KeyPair],
+    stranger: &Stranger,
+) -> io::Result<(Reader, Writer, PublicKey, PublicKey)> {
     let meet = async {
         stream.set_nodelay(true)?;
-        let mut handshake = Handshake::answer(own)?;
-        handshake.read(&record(&mut stream).await?)?;
+        let first = record(&mut stream).await?;
+        let marked = own.iter().find_map(|pair| Some((pair, noise::without_mark(&first, &pair.public)?.to_vec())));
+        let (own, message) = match (marked, own.first()) {
+            (Some((pair, message)), _) => (pair.clone(), message),
+            (None, Some(pair)) if stranger.may_be_unmarked() => (pair.clone(), first),
+            _ => return Err(io::ErrorKind::PermissionDenied.into()),
+        };
+        let called = own.public;
+        let calculate = move || -> io::Result<(Handshake, Vec<u8>)> {
+            let mut handshake = Handshake::answer(&own)?;
+            handshake.read(&message)?;
+            let second = handshake.write()?;
+            Ok((handshake, second))
+        };
+        let turn = stranger.turn().await?;
+        let (handshake, second) = spawn_blocking(calculate).await.map_err(io::Error::other)??;
+        drop(turn);
         let theirs = handshake.theirs().ok_or(io::ErrorKind::InvalidData)?;
-        stream.write_all(&handshake.write()?).await?;
+        stream.write_all(&second).await?;
         let (reader, writer) = split(stream, handshake)?;
-        Ok((reader, writer, theirs))
+        Ok((reader, writer, theirs, called))
     };
     timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

@@ -9,10 +9,12 @@ use squall_model::wire::{Hello, Leader, Role};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::{error, info};
 
 use crate::hop::{self, Reader, Writer};
 use crate::link;
 use crate::noise::KeyPair;
+use crate::trust::Trust;
 
 /// Time limit for one of several controllers to accept a connection and to greet.
 const MEETING_TIME: Duration = Duration::from_millis(1500);
@@ -24,19 +26,27 @@ const ROUND_PAUSE: Duration = Duration::from_millis(150);
 const SILENT: &str = "it does not answer";
 /// Time for which a controller that did not answer is left out. Its lease may end meanwhile.
 const LEFT_OUT: Duration = Duration::from_secs(1);
-/// Pause before standbys are asked who leads: at the start, and after the connections to all have ended.
+/// Pause before standbys are asked which controller leads: at the start, and after the connections to all have ended.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
 /// The controllers of a cluster as one machine reaches them; may be cloned.
 #[derive(Clone)]
 pub(crate) struct Controllers(Arc<Shared>);
 
+impl std::fmt::Debug for Controllers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Controllers")
+    }
+}
+
 struct Shared {
     /// Name of the machine, with which it greets.
     name: String,
-    keys: KeyPair,
+    keys: Mutex<KeyPair>,
     /// The key that all controllers have.
-    theirs: PublicKey,
+    theirs: Mutex<PublicKey>,
+    /// Where a rotated key is kept, on a machine that has joined.
+    keeper: Option<Trust>,
     /// Addresses of the controllers, `HOST:PORT`, in order of preference.
     addresses: Mutex<Vec<String>>,
     /// The controller that led last, as far as is known.
@@ -70,7 +80,32 @@ impl Controllers {
     pub(crate) fn new(name: &str, keys: KeyPair, theirs: PublicKey, addresses: Vec<String>) -> Self {
         let (leader, _) = watch::channel(None);
         let (name, addresses, watcher) = (name.to_owned(), Mutex::new(addresses), Mutex::default());
-        Self(Arc::new(Shared { name, keys, theirs, addresses, leader, watcher }))
+        let (keys, theirs) = (Mutex::new(keys), Mutex::new(theirs));
+        Self(Arc::new(Shared { name, keys, theirs, keeper: None, addresses, leader, watcher }))
+    }
+
+    /// Keeps a key to which the controllers' one is rotated in the state folder of a machine that has joined. Before this
+    /// is cloned.
+    pub(crate) fn keeping(mut self, trust: &Trust) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.keeper = Some(trust.clone());
+        }
+        self
+    }
+
+    /// Returns the key that all controllers have, as far as is known.
+    pub(crate) fn key(&self) -> PublicKey {
+        *lock(&self.0.theirs)
+    }
+
+    /// Calls the other controllers by this key, as its owner, from now on: the caller is one of them.
+    pub(crate) fn rekey(&self, keys: &KeyPair) {
+        (*lock(&self.0.keys), *lock(&self.0.theirs)) = (keys.clone(), keys.public);
+    }
+
+    /// Takes in that the controllers' key was rotated, as a controller itself has said.
+    pub(crate) fn learn(&self, key: PublicKey) {
+        self.0.learn(key);
     }
 
     /// Returns the addresses of all controllers.
@@ -199,11 +234,27 @@ impl Shared {
         Err(io::Error::new(kind, answers.join("; ")))
     }
 
+    fn learn(&self, key: PublicKey) {
+        if std::mem::replace(&mut *lock(&self.theirs), key) == key {
+            return;
+        }
+        info!("the controllers have a new key");
+        if let Some(Err(e)) = self.keeper.as_ref().map(|trust| trust.renew_joined(&key)) {
+            error!(error = %e, "the controllers' new key can't be kept: at the next start the one before is tried");
+        }
+    }
+
     /// Connects to the controller at `address`, and exchanges greetings.
     async fn meet(&self, address: &str, hello: &Hello) -> io::Result<Met> {
         let limit = if self.are_several() { MEETING_TIME } else { GREETING_TIME };
-        let meet = async { greet(hop::call(address, &self.keys, &self.theirs).await?, hello).await };
-        timeout(limit, meet).await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, SILENT))?
+        let (keys, theirs) = (lock(&self.keys).clone(), *lock(&self.theirs));
+        let meet = async { greet(hop::call(address, &keys, &theirs).await?, hello).await };
+        let met = timeout(limit, meet).await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, SILENT))??;
+        // Who has answered to the key that is known may name the one that has followed it.
+        if let Some(key) = met.hello.key {
+            self.learn(key);
+        }
+        Ok(met)
     }
 }
 
@@ -218,7 +269,7 @@ async fn greet((mut reader, mut writer): (Reader, Writer), hello: &Hello) -> io:
     Ok(Met { reader, writer, hello, term })
 }
 
-/// Asks standbys who leads. A standby tells it again when that changes, and as it begins to lead it ends the connection.
+/// Asks standbys which controller leads. A standby tells it again when that changes, and as it begins to lead it ends the connection.
 async fn watch(shared: Arc<Shared>) {
     let hello = Hello::new(Role::Enquirer(shared.name.clone()));
     loop {

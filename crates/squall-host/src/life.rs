@@ -63,6 +63,8 @@ pub enum Daemon {
     Login,
     /// The HTTP server.
     Rest,
+    /// The process that sends mail about jobs.
+    Mail,
 }
 
 impl std::fmt::Display for Daemon {
@@ -75,6 +77,7 @@ impl std::fmt::Display for Daemon {
             Self::Rack(first, _) => write!(f, "rack {first}"),
             Self::Login => f.write_str("the login daemon"),
             Self::Rest => f.write_str("the HTTP server"),
+            Self::Mail => f.write_str("the sender of mail"),
         }
     }
 }
@@ -94,6 +97,7 @@ impl Daemon {
             Self::Rack(first, _) => place.rack_pid(first),
             Self::Login => place.login_pid(),
             Self::Rest => place.rest_pid(),
+            Self::Mail => place.mail_pid(),
         }
     }
     /// Returns the path of the daemon's log.
@@ -106,6 +110,7 @@ impl Daemon {
             Self::Rack(first, _) => place.log_of(&format!("rack-{first}")),
             Self::Login => place.log_of("login"),
             Self::Rest => place.log_of("rest"),
+            Self::Mail => place.log_of("mail"),
         }
     }
     /// Returns the daemon's process id, if it runs.
@@ -128,6 +133,7 @@ impl Daemon {
             Self::Supervisor => command.arg("supervise"),
             Self::Login => command.arg("login"),
             Self::Rest => command.arg("rest"),
+            Self::Mail => command.arg("mail"),
             Self::Node(name) => command.arg("node").arg(name),
             Self::Rack(first, count) => {
                 command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])
@@ -345,7 +351,7 @@ pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     if config.nodes.is_empty() {
         return Ok(vec![host_name()]);
     }
-    let mut names = names_where(config, |entry| !entry.emulated && !entry.remote.0)?;
+    let mut names = names_where(config, NodeConfig::starts_here)?;
     names.retain(|name| is_here(config, name));
     Ok(names)
 }
@@ -414,6 +420,7 @@ pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
             ("front", _) => Daemon::Front,
             ("supervisor", _) => Daemon::Supervisor,
             ("rest", _) => Daemon::Rest,
+            ("mail", _) => Daemon::Mail,
             (_, Some(("node", name))) => Daemon::Node(name.to_owned()),
             (_, Some(("rack", first))) => Daemon::Rack(first.parse().unwrap_or(0), 0),
             _ => continue,
@@ -442,7 +449,7 @@ pub fn check_hardware(config: &Config) -> Result<(), String> {
     let machine = Machine::detect();
     let is_own = |entry: &&NodeConfig| {
         let names = hostlist::expand(&entry.name).unwrap_or_default();
-        !entry.emulated && !entry.remote.0 && names.iter().any(|name| is_here(config, name))
+        entry.starts_here() && names.iter().any(|name| is_here(config, name))
     };
     let mut own = config.nodes.iter().filter(is_own);
     match own.find_map(|entry| Some((entry, entry.lack(&machine.hardware)?))) {
@@ -533,8 +540,19 @@ fn node_section(count: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Daemon, daemons, real_names};
+    use super::{Daemon, KEPT_VARIABLES, daemons, real_names};
     use squall_model::config::Config;
+
+    // Jobs' variables never reach a daemon: they are a file of the step, read by what is the user already.
+    #[test]
+    fn cve_2017_15566_2021_31215_daemons_get_no_variable_of_whoever_starts_them() {
+        let kept = ["PATH", "LANG", "LC_ALL", "TZ", "RUST_BACKTRACE"];
+        let others = KEPT_VARIABLES.iter().filter(|name| !kept.contains(name));
+        for name in others {
+            assert!(name.starts_with("SQUALL_") || *name == "LD_LIBRARY_PATH", "{name}");
+        }
+        assert!(!KEPT_VARIABLES.iter().any(|name| ["LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "IFS"].contains(name)));
+    }
 
     #[test]
     fn each_of_several_heads_has_the_node_of_its_name_and_the_first_the_racks() {

@@ -9,17 +9,21 @@
 //! Texts that users made are fields, never a part of the message. A value that has spaces, quotes, `=` or control
 //! characters is quoted and escaped, so that it can make neither a second line nor a field.
 //!
+//! No place in the program writes more than [`LINES_MAX`] lines a second: what users do often, many times over, fills no
+//! disk. The first line afterwards says how many are missing.
+//!
 //! There are no spans: the daemons serve many jobs on one thread.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use squall_engine::invariant;
 use squall_model::config::LogLevel;
@@ -38,6 +42,9 @@ pub(crate) const VARIABLE: &str = "SQUALL_LOG";
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// Environment variable of systemd with device and inode of the standard error that it connected to its journal.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
+
+/// Most lines that one place in the program writes in a second.
+const LINES_MAX: u32 = 200;
 
 /// The level in use: a [`LogLevel`] as a number.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
@@ -168,8 +175,12 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
+        let Some(left_out) = take_turn(event.metadata()) else { return };
         let mut line = Line::default();
         event.record(&mut line);
+        if left_out > 0 {
+            line.fields.push(("left_out", left_out.to_string()));
+        }
         let level = *event.metadata().level();
         let sent = TO_SYSTEMD.load(Ordering::Relaxed)
             && SYSTEMD.get().is_some_and(|socket| socket.send(line.entry(level).as_bytes()).is_ok());
@@ -190,6 +201,37 @@ impl Subscriber for Log {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+/// Lines of one place in the program in the present second.
+#[derive(Debug, Default)]
+struct Pace {
+    second: u64,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Pace {
+    /// Whether a line may be written now; if so, how many were left out since the last one.
+    fn take(&mut self, second: u64) -> Option<u64> {
+        if self.second != second {
+            (self.second, self.lines) = (second, 0);
+        }
+        if self.lines == LINES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Counts a line of a place in the program. None: it has written too many in this second.
+fn take_turn(metadata: &Metadata<'static>) -> Option<u64> {
+    static PACES: Mutex<BTreeMap<(&'static str, u32), Pace>> = Mutex::new(BTreeMap::new());
+    let place = (metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
+    let second = clock::now().0 / 1_000_000;
+    PACES.lock().unwrap_or_else(PoisonError::into_inner).entry(place).or_default().take(second)
 }
 
 /// A log line being composed.
@@ -307,6 +349,16 @@ pub(crate) mod tests {
 
     /// Regression test of fault M9 in faults.md.
     #[test]
+    fn cve_2020_4278_a_log_is_written_by_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("squall-log-{}", std::process::id()));
+        drop(super::open(&path).unwrap());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(mode & 0o137, 0, "{mode:o}");
+    }
+
+    #[test]
     fn m9_no_text_makes_a_second_line_of_a_log() {
         let forged = Escaped::of_message("/nope/a\n2026-11-25T00:00:00 node n1: FAKE\x1b[31m\r\u{9b}2J\u{202e}");
         assert_eq!(forged, "/nope/a\\n2026-11-25T00:00:00 node n1: FAKE\\u{1b}[31m\\r\\u{9b}2J\\u{202e}");
@@ -372,6 +424,14 @@ pub(crate) mod tests {
             text = rest;
         }
         Some(found)
+    }
+
+    #[test]
+    fn one_place_writes_so_many_lines_a_second() {
+        let mut pace = super::Pace::default();
+        let written = (0..1000).filter(|_| pace.take(7).is_some()).count();
+        assert_eq!(written, 200);
+        assert_eq!((pace.take(8), pace.take(8)), (Some(800), Some(0)), "the next line says how many are missing");
     }
 
     proptest! {

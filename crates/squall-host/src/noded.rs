@@ -6,20 +6,26 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use squall_engine::fabric::NetInput;
+use squall_engine::fabric::proof::Pinned;
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 use squall_files::place::Place;
 use squall_model::config::Config;
+use squall_model::found::FoundDevice;
+use squall_model::gres;
 use squall_model::id::{Epoch, NodeId, StepKey};
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
+use squall_model::set::CoreSet;
 use squall_model::step::TaskScripts;
 use squall_model::time::{Span, Time};
 use squall_model::wire::peer::PeerMessage;
+use squall_model::wire::proof::Warrant;
 use squall_model::wire::sealed::Sealed;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,11 +36,13 @@ use tracing::{error, info, warn};
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
 use crate::content::Keeping;
+use crate::detect::Places;
 use crate::gang::Report;
 use crate::hardware::{self, Machine};
 use crate::life;
 use crate::logging;
 use crate::multicast::{Ears, Group};
+use crate::processes;
 use crate::service;
 use crate::spool::memory::Ground;
 use crate::spool::{Spool, witness};
@@ -44,27 +52,37 @@ use crate::trust::Trust;
 
 mod adopt;
 mod beside;
+mod devices;
 pub mod errands;
 mod foster;
+mod frequency;
 mod gang;
+mod hooks;
 mod intake;
 mod laydown;
 pub mod login;
 mod names;
 mod net;
+mod private;
 mod reach;
 mod steps;
 mod sweep;
+mod visits;
 mod voucher;
 
 use adopt::Orphan;
+use devices::DeviceFiles;
 use foster::{Foster, FosterEvent};
+use frequency::Frequencies;
 use gang::Gang;
+use hooks::Hooks;
 use intake::Intake;
 use net::{Net, NetEvent};
+use private::PrivateDirs;
 use reach::Reach;
 use steps::Served;
 use sweep::Sweep;
+use visits::Visit;
 
 /// Arguments with which a node daemon is started.
 #[derive(Clone, Debug)]
@@ -165,6 +183,8 @@ enum Event {
     Used(StepKey, Usage),
     /// A step daemon has received the request to end its step.
     Ending(StepKey),
+    /// A user logs in on this node.
+    Visit(Visit),
     /// A message of a step daemon to the daemon of the same step on another node: step, receiving node, message.
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
@@ -184,6 +204,12 @@ struct Daemon {
     own_step_daemons: bool,
     /// Scripts of the site that run around each task.
     scripts: TaskScripts,
+    /// The site's program that runs OCI containers; empty: the first of the usual ones that is installed.
+    container_runtime: String,
+    /// Folders that each job has for itself.
+    private: PrivateDirs,
+    /// Files of the node's devices.
+    device_files: DeviceFiles,
     program: CString,
     /// The zygote that makes step daemons; None before the first, and after a failure.
     nursery: Option<Nursery>,
@@ -208,10 +234,15 @@ struct Daemon {
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,
+    /// Frequencies of CPUs that steps have changed.
+    frequencies: Frequencies,
+    hooks: Hooks,
     /// Jobs with step daemons that were all started by this incarnation, and at their end left no processes.
     clean: BTreeSet<JobAttempt>,
     /// Scripts and environments that came in one message with the acts that are being carried out.
     blobs: Vec<Blob>,
+    /// For each step that the acts being carried out start: proof that the controller ordered it.
+    warrants: BTreeMap<StepKey, Arc<Warrant>>,
     began: (Time, Instant),
 }
 
@@ -268,6 +299,37 @@ async fn farewell(mut connections: usize, inbox: &mut Receiver<Event>) {
     drop(tokio::time::timeout(FAREWELL, gone).await);
 }
 
+/// What the node has for its jobs, and by what it keeps them to their part of it.
+struct Equipment {
+    cgroups: Cgroups,
+    hardware: Machine,
+    device_files: DeviceFiles,
+    /// Whether steps are bound to CPUs.
+    binds: bool,
+}
+
+impl Equipment {
+    /// Finds cores, memory and devices of this machine, and limits jobs to them as the kernel can. What it can't is logged.
+    fn find(args: &NodeArgs, config: &Config) -> Self {
+        let (mut cgroups, mut notices) = open_cgroups(&args.place, &args.name);
+        notices.extend(cgroups.limit_processes(config.max_processes_per_job.0));
+        let mut hardware = Machine::detect().configured(config, &args.name);
+        let binds = has_machine(args, config);
+        hardware.hardware.devices = find_devices(config, &args.name, &hardware.cpus, &mut notices);
+        let found = hardware.hardware.devices.as_deref().unwrap_or_default();
+        let (device_files, absent) = DeviceFiles::of(config, &args.name, found);
+        constrain((config, binds), !device_files.are_none(), &mut cgroups, &mut notices);
+        if cgroups.constrains_devices() {
+            notices.extend(absent);
+        }
+        hardware.hardware.confinement = Some(cgroups.confinement(config, binds, !device_files.are_none()));
+        if !notices.is_empty() {
+            warn!("{}", notices.join("; "));
+        }
+        Self { cgroups, hardware, device_files, binds }
+    }
+}
+
 impl Daemon {
     async fn begin(args: &NodeArgs, events: Sender<Event>) -> io::Result<Self> {
         pidfd::set_child_subreaper()?;
@@ -278,20 +340,13 @@ impl Daemon {
         if let Some(membership) = reach.membership() {
             voucher::open(&args.place, membership)?;
         }
+        visits::open(&args.place.login_socket(&args.name), events.clone())?;
         let remembered =
             spool.begin(&Ground::here()?, random()?, witness::place(args.place.dir(), &args.name).as_deref())?;
         remembered.notes.iter().for_each(|note| warn!("{note}"));
-        let (cgroups, notices) = open_cgroups(&args.place, &args.name);
-        if !notices.is_empty() {
-            warn!("{}", notices.join("; "));
-        }
-        let config = match std::fs::read_to_string(args.place.config()) {
-            Ok(text) => Config::from_toml(&text).map_err(io::Error::other)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Config::default(),
-            Err(e) => return Err(e),
-        };
+        let config = configuration(&args.place)?;
         logging::configure(config.slurmd_debug);
-        let hardware = Machine::detect().configured(&config, &args.name);
+        let Equipment { cgroups, hardware, device_files, binds } = Equipment::find(args, &config);
         let all = life::node_names(&config).map_err(io::Error::other)?;
         let boot = Boot {
             above: Tree::new(&config, &all).above(&args.name),
@@ -301,6 +356,9 @@ impl Daemon {
             session: remembered.session,
             hardware: hardware.hardware.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            pinned: Pinned(Some(reach.known())),
+            hooks: config.hooks.clone(),
+            health: config.health.clone(),
         };
         let (intake, found) = Intake::start(Keeping::open(&args.place, &args.name)?, events.clone())?;
         info!(node = args.name, boot = remembered.life, "node daemon starts");
@@ -313,7 +371,10 @@ impl Daemon {
             hardware,
             own_step_daemons: config.own_step_daemons.0,
             scripts: TaskScripts { prolog: config.task_prolog.clone(), epilog: config.task_epilog.clone() },
-            binds: sys::host::is_name_of_host(&args.name),
+            container_runtime: config.container_runtime.clone(),
+            private: PrivateDirs::open(&config, (&name_of_cluster(&args.place), &args.name), args.place.dir())?,
+            device_files,
+            binds,
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
             foster: None,
@@ -321,6 +382,8 @@ impl Daemon {
             null: File::options().read(true).write(true).open("/dev/null")?,
             ears: ears(&reach, &config, events.clone()),
             gang: Gang::new(config.gang_switch.0),
+            frequencies: Frequencies::open(Path::new(frequency::CPUS), path.join("frequencies")),
+            hooks: Hooks::of(&config),
             net: Net::open((reach, far), config, events.clone())?,
             events,
             inputs: found.into(),
@@ -332,6 +395,7 @@ impl Daemon {
             sweeps: BTreeMap::new(),
             clean: BTreeSet::new(),
             blobs: Vec::new(),
+            warrants: BTreeMap::new(),
             began: (clock::now(), Instant::now()),
         })
     }
@@ -375,6 +439,7 @@ impl Daemon {
             Event::Switched(number, report) => self.switched(number, report),
             Event::Used(key, usage) => self.inputs.push_back(NodeInput::Used { key, usage }),
             Event::Ending(key) => self.inputs.push_back(NodeInput::Ending { key }),
+            Event::Visit(visit) => self.visited(visit),
             Event::Letter(key, to, message) => self.inputs.push_back(NodeInput::Letter { key, to, message }),
         }
     }
@@ -396,10 +461,12 @@ impl Daemon {
             let mut out = NodeOut::default();
             self.machine.step(self.now(), input, &mut out);
             self.blobs = out.blobs;
+            self.warrants = out.warrants;
             for act in out.acts {
                 self.act(act);
             }
             self.blobs.clear();
+            self.warrants.clear();
             self.net.carry_out(out.net);
             if out.exit {
                 return Some(self.leave(u8::from(out.refused)));
@@ -428,16 +495,23 @@ impl Daemon {
                     error!(error = %e, "the session could not be noted");
                 }
             }
-            NodeAct::OpenJob { facts, memory_mb, batch } => self.open_job(&facts, memory_mb, batch),
+            NodeAct::Keys(keys) => self.net.learn(&keys),
+            NodeAct::OpenJob { facts, memory_mb, batch, gres } => self.open_job(&facts, memory_mb, batch, &gres),
             NodeAct::Spawn(launch) => self.spawn(launch),
             NodeAct::Tell { key, message } => self.tell(key, message),
             NodeAct::KillStep { key } => self.kill_step(key),
             NodeAct::Sweep { job } => self.sweep(job),
             NodeAct::Forget { key } => self.forget(key),
             NodeAct::ForgetJob { job } => self.forget_job(job),
+            NodeAct::Hook(run) => self.run_hook(&run),
+            NodeAct::KillHook { hook, job } => self.kill_hook(hook, job),
             NodeAct::Say(text) => warn!("{text}"),
             NodeAct::Content(ContentAct::Place(placement)) => {
                 let source = self.intake.path(placement.content);
+                let mut placement = placement;
+                if let Some(job) = placement.job {
+                    placement.path = self.private.seen_by(job, &placement.path).into();
+                }
                 laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
             }
             NodeAct::Gang(act) => self.gang(act),
@@ -458,11 +532,73 @@ impl Daemon {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }
 
-    /// Returns a step's limits, with the kernel's CPU numbers.
-    fn limits(&self, memory_mb: u64, cores: impl Iterator<Item = usize>, takes_turns: bool) -> Limits {
-        let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
-        Limits { memory_mb, cpus: cpus.collect(), takes_turns }
+    /// Returns the proof that the controller ordered a step. None: it does not sign.
+    fn warrant(&self, key: StepKey) -> Option<&Warrant> {
+        self.warrants.get(&key).map(Arc::as_ref)
     }
+
+    /// Returns the limits of a job or step, with the kernel's CPU numbers. `gres`: the devices that it holds.
+    fn limits(
+        &self,
+        memory_mb: u64,
+        cores: impl Iterator<Item = usize>,
+        takes_turns: bool,
+        gres: &BTreeMap<String, CoreSet>,
+    ) -> Limits {
+        let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
+        let guards = self.cgroups.constrains_devices();
+        let denied = if guards { self.device_files.denied(gres) } else { Vec::new() };
+        Limits { memory_mb, cpus: cpus.collect(), takes_turns, denied }
+    }
+}
+
+/// Reads the configuration of the cluster, with its devices. Without one, all keys have their defaults.
+fn configuration(place: &Place) -> io::Result<Config> {
+    let optional = |read: io::Result<String>| match read {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    };
+    let text = optional(std::fs::read_to_string(place.config()))?;
+    let mut config = text.map_or_else(|| Ok(Config::default()), |text| Config::from_toml(&text));
+    if let (Ok(config), Some(text)) = (&mut config, optional(std::fs::read_to_string(place.devices()))?) {
+        config.gres.extend(gres::parse_conf(&text).map_err(io::Error::other)?);
+    }
+    config.map_err(io::Error::other)
+}
+
+/// Has the kernel keep jobs to what they hold, as the configuration says. `binds`: whether the node's steps have cores of
+/// their own; `has_files`: whether its devices have files.
+fn constrain((config, binds): (&Config, bool), has_files: bool, cgroups: &mut Cgroups, notices: &mut Vec<String>) {
+    let mounts = Mounts::read().unwrap_or_default();
+    if !binds {
+        notices.push("several nodes share this machine: tasks are not kept to their cores".to_owned());
+    } else if config.constrain_cores != Some(false) {
+        notices.extend(cgroups.constrain_cores(&mounts, config.constrain_cores == Some(true)));
+    }
+    if config.constrain_swap_space == Some(false) {
+        cgroups.allow_swap();
+    }
+    if has_files && config.constrain_devices != Some(false) {
+        notices.extend(cgroups.constrain_devices(&mounts, config.constrain_devices == Some(true)));
+    }
+}
+
+/// Looks for the devices of this machine, if the configuration says how. `cpus`: the kernel's numbers of the node's cores.
+fn find_devices(config: &Config, node: &str, cpus: &[usize], notices: &mut Vec<String>) -> Option<Vec<FoundDevice>> {
+    let way = config.detects(node);
+    let found = (!way.is_off()).then(|| Places::default().find(way, cpus))?;
+    notices.extend(found.as_ref().err().map(|e| format!("no GPUs are found: {e}")));
+    Some(found.unwrap_or_default())
+}
+
+/// Whether a node has its machine for itself, so that its steps can be bound to its CPUs. Nodes that share a machine
+/// would all bind theirs to the first CPUs.
+fn has_machine(args: &NodeArgs, config: &Config) -> bool {
+    let alone = || {
+        let joined = matches!(Trust::of(&args.place).joined(), Ok(Some(_)));
+        (joined || hardware::beside(config) == 1) && !processes::other_node_daemons()
+    };
+    sys::host::is_name_of_host(&args.name) || alone()
 }
 
 /// Starts to receive multicast, if it is configured. If that fails, the node works without it.
@@ -478,11 +614,18 @@ fn ears(reach: &Reach, config: &Config, events: Sender<Event>) -> Ears {
     .unwrap_or_default()
 }
 
+/// Returns a name for the cluster that no other cluster of this machine has.
+fn name_of_cluster(place: &Place) -> String {
+    let mut name = Digest::of(place.dir().as_os_str().as_bytes()).to_string();
+    name.truncate(16);
+    name
+}
+
 fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {
-    let cluster = Digest::of(place.dir().as_os_str().as_bytes()).to_string();
+    let cluster = name_of_cluster(place);
     match Mounts::read() {
         Ok(mounts) => {
-            let (cgroups, mut notices) = Cgroups::open(&mounts, &cluster[..16], name);
+            let (cgroups, mut notices) = Cgroups::open(&mounts, &cluster, name);
             let shared = cgroups.share_cpus();
             notices.extend(shared.err().map(|e| format!("CPUs can't be shared with other nodes of this machine: {e}")));
             (cgroups, notices)

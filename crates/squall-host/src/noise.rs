@@ -8,8 +8,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use curve25519_dalek::MontgomeryPoint;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use squall_model::wire::join::PublicKey;
+use zeroize::Zeroizing;
 
 /// Pattern between daemons: the caller has the callee's key in advance, and the callee receives the caller's.
 const DAEMONS: &str = "Noise_IK_25519_AESGCM_BLAKE2s";
@@ -29,10 +31,13 @@ const PLAIN_BYTES_MAX: usize = 32 << 10;
 /// Longest record after the handshake, bytes.
 pub(crate) const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + TAG_BYTES;
 
-/// A daemon's key pair (X25519).
+/// Bytes of the mark behind a first message.
+const MARK_BYTES: usize = 16;
+
+/// A daemon's key pair (X25519). Its memory is overwritten when it is dropped.
 #[derive(Clone)]
 pub struct KeyPair {
-    private: [u8; 32],
+    private: Zeroizing<[u8; 32]>,
     /// The public key.
     pub public: PublicKey,
 }
@@ -47,20 +52,33 @@ impl KeyPair {
     /// Generates a new key pair.
     pub fn generate() -> io::Result<Self> {
         let pair = builder(DAEMONS)?.generate_keypair().map_err(failed)?;
-        let half = |bytes: Vec<u8>| bytes.try_into().map_err(|_| io::Error::other("a key of another length"));
-        Ok(Self { private: half(pair.private)?, public: half(pair.public)? })
+        let private = Zeroizing::new(pair.private);
+        let half = |bytes: &[u8]| bytes.try_into().map_err(|_| io::Error::other("a key of another length"));
+        Ok(Self { private: Zeroizing::new(half(&private)?), public: half(&pair.public)? })
     }
 
     /// Reads a stored key pair: the private half, then the public one, 32 bytes each. None: the length is wrong.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (private, public) = bytes.split_at_checked(32)?;
-        Some(Self { private: private.try_into().ok()?, public: public.try_into().ok()? })
+        Some(Self { private: Zeroizing::new(private.try_into().ok()?), public: public.try_into().ok()? })
+    }
+
+    /// Returns a secret for one purpose, made from the private half.
+    pub(crate) fn derive(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, &*self.private)
+    }
+
+    /// Returns the secret that only the owners of this pair and of `theirs` can compute (X25519, RFC 7748). None: `theirs`
+    /// gives a secret that anybody knows.
+    pub(crate) fn shared_with(&self, theirs: &PublicKey) -> Option<[u8; 32]> {
+        let secret = MontgomeryPoint(*theirs).mul_clamped(*self.private).to_bytes();
+        (secret != [0; 32]).then_some(secret)
     }
 
     /// Returns both halves for storing, as `from_bytes` reads them.
-    pub(crate) fn to_bytes(&self) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        bytes[..32].copy_from_slice(&self.private);
+    pub(crate) fn to_bytes(&self) -> Zeroizing<[u8; 64]> {
+        let mut bytes = Zeroizing::new([0; 64]);
+        bytes[..32].copy_from_slice(&*self.private);
         bytes[32..].copy_from_slice(&self.public);
         bytes
     }
@@ -82,13 +100,13 @@ pub struct Handshake(Box<HandshakeState>);
 impl Handshake {
     /// Starts the handshake of a daemon that calls the one with key `theirs`.
     pub(crate) fn call(own: &KeyPair, theirs: &PublicKey) -> io::Result<Self> {
-        let builder = builder(DAEMONS)?.local_private_key(&own.private).and_then(|b| b.remote_public_key(theirs));
+        let builder = builder(DAEMONS)?.local_private_key(&*own.private).and_then(|b| b.remote_public_key(theirs));
         Ok(Self(Box::new(builder.and_then(Builder::build_initiator).map_err(failed)?)))
     }
 
     /// Starts the handshake of a daemon that is called.
     pub(crate) fn answer(own: &KeyPair) -> io::Result<Self> {
-        let builder = builder(DAEMONS)?.local_private_key(&own.private);
+        let builder = builder(DAEMONS)?.local_private_key(&*own.private);
         Ok(Self(Box::new(builder.and_then(Builder::build_responder).map_err(failed)?)))
     }
 
@@ -144,9 +162,32 @@ impl Handshake {
     }
 }
 
+/// Returns the mark of a first message: only callers that know the callee's key can make it. It proves nothing, but
+/// lets the callee refuse strangers before it calculates with keys, as `mac1` does in WireGuard.
+fn mark(message: &[u8], callee: &PublicKey) -> [u8; MARK_BYTES] {
+    let key = blake3::derive_key("squall 2026 mark of a first message", callee);
+    let mut mark = [0; MARK_BYTES];
+    mark.copy_from_slice(&blake3::keyed_hash(&key, message).as_bytes()[..MARK_BYTES]);
+    mark
+}
+
+/// Adds the mark for `callee` to the first record of a call. Releases before this one hang up at it.
+pub(crate) fn add_mark(record: &mut Vec<u8>, callee: &PublicKey) {
+    let mark = mark(&record[LENGTH_BYTES..], callee);
+    record.extend(mark);
+    let length = (record.len() - LENGTH_BYTES) as u16;
+    record[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Returns a first message without its mark. None: it has none for the key `own`.
+pub(crate) fn without_mark<'a>(message: &'a [u8], own: &PublicKey) -> Option<&'a [u8]> {
+    let (message, given) = message.split_last_chunk::<MARK_BYTES>()?;
+    (mark(message, own) == *given).then_some(message)
+}
+
 /// Derives the secret of a step from its cookie.
-fn secret(cookie: [u8; 16]) -> [u8; 32] {
-    blake3::derive_key("squall 2026 stdio of a step", &cookie)
+fn secret(cookie: [u8; 16]) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(blake3::derive_key("squall 2026 stdio of a step", &cookie))
 }
 
 /// Returns the length of the first record in `bytes`, without the length field. None: the length field is incomplete.
@@ -216,7 +257,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-    use super::{Handshake, KeyPair, LENGTH_BYTES, Opener, Sealer};
+    use super::{
+        HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, Opener, Sealer, add_mark, record_bytes, without_mark,
+    };
 
     fn meet(mut caller: Handshake, mut called: Handshake) -> ((Sealer, Opener), (Sealer, Opener)) {
         called.read(&caller.write().unwrap()[LENGTH_BYTES..]).unwrap();
@@ -254,6 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn a_first_message_is_marked_for_the_key_that_is_called() {
+        let (a, b) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let mut first = Handshake::call(&a, &b.public).unwrap().write().unwrap();
+        let plain = first[LENGTH_BYTES..].to_vec();
+        assert_eq!(without_mark(&plain, &b.public), None);
+        add_mark(&mut first, &b.public);
+        assert_eq!(record_bytes(&first, HANDSHAKE_BYTES_MAX).unwrap(), Some(plain.len() + 16));
+        let marked = &first[LENGTH_BYTES..];
+        assert_eq!((without_mark(marked, &b.public), without_mark(marked, &a.public)), (Some(&plain[..]), None));
+        assert!(Handshake::answer(&b).unwrap().read(marked).is_err(), "a release before hangs up");
+    }
+
+    #[test]
     fn who_has_not_the_key_that_was_called_is_not_spoken_with() {
         let [a, b, thief] = [(); 3].map(|()| KeyPair::generate().unwrap());
         let mut caller = Handshake::call(&a, &b.public).unwrap();
@@ -261,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replayed_handshake_leads_nowhere() {
+    fn cve_2022_29500_a_replayed_handshake_leads_nowhere() {
         let (a, b) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let mut caller = Handshake::call(&a, &b.public).unwrap();
         let first = caller.write().unwrap();
@@ -280,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn records_cannot_be_changed_moved_or_repeated() {
+    fn cve_2023_49933_2023_49935_records_cannot_be_changed_moved_or_repeated() {
         let ((mut say, _), (_, mut hear)) = daemons();
         let (mut one, mut two) = (Vec::new(), Vec::new());
         say.seal(b"one", &mut one).unwrap();

@@ -1,7 +1,18 @@
 //! Giving up privileges, for daemons that need none once their sockets are open.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, path_beneath_rules};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
 use squall_files::place::Place;
 use squall_files::users;
+use tracing::warn;
 
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::limits;
@@ -18,13 +29,131 @@ pub fn give_up(user: &str, place: &Place) -> Result<Place, String> {
     if !users::is_root() {
         return Ok(place.clone());
     }
-    let found = users::by_name(user).ok_or_else(|| format!("[rest] user: there is no user `{user}`"))?;
+    let found = users::by_name(user).ok_or_else(|| format!("there is no user `{user}` as which it could run"))?;
     if found.uid == 0 {
-        return Err("[rest] user: the HTTP server does not run as root: name another user".to_owned());
+        return Err("it does not run as root: name another user".to_owned());
     }
     let dir = place.dir();
     std::env::set_current_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let identity = Identity { uid: found.uid, gid: found.gid, groups: users::groups(&found.name, found.gid) };
     become_user(&identity).map_err(|e| e.to_string())?;
     Ok(Place::current())
+}
+
+/// Keeps keys and users' environments out of core files: this process leaves none. As root it can't be traced either.
+/// To be called by each daemon when it starts.
+pub fn leave_no_core() {
+    // An ordinary user's daemon stays visible to that user's own tools; as root these can look at any process.
+    if users::is_root() {
+        // Can't fail: the value is a valid one.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
+/// Confines the calling thread, and those that it starts, for good: it has no capabilities even as root, gets none by
+/// executing a file, and can change files only below the state folder. For a process that serves all users and runs
+/// none of their programs; to be called before it starts threads. What can't be done is logged, and the rest is done.
+/// `for_users`: children of the process become users, to read a user's file, and it keeps the capabilities for that.
+pub fn confine(place: &Place, for_users: bool) {
+    if let Err(why) = try_confine(place, for_users) {
+        warn!("less confined than it could be: {why}");
+    }
+}
+
+fn try_confine(place: &Place, for_users: bool) -> Result<(), String> {
+    // Nothing that it starts writes a core file either. Lowering a limit can't fail.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
+    let done = [
+        set_no_new_privs(true).map_err(|e| failed("no_new_privs", &e)),
+        if users::is_root() {
+            drop_capabilities(place, for_users).map_err(|e| failed("capabilities", &e))
+        } else {
+            Ok(())
+        },
+        write_only_below(place),
+    ];
+    let faults: Vec<String> = done.into_iter().filter_map(Result::err).collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
+}
+
+/// Drops root's capabilities. What root may do with files of others stays where the state folder has such files.
+fn drop_capabilities(place: &Place, for_users: bool) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_foreign = |path: PathBuf| fs::metadata(path).is_ok_and(|meta| meta.uid() != own);
+    let folders = [place.dir().to_owned(), place.run(), place.log(), place.journal(), place.keys()];
+    let mut kept = CapabilitySet::empty();
+    kept.set(CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER, folders.into_iter().any(is_foreign));
+    kept.set(CapabilitySet::SETUID | CapabilitySet::SETGID, for_users);
+    for capability in CapabilitySet::all().difference(kept).iter() {
+        // Without the right to do so, the process has none of them.
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
+}
+
+/// Allows changes of files only in the state folder, and in folders to which links in it lead.
+fn write_only_below(place: &Place) -> Result<(), String> {
+    let abi = ABI::V3;
+    let folder = fs::canonicalize(place.dir()).map_err(|e| format!("{}: {e}", place.dir().display()))?;
+    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let linked = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    let linked = linked.filter_map(|entry| fs::canonicalize(entry.path()).ok()).filter(|path| path.is_dir());
+    // SQLite sorts in files there.
+    let temporary = [std::env::temp_dir(), "/var/tmp".into(), "/dev/null".into()];
+    let writable: Vec<PathBuf> = [folder].into_iter().chain(linked.collect::<Vec<_>>()).chain(temporary).collect();
+    let status = Ruleset::default()
+        .handle_access(AccessFs::from_write(abi))
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(writable, AccessFs::from_write(abi))))
+        .and_then(landlock::RulesetCreated::restrict_self)
+        .map_err(|e| format!("landlock: {e}"))?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => {
+            Err("landlock: this kernel has none (Linux 5.13 and later can have it)".to_owned())
+        }
+        RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use squall_files::place::Place;
+
+    use super::try_confine;
+
+    // Capabilities and Landlock belong to a thread, so this test's process keeps its own.
+    #[test]
+    fn a_confined_process_writes_only_in_its_state_folder_and_has_no_capabilities() {
+        let base = std::env::current_dir().unwrap().join(format!("confined-{}", std::process::id()));
+        let (inside, outside) = (base.join("state"), base.join("other"));
+        fs::create_dir_all(inside.join("run")).unwrap();
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("old"), "old").unwrap();
+        let place = Place::at(&inside).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if let Err(e) = try_confine(&place, false) {
+                    assert!(e.contains("landlock"), "{e}");
+                    eprintln!("skipped: {e}");
+                    return;
+                }
+                fs::write(inside.join("run/new"), "new").unwrap();
+                assert!(fs::write(outside.join("new"), "new").is_err());
+                assert!(fs::remove_file(outside.join("old")).is_err());
+                assert!(fs::rename(inside.join("run/new"), outside.join("new")).is_err());
+                assert_eq!(fs::read_to_string(outside.join("old")).unwrap(), "old", "reading is allowed");
+                let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+                let value =
+                    |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_owned();
+                assert_eq!(value("CapEff:"), "0000000000000000");
+                assert_eq!(value("CapPrm:"), "0000000000000000");
+                assert_eq!(value("NoNewPrivs:"), "1");
+            });
+        });
+        fs::remove_dir_all(&base).unwrap();
+    }
 }

@@ -188,6 +188,18 @@ fn served_folder(cmdline: &[u8]) -> Option<PathBuf> {
     words.get(at + 2).map(|folder| PathBuf::from(OsStr::from_bytes(folder)))
 }
 
+/// Whether another node daemon runs on this machine, of whatever cluster.
+pub(crate) fn other_node_daemons() -> bool {
+    let others = all().into_iter().filter(|pid| *pid != std::process::id());
+    others.into_iter().any(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|cmdline| is_node_daemon(&cmdline)))
+}
+
+/// Whether a command line is `squall node NAME ...`.
+fn is_node_daemon(cmdline: &[u8]) -> bool {
+    let mut words = cmdline.split(|&b| b == 0);
+    words.next().is_some_and(|program| program.ends_with(b"squall")) && words.next() == Some(b"node")
+}
+
 /// Whether a process can belong to a job of this user: it runs as the user, as root, or as we do. Command line and
 /// environment alone prove nothing, as users can forge those of their own processes.
 pub(crate) fn may_belong(pid: u32, user: u32) -> bool {
@@ -209,7 +221,7 @@ pub(crate) fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
 mod tests {
     use std::path::Path;
 
-    use super::{Stat, is_ending, kill_if, mark, marked, served_folder, variable_in};
+    use super::{Stat, is_ending, is_node_daemon, kill_if, mark, marked, served_folder, variable_in};
     use squall_files::place::TASK_MARK;
 
     #[test]
@@ -235,6 +247,8 @@ mod tests {
         assert_eq!(served_folder(b"sh\0squall\0step\0--spool\0/x/1.1.0\0"), Some("/x/1.1.0".into()));
         assert_eq!(served_folder(b"vi\0step\0x\0"), None);
         assert_eq!(served_folder(b""), None);
+        assert!(is_node_daemon(b"squall\0node\0n1\0") && is_node_daemon(b"/usr/bin/squall\0node\0n1\0--state\0/x\0"));
+        assert!(!is_node_daemon(b"squall\0step\0") && !is_node_daemon(b"vi\0node\0") && !is_node_daemon(b""));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The spool of a node: records that survive a kill -9 of the node daemon, and the files shared with its step daemons.
 //!
 //! `DIR/node/NAME/` holds `incarnation`, `life`, `session` (see `memory`), unreadable files (`damaged`),
-//! `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here) and `steps/JOB.ATTEMPT.STEP/` (one folder for each
+//! `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here, or with programs around them), `hooks` and `steps/JOB.ATTEMPT.STEP/` (one folder for each
 //! step). A step's folder is complete when it gets its name, and holds:
 //!
 //! | file | written by | holds |
 //! |---|---|---|
-//! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch`; then [`NAME_BYTES`] random bytes, the name of the socket on which the step daemon listens for the node daemon from its very start ([`socket`]) |
+//! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch`; then [`NAME_BYTES`] random bytes, the name of the socket on which the step daemon listens for the node daemon from its very start ([`socket`]); then one frame: the `Warrant` that proves that the controller ordered the step, or null |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
 //! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task on this node, for a record of its end ([`note_exit`]), written before the task is reaped: by the step daemon or, after its death, by the zygote |
@@ -27,7 +27,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -47,6 +47,7 @@ use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Span;
+use squall_model::wire::proof::Warrant;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::processes::Stat;
@@ -102,6 +103,13 @@ pub mod file {
 /// Bytes of the random socket name that follows the launch.
 pub const NAME_BYTES: usize = 16;
 
+/// Returns the proof that the controller ordered the step; `launch` is the content of the file, and its first `length`
+/// bytes are the launch. None: the controller does not sign.
+pub(crate) fn warrant(launch: &[u8], length: usize) -> Option<Warrant> {
+    let (warrant, _) = codec::take::<Option<Warrant>>(launch.get(length + NAME_BYTES..)?).ok()??;
+    warrant
+}
+
 /// Returns the address on which a step daemon listens; `launch` is the content of the file, and its first `length`
 /// bytes are the launch. The address is an abstract socket, as making and removing a file costs the disk more than the
 /// step costs the processor. The random name can't be guessed, so no other process can bind it first,
@@ -121,6 +129,7 @@ const JOBS: &str = "jobs";
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
 mod damaged;
+pub(crate) mod hooks;
 pub mod memory;
 mod spare;
 pub mod witness;
@@ -178,7 +187,7 @@ impl Spool {
     /// can pass through those of steps, but not list them.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
+            fs::create_dir_all(parent)?;
         }
         let here = rustix::fs::CWD;
         let root = make_dir(here, path, 0o711)?;
@@ -224,12 +233,17 @@ impl Spool {
     }
 
     /// Makes a step's folder, completely or not at all. Err `AlreadyExists`: the step has one. `batch`: None for steps
-    /// without a batch script. `groups`: content of the file `cgroups`.
-    pub(crate) fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
+    /// without a batch script. `groups`: content of the file `cgroups`. `warrant`: proof that the controller ordered it.
+    pub(crate) fn add_step(
+        &self,
+        launch: &StepLaunch,
+        batch: Option<BatchFiles<'_>>,
+        (groups, warrant): (&str, Option<&Warrant>),
+    ) -> io::Result<()> {
         let name = launch.key.to_string();
         let mut spares = self.spares.borrow_mut();
         let (draft, mut traits) = spares.take(launch, batch.is_some());
-        let filled = self.fill(&draft, &mut traits, launch, batch, groups);
+        let filled = self.fill(&draft, &mut traits, (launch, warrant), batch, groups);
         let named = filled.and_then(|()| self.count_start()).and_then(|()| {
             rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str()).map_err(|e| match e {
                 // Renaming replaces an empty folder, but no other.
@@ -258,7 +272,7 @@ impl Spool {
         &self,
         draft: &str,
         traits: &mut Traits,
-        launch: &StepLaunch,
+        (launch, warrant): (&StepLaunch, Option<&Warrant>),
         batch: Option<BatchFiles<'_>>,
         groups: &str,
     ) -> io::Result<()> {
@@ -270,7 +284,9 @@ impl Spool {
         let files = traits.files.insert(files);
         let places = StepSetup::of(launch).ranks.len();
         files.file(file::RESULT)?.write_all_at(&vec![0; RESULT_BYTES + 1 + places * EXIT_BYTES], 0)?;
-        files.file(file::LAUNCH)?.write_all_at(&[frame_of(launch)?, random()?.to_vec()].concat(), 0)?;
+        files
+            .file(file::LAUNCH)?
+            .write_all_at(&[frame_of(launch)?, random()?.to_vec(), frame_of(&warrant)?].concat(), 0)?;
         put_all(files, file::CGROUPS, groups.as_bytes(), &mut traits.groups)?;
         if !traits.used {
             let untaken = open_at(files.folder(), file::UNTAKEN, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
@@ -328,7 +344,7 @@ impl Spool {
     /// of the step has begun. Returns whether it is available.
     pub(crate) fn release(&self, key: StepKey) -> bool {
         let folder = self.step(key);
-        let released = || std::fs::rename(folder.join(file::PIDS), folder.join(file::UNTAKEN)).is_ok();
+        let released = || fs::rename(folder.join(file::PIDS), folder.join(file::UNTAKEN)).is_ok();
         self.is_untaken(key) || (!self.has_begun(key) && released())
     }
 
@@ -504,7 +520,11 @@ impl Spool {
             Err(_) => return Ok(rustix::fs::unlinkat(&self.steps, name, AtFlags::empty())?),
         };
         for entry in names_in(folder.as_fd())? {
-            rustix::fs::unlinkat(&folder, entry.as_str(), AtFlags::empty())?;
+            match rustix::fs::unlinkat(&folder, entry.as_str(), AtFlags::empty()) {
+                // The user's part of the folder. Links in it are not followed.
+                Err(Errno::ISDIR) => fs::remove_dir_all(self.path.join(STEPS).join(name).join(&entry))?,
+                result => result?,
+            }
         }
         Ok(rustix::fs::unlinkat(&self.steps, name, AtFlags::REMOVEDIR)?)
     }

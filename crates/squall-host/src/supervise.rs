@@ -49,7 +49,10 @@ fn daemons(place: &Place) -> Result<Vec<(Daemon, Place)>, String> {
     let mut add = |place: &Place, config: &Config| {
         let nodes = life::daemons(config)?;
         let rest = config.rest.0.is_on().then_some(Daemon::Rest);
-        all.extend([Daemon::Controller].into_iter().chain(rest).chain(nodes).map(|daemon| (daemon, place.clone())));
+        let mail = config.sends_mail().then_some(Daemon::Mail);
+        all.extend(
+            [Daemon::Controller].into_iter().chain(rest).chain(mail).chain(nodes).map(|daemon| (daemon, place.clone())),
+        );
         Ok::<(), String>(())
     };
     if place.cells().map_err(|e| e.to_string())?.is_empty() {

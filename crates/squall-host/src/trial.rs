@@ -1,15 +1,25 @@
 //! Measures the cost of a hop: two threads act as two daemons, each with its own runtime, over the streams that daemons
-//! use.
+//! use; and the cost of a signed start.
 
 use std::io;
 use std::time::{Duration, Instant};
 
+use squall_engine::fabric::proof::{self, Pinned};
+use squall_files::place::Place;
 use squall_model::encoding::ByteBuf;
+use squall_model::id::{Epoch, NodeId, StepKey};
+use squall_model::set::NodeSet;
+use squall_model::step::JobFacts;
+use squall_model::wire::fabric::{Parcel, Put};
+use squall_model::wire::node::Down;
+use squall_model::wire::sealed::Sealed;
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::hop::{self, Reader, Writer};
 use crate::link;
 use crate::noise::KeyPair;
+use crate::signing::{Known, Signer};
+use crate::strangers::Strangers;
 
 /// Kind of stream between two daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +71,11 @@ pub fn hop(stream: Stream, rounds: usize, frame_bytes: usize, bytes: usize) -> i
                     Stream::Sealed => {
                         let listener = TcpListener::bind("127.0.0.1:0").await?;
                         drop(ready.send(listener.local_addr()?.to_string()));
+                        let strangers = Strangers::new(1);
                         for _ in 0..MEETINGS {
-                            let (mut reader, mut writer, _) = hop::answer(listener.accept().await?.0, &far).await?;
+                            let (stream, address) = listener.accept().await?;
+                            let (stranger, _) = strangers.enter(address.ip());
+                            let (mut reader, mut writer, _) = hop::answer(stream, &far, &stranger).await?;
                             answer(&mut reader, &mut writer).await?;
                         }
                     }
@@ -107,6 +120,50 @@ pub fn hop(stream: Stream, rounds: usize, frame_bytes: usize, bytes: usize) -> i
         std::fs::remove_file(path)?;
     }
     other.and(cost)
+}
+
+/// Measured cost of the controller's signature.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed {
+    /// Time to encode and sign the starts of a flush, microseconds for each: the median.
+    pub sign_us: f64,
+    /// Time in which a node checks a start that comes alone, with its own signature, microseconds: the median and the
+    /// 99th percentile.
+    pub check_us: (f64, f64),
+}
+
+/// Signs `rounds` flushes of `starts` starts, each for another node, and checks one of each flush.
+pub fn signed(starts: u32, rounds: usize) -> io::Result<Signed> {
+    let dir = std::env::temp_dir().join(format!("squall-trial-{}", std::process::id()));
+    let signer = Signer::of(&KeyPair::generate()?);
+    let known = Known::of(&Place::at(&dir)?, None)?;
+    known.learn(Some(signer.key()));
+    let pinned = Pinned(Some(std::sync::Arc::new(known)));
+    let start = |node: u32, seq: u64| {
+        let to: NodeSet = [NodeId(node)].into_iter().collect();
+        let facts =
+            JobFacts { key: StepKey::default(), ids: to.clone(), cluster: "trial".into(), ..JobFacts::default() };
+        let messages = vec![Down::StartJob { facts: facts.into(), batch: None }];
+        let parcel = Parcel { messages, blobs: Vec::new(), to: Some(to.clone()), closed: None };
+        Put { epoch: Epoch(1), seq, to, asks: Vec::new(), parcel: Sealed::Open(parcel.into()), proof: None }
+    };
+    let (mut signing, mut checking) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for round in 0..rounds as u64 {
+        let numbers = (0..starts).map(|node| (node, round * u64::from(starts) + u64::from(node)));
+        let mut puts: Vec<Put> = numbers.map(|(node, seq)| start(node, seq)).collect();
+        let begin = Instant::now();
+        proof::prove(&signer, &mut puts);
+        signing.push(begin.elapsed() / starts.max(1));
+        let begin = Instant::now();
+        let checked = puts.first().map(|put| proof::check(&pinned, put, Some(NodeId(0)), "n0"));
+        checking.push(begin.elapsed());
+        if !matches!(checked, Some(Ok(_))) {
+            return Err(io::Error::other("a signed start is not taken"));
+        }
+    }
+    std::fs::remove_dir_all(dir)?;
+    let check_us = (quantile(&mut checking, 50), quantile(&mut checking, 99));
+    Ok(Signed { sign_us: quantile(&mut signing, 50), check_us })
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {

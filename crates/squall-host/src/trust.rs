@@ -4,11 +4,14 @@
 //!
 //! On a controller's machine: `controller` (the key, which all controllers of a cluster have), `nodes/NAME` (the public key of a node, stored when it first
 //! joined with an invitation), `addresses/NAME` (where it listens), `logins/NAME` (the public key of a login host, and
-//! whose commands it may send), `tokens/HASH` (invitations; the secret itself is not stored). On a machine that has
+//! whose commands it may send), `tokens/HASH` (invitations, and secrets that many nodes share; the secret itself is not
+//! stored). On a machine that has
 //! joined: `own` (its key) and `joined` (the controller that it has joined, its name, and what it is there).
 //!
 //! Trust is not part of the journal: it is needed before a daemon may send anything, and revoking it must not need a
 //! running controller.
+
+pub mod shared;
 
 use std::fs;
 use std::io;
@@ -20,8 +23,12 @@ use squall_files::place::Place;
 use squall_model::hostlist::is_name;
 use squall_model::job::Digest;
 use squall_model::wire::join::{Peer, PublicKey};
+use squall_model::wire::proof::SignerKey;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::noise::KeyPair;
+
+use shared::Shared;
 
 /// Length of an invitation's secret, bytes.
 const SECRET_BYTES: usize = 16;
@@ -117,6 +124,21 @@ pub struct Login {
     pub allow_root: bool,
 }
 
+/// Why a machine may not join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unwelcome {
+    /// For this reason, which stays.
+    Never(String),
+    /// For this reason, which may pass.
+    NotNow(String),
+}
+
+impl From<String> for Unwelcome {
+    fn from(reason: String) -> Self {
+        Self::Never(reason)
+    }
+}
+
 /// What a machine with a trusted key may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
@@ -168,6 +190,12 @@ impl std::fmt::Display for Token {
     }
 }
 
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
 impl Token {
     /// Parses a printed invitation; None: the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
@@ -200,13 +228,13 @@ impl Trust {
     fn key(&self, file: &str) -> io::Result<KeyPair> {
         let path = self.folder.join(file);
         if !path.exists() {
-            match self.keep_new(&path, &KeyPair::generate()?.to_bytes()) {
+            match self.keep_new(&path, &KeyPair::generate()?.to_bytes()[..]) {
                 // Another process has made the key at the same time: that one is used.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 kept => kept?,
             }
         }
-        KeyPair::from_bytes(&fs::read(&path)?)
+        KeyPair::from_bytes(&Zeroizing::new(fs::read(&path)?))
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is no key", path.display())))
     }
 
@@ -270,7 +298,8 @@ impl Trust {
         Ok(Token { controller: self.controller_key()?.public, secret })
     }
 
-    /// Enrols a machine under this name, durably. Err: it is refused, with the reason. An invitation is valid until a
+    /// Enrols a machine under this name, durably. Err: it is refused, with the reason. `connected`: whether a node of this
+    /// name is connected. An invitation is valid until a
     /// machine has used it: a name has one key only. A controller's key is not stored, as it gets that of all.
     pub(crate) fn enrol(
         &self,
@@ -278,7 +307,8 @@ impl Trust {
         key: &PublicKey,
         (secret, wish): (&[u8], Wish),
         now_s: u64,
-    ) -> Result<(), String> {
+        connected: bool,
+    ) -> Result<(), Unwelcome> {
         let failed = |e: io::Error| format!("the controller can't keep keys: {e}");
         let name = safe(name).map_err(|_| format!("`{name}` can't be the name of a machine"))?;
         let known = self.rights(name, key);
@@ -289,13 +319,16 @@ impl Trust {
         }
         let unknown = || format!("the token does not hold for {wish} {name}: unknown, used, or too old");
         let text = read(&self.token_file(secret)).map_err(failed)?.ok_or_else(unknown)?;
+        if let Some(shared) = Shared::parse(&text) {
+            return self.enrol_again(&shared, (name, key, wish), now_s, connected);
+        }
         let invited = Invitation::parse(&text).ok_or_else(unknown)?;
         if invited.name != name || invited.until_s <= now_s {
-            return Err(unknown());
+            return Err(unknown().into());
         }
         let part = invited.part;
         if part.wish() != wish {
-            return Err(format!("the token makes {name} a {}: use `squall {}`", part.wish(), part.command()));
+            return Err(format!("the token makes {name} a {}: use `squall {}`", part.wish(), part.command()).into());
         }
         let kept = match part {
             Part::Node => Some(("nodes", format!("{}\n", hex(key)))),
@@ -304,11 +337,11 @@ impl Trust {
         };
         if let Some((folder, text)) = kept {
             match self.keep_new(&self.folder.join(folder).join(name), text.as_bytes()) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(unknown()),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(unknown().into()),
                 kept => kept.map_err(failed)?,
             }
         }
-        self.withdraw_invitations(|invited| invited.name == name).map_err(failed)
+        Ok(self.withdraw_invitations(|invited| invited.name == name).map_err(failed)?)
     }
 
     /// Returns all files that a further controller needs, each by its path below the folder of keys.
@@ -357,6 +390,13 @@ impl Trust {
         self.withdraw_invitations(|invited| invited.name == name)?;
         let (node, login) = (self.remove("nodes", name)?, self.remove("logins", name)?);
         Ok(node || login)
+    }
+
+    /// Revokes a machine's key as a node; a login host stays one, and invitations hold. False: it had none.
+    pub(crate) fn revoke_node(&self, name: &str) -> io::Result<bool> {
+        let name = safe(name)?;
+        self.remove("addresses", name)?;
+        self.remove("nodes", name)
     }
 
     /// Ends what a machine may do as a login host; a node stays a node. False: it was no login host.
@@ -418,6 +458,55 @@ impl Trust {
         self.keep(&self.folder.join(JOINED), text.as_bytes())
     }
 
+    /// Stores the controllers' public key, after a rotation, for a machine that has joined.
+    pub(crate) fn renew_joined(&self, key: &PublicKey) -> io::Result<()> {
+        match self.joined()? {
+            Some(joined) if joined.key != *key => self.note_joined(&Joined { key: *key, ..joined }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the public keys with which the controllers have signed before, the latest first.
+    pub(crate) fn signers_before(&self) -> io::Result<Vec<SignerKey>> {
+        let text = read(&self.folder.join(SIGNERS_BEFORE))?.unwrap_or_default();
+        Ok(text.lines().filter_map(|line| unhex(line.trim())?.try_into().ok()).collect())
+    }
+
+    /// Returns the public key with which the controllers sign. None: it is not known.
+    pub(crate) fn signer(&self) -> io::Result<Option<SignerKey>> {
+        let Some(text) = read(&self.folder.join(SIGNER))? else { return Ok(None) };
+        let key = unhex(text.trim()).and_then(|key| key.try_into().ok());
+        key.map(Some).ok_or_else(|| {
+            let path = self.folder.join(SIGNER).display().to_string();
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{path} is no key: remove it, and the controller gives it anew"),
+            )
+        })
+    }
+
+    /// Stores the public key with which the controllers sign. None: they don't.
+    pub(crate) fn keep_signer(&self, key: Option<&SignerKey>) -> io::Result<()> {
+        let path = self.folder.join(SIGNER);
+        match key {
+            Some(key) if self.signer().is_ok_and(|known| known.as_ref() == Some(key)) => Ok(()),
+            Some(key) => {
+                // Steps that were ordered before are proven by the key of then.
+                let mut before = self.signers_before()?;
+                before.splice(0..0, self.signer().ok().flatten());
+                before.retain(|old| old != key);
+                before.truncate(SIGNERS_MAX);
+                let text: String = before.iter().map(|old| hex(old) + "\n").collect();
+                if !before.is_empty() {
+                    self.keep(&self.folder.join(SIGNERS_BEFORE), text.as_bytes())?;
+                }
+                self.keep(&path, format!("{}\n", hex(key)).as_bytes())
+            }
+            None if path.exists() => durable::remove(&path),
+            None => Ok(()),
+        }
+    }
+
     fn token_file(&self, secret: &[u8]) -> PathBuf {
         self.folder.join("tokens").join(Digest::of(secret).to_string())
     }
@@ -470,6 +559,19 @@ impl Trust {
         self.keep(&self.path(path)?, bytes)
     }
 
+    /// Removes a file from the folder of keys itself, durably, if there is one of this name.
+    pub(crate) fn forget(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.folder.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| durable::sync_folder(&self.folder.join(name))),
+        }
+    }
+
+    /// Returns the path of a file in the folder of keys itself.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     fn path(&self, parts: &[&str]) -> io::Result<PathBuf> {
         parts.iter().try_fold(self.folder.clone(), |folder, part| Ok(folder.join(safe(part)?)))
     }
@@ -502,6 +604,12 @@ const ROOT: &str = "root";
 const CONTROLLER: &str = "controller";
 /// Beginning of the names of files with keys of one machine.
 const OWN: &str = "own";
+/// Name of the file with the public key with which the controllers sign.
+const SIGNER: &str = "signer";
+/// Name of the file with those from before rotations, for steps that were ordered then.
+const SIGNERS_BEFORE: &str = "signers-before";
+/// Most of them.
+const SIGNERS_MAX: usize = 16;
 /// Name of the file about the cluster that this machine has joined.
 const JOINED: &str = "joined";
 
@@ -560,174 +668,4 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::{Joined, Listed, Login, Part, Rights, Token, Trust, Wish};
-    use squall_files::place::Place;
-
-    struct Folder(Trust);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("squall-trust-{name}-{}", std::process::id()));
-            drop(std::fs::remove_dir_all(&dir));
-            Self(Trust::of(&Place::at(&dir).unwrap()))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            drop(std::fs::remove_dir_all(self.0.folder.parent().unwrap()));
-        }
-    }
-
-    #[test]
-    fn an_invitation_is_taken_up_once_by_whom_it_is_for_and_in_time() {
-        let folder = Folder::new("once");
-        let trust = &folder.0;
-        let token = trust.invite("n2", Part::Node, 100, 60).unwrap();
-        assert_eq!(Token::parse(&token.to_string()), Some(token.clone()));
-        let (mine, other) = ([1; 32], [2; 32]);
-        assert!(trust.enrol("n3", &mine, (&token.secret, Wish::Node), 110).is_err());
-        assert!(trust.enrol("n2", &mine, (&[0; 16], Wish::Node), 110).is_err());
-        assert!(trust.enrol("n2", &mine, (&token.secret, Wish::Node), 160).is_err());
-        assert!(!trust.knows("n2", &mine));
-        trust.enrol("n2", &mine, (&token.secret, Wish::Node), 110).unwrap();
-        assert!(trust.knows("n2", &mine) && !trust.knows("n2", &other) && !trust.knows("n3", &mine));
-        // The answer got lost, so the same machine asks again. Another machine is late.
-        trust.enrol("n2", &mine, (&token.secret, Wish::Node), 110).unwrap();
-        assert!(trust.enrol("n2", &other, (&token.secret, Wish::Node), 110).is_err());
-        assert!(trust.invite("n2", Part::Node, 120, 60).is_err());
-    }
-
-    #[test]
-    fn a_newer_invitation_replaces_the_one_before_and_a_revoked_node_is_unknown() {
-        let folder = Folder::new("revoke");
-        let trust = &folder.0;
-        let old = trust.invite("n2", Part::Node, 100, 60).unwrap();
-        let new = trust.invite("n2", Part::Node, 100, 60).unwrap();
-        assert!(trust.enrol("n2", &[1; 32], (&old.secret, Wish::Node), 110).is_err());
-        trust.enrol("n2", &[1; 32], (&new.secret, Wish::Node), 110).unwrap();
-        trust.note_address("n2", "10.0.0.2:6818").unwrap();
-        assert_eq!(trust.peer("n2").unwrap().unwrap().address, "10.0.0.2:6818");
-        assert!(trust.revoke("n2").unwrap() && !trust.revoke("n2").unwrap());
-        assert!(!trust.knows("n2", &[1; 32]));
-        assert!(trust.enrol("n2", &[1; 32], (&new.secret, Wish::Node), 110).is_err());
-    }
-
-    #[test]
-    fn a_token_makes_a_node_or_a_login_host_and_neither_is_the_other() {
-        let folder = Folder::new("parts");
-        let trust = &folder.0;
-        let (mine, other) = ([1; 32], [2; 32]);
-        let root = Login { allow_root: true };
-        let token = trust.invite("login1", Part::Login(root), 100, 60).unwrap();
-        let refused = trust.enrol("login1", &mine, (&token.secret, Wish::Node), 110).unwrap_err();
-        assert!(refused.contains("a login host: use `squall login`"), "{refused}");
-        trust.enrol("login1", &mine, (&token.secret, Wish::Login), 110).unwrap();
-        trust.enrol("login1", &mine, (&token.secret, Wish::Login), 110).unwrap();
-        assert!(trust.enrol("login1", &other, (&token.secret, Wish::Login), 110).is_err());
-        assert_eq!(trust.rights("login1", &mine), Rights { login: Some(root), ..Rights::default() });
-        assert!(!trust.knows("login1", &mine) && trust.peer("login1").unwrap().is_none(), "it is no node");
-        assert!(!trust.rights("login1", &other).any() && !trust.rights("login2", &mine).any());
-        assert!(trust.invite("login1", Part::Node, 120, 60).is_err(), "a name is one machine");
-        let token = trust.invite("n2", Part::Node, 100, 60).unwrap();
-        assert!(trust.enrol("n2", &other, (&token.secret, Wish::Login), 110).is_err());
-        trust.enrol("n2", &other, (&token.secret, Wish::Node), 110).unwrap();
-        assert_eq!(trust.rights("n2", &other), Rights { node: true, ..Rights::default() });
-    }
-
-    #[test]
-    fn what_a_machine_may_do_can_be_changed_listed_and_ended() {
-        let folder = Folder::new("grant");
-        let trust = &folder.0;
-        let plain = Login::default();
-        assert!(!trust.grant("n2", plain).unwrap(), "it has not joined");
-        trust.own_node("n2", &[1; 32]).unwrap();
-        assert!(trust.grant("n2", plain).unwrap());
-        assert_eq!(trust.rights("n2", &[1; 32]), Rights { node: true, login: Some(plain), ..Rights::default() });
-        assert!(trust.grant("n2", Login { allow_root: true }).unwrap());
-        assert_eq!(trust.rights("n2", &[1; 32]).login, Some(Login { allow_root: true }));
-        trust.invite("login1", Part::Login(plain), 100, 60).unwrap();
-        let listed = |now| -> Vec<_> {
-            let short = |Listed { name, part, invited_until_s, .. }| (name, part, invited_until_s);
-            trust.list(now).unwrap().into_iter().map(short).collect()
-        };
-        let node = ("n2".to_owned(), Part::Node, None);
-        let login = ("n2".to_owned(), Part::Login(Login { allow_root: true }), None);
-        let invited = ("login1".to_owned(), Part::Login(plain), Some(160));
-        assert_eq!(listed(110), [invited, node.clone(), login.clone()]);
-        assert_eq!(listed(160), [node.clone(), login]);
-        assert!(trust.revoke_login("n2").unwrap() && !trust.revoke_login("n2").unwrap());
-        assert_eq!(
-            (listed(160), trust.rights("n2", &[1; 32])),
-            (vec![node], Rights { node: true, ..Rights::default() })
-        );
-        assert!(trust.grant("n2", plain).unwrap() && trust.revoke("n2").unwrap());
-        assert!(!trust.rights("n2", &[1; 32]).any());
-    }
-
-    #[test]
-    fn an_invitation_that_another_machine_withdraws_meanwhile_is_withdrawn() {
-        let folder = Folder::new("at-once");
-        let trust = &folder.0;
-        for name in ["n1", "n2", "n3"] {
-            trust.invite(name, Part::Node, 100, 60).unwrap();
-        }
-        let mut asked = 0;
-        let tokens = trust.folder.join("tokens");
-        // All files are removed between the reading of the first one and its removal.
-        let which = |_: &super::Invitation<'_>| {
-            asked += 1;
-            for file in std::fs::read_dir(&tokens).unwrap() {
-                std::fs::remove_file(file.unwrap().path()).unwrap();
-            }
-            true
-        };
-        trust.withdraw_invitations(which).unwrap();
-        assert_eq!(asked, 1);
-    }
-
-    #[test]
-    fn a_key_that_several_need_at_once_is_one_key() {
-        for round in 0..20 {
-            let folder = Folder::new(&format!("one-key-{round}"));
-            let (trust, together) = (&folder.0, &std::sync::Barrier::new(8));
-            let keys: Vec<_> = std::thread::scope(|scope| {
-                let needs = || {
-                    together.wait();
-                    trust.controller_key().unwrap().to_bytes()
-                };
-                let all: Vec<_> = (0..8).map(|_| scope.spawn(needs)).collect();
-                all.into_iter().map(|one| one.join().unwrap()).collect()
-            });
-            assert!(keys.iter().all(|key| *key == keys[0]));
-        }
-    }
-
-    #[test]
-    fn names_lead_nowhere_else_and_nobody_else_reads_keys() {
-        let folder = Folder::new("names");
-        let trust = &folder.0;
-        for name in ["../controller", "a/b", "..", "", ".draft", "n[1-2]"] {
-            assert!(trust.peer(name).is_err() && trust.invite(name, Part::Node, 0, 60).is_err(), "{name}");
-        }
-        trust.controller_key().unwrap();
-        assert_eq!(trust.controller_key().unwrap().to_bytes(), trust.controller_key().unwrap().to_bytes());
-        let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(trust.folder.clone()), mode(trust.folder.join("controller"))), (0o700, 0o600));
-    }
-
-    #[test]
-    fn what_was_joined_is_remembered() {
-        let folder = Folder::new("joined");
-        assert_eq!(folder.0.joined().unwrap(), None);
-        for (login, controllers) in [(false, "head:6817"), (true, "head1:6817,head2:6817")] {
-            let controllers = Joined::addresses_of(controllers);
-            let joined = Joined { name: "n2".into(), controllers, key: [7; 32], login };
-            folder.0.note_joined(&joined).unwrap();
-            assert_eq!(folder.0.joined().unwrap(), Some(joined));
-        }
-    }
-}
+mod tests;

@@ -118,7 +118,7 @@ impl Node {
         let registration = self.composite().registrations.remove(0);
         assert_eq!(registration.session, offered);
         self.registration = Some(registration);
-        self.reply(Some(NodeId(0)), Down::Welcome { node: NodeId(0) });
+        self.reply(Some(NodeId(0)), Down::Welcome { node: NodeId(0), name: None });
     }
 
     /// What it said of itself.
@@ -133,8 +133,8 @@ impl Node {
 
     fn put(&mut self, messages: Vec<Down>, blobs: Vec<Blob>) -> Put {
         self.seq += 1;
-        let parcel = Sealed::new(Parcel { messages, blobs });
-        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::one(NodeId(0)), asks: Vec::new(), parcel }
+        let parcel = Sealed::new(Parcel { messages, blobs, ..Parcel::default() });
+        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::one(NodeId(0)), asks: Vec::new(), parcel, proof: None }
     }
 
     fn reply(&mut self, node: Option<NodeId>, message: Down) {
@@ -305,7 +305,10 @@ fn tasks_outlive_their_daemons_and_end_with_their_own_exit_code() {
     node.start_job(4);
     bed.kill_step_daemon(4);
     let job = JobAttempt { job: JobId(4), attempt: Attempt(1) };
-    node.tell(vec![Down::EndJob { job, kill_wait_s: 0, cont: true, why: EndReason::Cancelled }], Vec::new());
+    node.tell(
+        vec![Down::EndJob { job, kill_wait_s: 0, cont: true, why: EndReason::Cancelled, exit: None }],
+        Vec::new(),
+    );
     assert_eq!(exit_in(&node.until_gone(4)), (ExitCode { code: 0, signal: 9 }, false));
     wait_for(|| fs::read_dir(bed.dir.join("node/n1/steps")).unwrap().next().is_none());
     node.shut_down();

@@ -95,3 +95,55 @@ pub fn take_stored<T: Decoded>(root: &str, bytes: &[u8]) -> Result<Option<(T, us
     let Some(body) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
     Ok(Some((decode_stored(root, body, crc)?, HEADER_BYTES + length)))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::{CodecError, FRAME_BYTES_MAX, HEADER_BYTES, decode, encode, header, take};
+    use crate::wire::client::{JobSelection, Request};
+    use crate::wire::fabric::{DownFrame, UpFrame};
+    use crate::wire::stepd::ToStepd;
+
+    #[test]
+    fn cve_2019_6438_2011_2193_2014_0749_lengths_and_counts_are_checked_against_the_bytes_that_are_there() {
+        let long = (FRAME_BYTES_MAX as u32 + 1).to_le_bytes();
+        let mut head = [0; HEADER_BYTES];
+        head[..4].copy_from_slice(&long);
+        assert_eq!(header(head), Err(CodecError::TooLong(FRAME_BYTES_MAX + 1)));
+        // A list, a text and bytes that are said to have 2^62 elements: neither memory nor time is spent on them.
+        for kind in [0x9b_u8, 0x7b, 0x5b] {
+            for before in [&[][..], &[0x82, 0x00], &[0x82, 0x00, 0x84], &[0x82, 0x01]] {
+                let mut body = before.to_vec();
+                body.push(kind);
+                body.extend((1_u64 << 62).to_be_bytes());
+                let crc = crc32c::crc32c(&body);
+                assert!(matches!(decode::<Request>(&body, crc), Err(CodecError::Malformed(_))), "{body:x?}");
+                assert!(matches!(decode::<UpFrame>(&body, crc), Err(CodecError::Malformed(_))), "{body:x?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cve_2023_49936_2023_49937_2026_65138_changed_messages_are_errors_or_messages(
+            at in any::<proptest::sample::Index>(), with in vec(any::<u8>(), 0..9), cut in 0..9_usize,
+        ) {
+            let mut frame = Vec::new();
+            let request = Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false };
+            encode(&request, &mut frame).unwrap();
+            let mut body = frame.split_off(HEADER_BYTES);
+            let at = at.index(body.len());
+            body.splice(at..(at + cut).min(body.len()), with);
+            let crc = crc32c::crc32c(&body);
+            if let Ok(read) = decode::<Request>(&body, crc) {
+                let mut again = Vec::new();
+                encode(&read, &mut again).unwrap();
+                prop_assert!(matches!(take::<Request>(&again), Ok(Some((same, _))) if same == read));
+            }
+            drop((decode::<UpFrame>(&body, crc), decode::<DownFrame>(&body, crc), decode::<ToStepd>(&body, crc)));
+            prop_assert!(decode::<Request>(&body, crc ^ 1).is_err());
+        }
+    }
+}

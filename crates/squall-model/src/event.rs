@@ -1,23 +1,26 @@
 //! All events that can change the controller's state. The journal holds events, and the contents of files that they
-//! refer to by digest. Variants are added at the end and never changed, so that old journals stay readable. A variant
-//! gets no new field, because the fields of events are stored by position (docs/formats.md).
+//! refer to by digest. Variants are added at the end and never changed, so that old journals stay readable. A release
+//! can't read the events of a later one: a new event occurs only from some version of the cluster on (`version.rs`).
 
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
-use crate::config::{Config, PartitionConfig};
+use crate::config::{Config, NodeConfig, PartitionConfig};
 use crate::foreign::{Question, Reply};
 use crate::gang::Shift;
 use crate::gres::Grant;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
-use crate::job::{JobSpec, Outcome, Owner};
+use crate::job::{JobAttempt, JobSpec, Outcome, Owner};
 use crate::policy::PolicyChange;
+use crate::power::{PowerPhase, PowerWish};
 use crate::report::StepEnd;
 use crate::reservation::Reservation;
 use crate::resource::{Alloc, Hardware};
+use crate::rotation::ControllerKeys;
 use crate::set::{IndexSet, NodeSet};
 use crate::step::{Layout, StepSpec};
 use crate::time::Time;
+use crate::version::ClusterVersion;
 
 /// A batch of events from one iteration of the controller's loop. It is durable as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -489,6 +492,158 @@ pub enum Event {
         #[n(0)]
         last: JobId,
     },
+    /// An operator raised the version of the cluster, or it began with this one.
+    #[n(38)]
+    VersionRaised {
+        /// The new version. It is never lower than the one before.
+        #[n(0)]
+        to: ClusterVersion,
+        /// Uid of the operator.
+        #[n(1)]
+        by: u32,
+    },
+    /// The controller's prolog of a job has succeeded, so the job is sent to its nodes. The numbers from 39 to 44 are
+    /// left out.
+    #[n(45)]
+    JobConfigured {
+        /// The job of the prolog.
+        #[n(0)]
+        id: JobId,
+        /// Attempt of the job.
+        #[n(1)]
+        attempt: Attempt,
+    },
+    /// The controller's epilog of a job that no node holds has ended. With that the job has ended.
+    #[n(46)]
+    EpilogEnded {
+        /// The job of the epilog.
+        #[n(0)]
+        id: JobId,
+        /// Attempt of the job.
+        #[n(1)]
+        attempt: Attempt,
+    },
+    /// A reboot of nodes was requested, ordered, cancelled, or is over.
+    #[n(47)]
+    NodesReboot {
+        /// The nodes of the reboot.
+        #[n(0)]
+        nodes: NodeSet,
+        /// The reboot that is to come. None: there is none any more.
+        #[n(1)]
+        reboot: Option<Box<Reboot>>,
+    },
+    /// Nodes have entered a phase of their power: they were ordered up or down, or are there. The numbers from 48 to 63
+    /// are left out.
+    #[n(64)]
+    NodesPower {
+        /// The nodes.
+        #[n(0)]
+        nodes: NodeSet,
+        /// The phase.
+        #[n(1)]
+        phase: PowerPhase,
+        /// Whether the program of the phase is to be run.
+        #[n(2)]
+        owed: bool,
+    },
+    /// An operator has said what the power of nodes is to be.
+    #[n(65)]
+    PowerWished {
+        /// The nodes.
+        #[n(0)]
+        nodes: NodeSet,
+        /// What is wished.
+        #[n(1)]
+        wish: PowerWish,
+        /// Uid of the operator.
+        #[n(2)]
+        by: u32,
+    },
+    /// The program of a phase has ended, whether it succeeded or not. It is not run again for these nodes.
+    #[n(66)]
+    PowerProgramEnded {
+        /// The nodes that the program was called with.
+        #[n(0)]
+        nodes: NodeSet,
+        /// The phase.
+        #[n(1)]
+        phase: PowerPhase,
+    },
+    /// All nodes of a job are powered up. The job is sent to them, and its time begins.
+    #[n(67)]
+    JobAwake {
+        /// The job.
+        #[n(0)]
+        id: JobId,
+        /// Attempt of the job.
+        #[n(1)]
+        attempt: Attempt,
+    },
+    /// An operator removed nodes from the cluster (`scontrol delete nodename=`). No job starts there from now on. A node
+    /// is gone when no job holds it any more. The numbers from 48 to 59 are left out.
+    #[n(60)]
+    NodesRemoved {
+        /// The removed nodes.
+        #[n(0)]
+        nodes: NodeSet,
+        /// Uid of the operator.
+        #[n(1)]
+        by: u32,
+    },
+    /// An operator created nodes (`scontrol create nodename=`). A name that a removed node had gets that node's id.
+    #[n(61)]
+    NodesCreated {
+        /// The nodes' names, as a host list, and their description.
+        #[n(0)]
+        node: Box<NodeConfig>,
+        /// Uid of the operator.
+        #[n(1)]
+        by: u32,
+    },
+    /// An operator rotated the controllers' keys. The numbers from 68 to 79 are left out.
+    #[n(80)]
+    KeysRotated {
+        /// The new keys.
+        #[n(0)]
+        keys: Box<ControllerKeys>,
+        /// Uid of the operator.
+        #[n(1)]
+        by: u32,
+    },
+}
+
+impl Record {
+    /// Returns the version of the cluster from this record on. None: the record does not change it.
+    pub fn raises(&self) -> Option<ClusterVersion> {
+        let to = |event: &Event| if let Event::VersionRaised { to, .. } = event { Some(*to) } else { None };
+        self.events.iter().filter_map(to).max()
+    }
+}
+
+/// A reboot of a node that is to come (`scontrol reboot`, `--reboot`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Reboot {
+    /// Whether no job starts on the node before the reboot (`ASAP`). Otherwise the reboot waits until no job happens to
+    /// be there.
+    #[n(0)]
+    pub asap: bool,
+    /// State of the node after the reboot (`nextstate=`). None: as before.
+    #[n(1)]
+    pub next: Option<NodeAdmin>,
+    /// Reason that the operator gave.
+    #[n(2)]
+    pub reason: Option<String>,
+    /// Uid of the operator.
+    #[n(3)]
+    pub by: u32,
+    /// When the node was ordered to reboot. None: it was not.
+    #[n(4)]
+    pub issued: Option<Time>,
+    /// The job before which the node reboots (`--reboot`). None: an operator wants the reboot. The numbers 5 to 10 are
+    /// left out.
+    #[n(11)]
+    pub job: Option<JobAttempt>,
 }
 
 /// Changes of `scontrol update node` to the description of nodes. None: the value is unchanged, or as configured.

@@ -6,10 +6,12 @@ use std::ops::Range;
 use minicbor::{Decode, Encode};
 
 use crate::config::{Config, GresConfig};
+use crate::found::FoundDevice;
 use crate::hostlist;
 use crate::job::JobSpec;
 use crate::job::gpus::{GpuCount, Gpus};
 use crate::limits::GRES_PER_NODE_MAX;
+use crate::linked;
 use crate::set::{CoreSet, NodeSet};
 
 /// Requested number of devices of a name (`gpu:2`), or of one type of that name (`gpu:a100:2`).
@@ -181,6 +183,32 @@ pub struct Kind {
     pub indices: Range<usize>,
     /// Cores near these devices. Empty: all cores are equally near.
     pub cores: CoreSet,
+    /// Paths of the device files as a host list, in the order of the indices. Devices at the end may have none.
+    pub file: String,
+    /// Whether all these files are of each device.
+    pub shared: bool,
+    /// Name by which programs choose the device, if it is a part of one (MIG). Empty: by its number.
+    pub id: String,
+    /// Number of links to each device of the node, -1 in the device's own place. Empty: there are none, or these are
+    /// several devices.
+    pub links: Vec<i32>,
+}
+
+impl Kind {
+    /// Returns one of the devices for a choice among several. `near`: whether it is near CPUs that the job can get.
+    fn device(&self, index: usize, near: bool) -> linked::Device<'_> {
+        linked::Device { index, kind: self.indices.start, links: &self.links, cores: &self.cores, near }
+    }
+
+    /// Returns the index of each device with the paths of its files.
+    pub fn files(&self) -> impl Iterator<Item = (usize, Vec<String>)> {
+        let mut all = hostlist::expand(&self.file).unwrap_or_default();
+        all.retain(|file| !file.is_empty());
+        self.indices.clone().enumerate().map(move |(place, index)| {
+            let own = if self.shared { all.clone() } else { all.get(place).cloned().into_iter().collect() };
+            (index, own)
+        })
+    }
 }
 
 /// Devices of a node, and which of these are allocated to jobs.
@@ -190,51 +218,133 @@ pub struct NodeGres {
     pub kinds: Vec<Kind>,
     /// Indices of the devices allocated to jobs, by resource name.
     pub held: BTreeMap<String, CoreSet>,
+    /// For each part of a GPU (`shard`, `mps`), by resource name and index: the index of the GPU. Empty where GPUs are
+    /// not shared: such resources are plain counts then.
+    pub parts: BTreeMap<String, Vec<usize>>,
 }
 
+/// Names of the resource with GPUs, and of those with parts of GPUs that several jobs share.
+pub const GPU: &str = "gpu";
+const PARTS: [&str; 2] = ["shard", "mps"];
+
 impl NodeGres {
-    /// Returns the devices of a node as configured, or as an operator set them in `changed` (`gpu:a100:4`). None: the
+    /// Returns the devices of a node as configured, or as an operator set them in `changed` (`gpu:a100:4`). `found`:
+    /// those that the node has found, which are its own as far as the configuration does not name their files. None: the
     /// node has no devices.
-    pub fn of(config: &Config, node: &str, changed: Option<&str>) -> Option<Self> {
+    pub fn of(config: &Config, node: &str, changed: Option<&str>, found: &[FoundDevice]) -> Option<Self> {
         let entry = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, node));
         let counts = changed.or_else(|| Some(&*entry?.gres)).and_then(parse).unwrap_or_default();
+        let applies = |line: &&GresConfig| line.node_name.is_empty() || hostlist::contains(&line.node_name, node);
+        let configured: Vec<&GresConfig> =
+            config.gres.iter().filter(|line| !line.name.is_empty()).filter(applies).collect();
+        let detected = lines_of(found, &configured, &counts);
         let lines = || {
-            let applies = |line: &&GresConfig| line.node_name.is_empty() || hostlist::contains(&line.node_name, node);
-            config.gres.iter().filter(applies)
+            let detected = detected.iter().map(|(line, id)| (line, *id));
+            configured.iter().map(|line| (*line, "")).chain(detected)
         };
         let mut all = Self::default();
         if counts.is_empty() && changed.is_none() {
-            lines().for_each(|line| all.add(&line.name, line.model(), line.devices(), line.near()));
+            lines().for_each(|(line, id)| all.add(&line.name, line.model(), line.devices(), Some((line, id))));
         }
         for Count { name, model, count } in counts {
             let mut left = count;
-            for line in lines().filter(|line| line.name == name && (model.is_none() || line.model() == model)) {
+            for (line, id) in
+                lines().filter(|(line, _)| line.name == name && (model.is_none() || line.model() == model))
+            {
                 let here = line.devices().min(left);
-                all.add(&name, line.model().or_else(|| model.clone()), here, line.near());
+                all.add(&name, line.model().or_else(|| model.clone()), here, Some((line, id)));
                 left -= here;
             }
-            all.add(&name, model, left, CoreSet::new());
+            all.add(&name, model, left, None);
         }
+        all.divide();
         (!all.kinds.is_empty()).then_some(all)
     }
 
-    fn add(&mut self, name: &str, model: Option<String>, count: u32, cores: CoreSet) {
+    /// Adds devices; `line`: what says where they are, and the name of a part of a device.
+    fn add(&mut self, name: &str, model: Option<String>, count: u32, line: Option<(&GresConfig, &str)>) {
         let first = self.kinds.iter().filter(|kind| kind.name == name).map(|kind| kind.indices.end).max().unwrap_or(0);
         let indices = first..first + (count as usize).min(GRES_PER_NODE_MAX - first.min(GRES_PER_NODE_MAX));
         if !indices.is_empty() {
-            self.kinds.push(Kind { name: name.to_owned(), model, indices, cores });
+            let mut kind = Kind { name: name.to_owned(), model, indices, ..Kind::default() };
+            if let Some((line, id)) = line {
+                kind.shared = !line.multiple_files.is_empty();
+                kind.file.clone_from(if kind.shared { &line.multiple_files } else { &line.file });
+                (kind.cores, kind.id, kind.links) = (line.near(), id.to_owned(), line.link_counts());
+            }
+            self.kinds.push(kind);
         }
     }
 
-    /// Returns the indices of free devices of the requested name and type, those near `cores` first.
-    fn free(&self, asked: &Count, cores: &CoreSet) -> impl Iterator<Item = usize> {
+    /// Says which GPU each part belongs to: that with the same file, or else they are spread over all.
+    fn divide(&mut self) {
+        let kinds = || self.kinds.iter().filter(|kind| kind.name == GPU);
+        let gpus = kinds().map(|kind| kind.indices.end).max().unwrap_or(0);
+        let files: BTreeMap<String, usize> = kinds()
+            .flat_map(Kind::files)
+            .flat_map(|(gpu, files)| files.into_iter().map(move |file| (file, gpu)))
+            .collect();
+        for kind in self.kinds.iter().filter(|kind| gpus > 0 && PARTS.contains(&&*kind.name)) {
+            let (paths, count) = (hostlist::expand(&kind.file).unwrap_or_default(), kind.indices.len());
+            let gpu = |place: usize| {
+                let named = paths.get(place * paths.len() / count).and_then(|path| files.get(path));
+                named.copied().unwrap_or(place * gpus / count)
+            };
+            self.parts.entry(kind.name.clone()).or_default().extend((0..count).map(gpu));
+        }
+    }
+
+    /// Returns whether a device can be used although no job holds it itself: a GPU has no part that is held, a part
+    /// belongs to a GPU that is not held.
+    fn is_whole(&self, name: &str, index: usize) -> bool {
+        let holds = |name: &str, index| self.held.get(name).is_some_and(|held| held.contains(index));
+        if name == GPU {
+            let part = |(name, gpus): (&String, &Vec<usize>)| {
+                gpus.iter().enumerate().any(|(part, gpu)| *gpu == index && holds(name, part))
+            };
+            return !self.parts.iter().any(part);
+        }
+        self.parts.get(name).and_then(|gpus| gpus.get(index)).is_none_or(|gpu| !holds(GPU, *gpu))
+    }
+
+    /// Keeps those of free parts that are of one GPU: of the GPU with the fewest that are enough, the first of these. No
+    /// parts of GPUs: keeps all.
+    fn of_one_gpu<'a>(&self, asked: &Count, free: Vec<linked::Device<'a>>) -> Vec<linked::Device<'a>> {
+        let Some(gpus) = self.parts.get(&asked.name) else { return free };
+        let mut of: Vec<(usize, Vec<linked::Device<'a>>)> = Vec::new();
+        for device in free {
+            let Some(gpu) = gpus.get(device.index) else { continue };
+            match of.iter_mut().find(|(known, _)| known == gpu) {
+                Some((_, all)) => all.push(device),
+                None => of.push((*gpu, vec![device])),
+            }
+        }
+        let enough = of.into_iter().map(|(_, all)| all).filter(|all| all.len() >= asked.count as usize);
+        enough.min_by_key(Vec::len).unwrap_or_default()
+    }
+
+    /// Returns the free devices of the requested name and type, those near `cores` first.
+    fn free(&self, asked: &Count, cores: &CoreSet) -> Vec<linked::Device<'_>> {
         let held = self.held.get(&asked.name);
         let fits = |kind: &&Kind| kind.name == asked.name && (asked.model.is_none() || kind.model == asked.model);
-        let (near, far): (Vec<&Kind>, Vec<&Kind>) =
-            self.kinds.iter().filter(fits).partition(|kind| kind.cores.is_empty() || !kind.cores.is_disjoint(cores));
-        let ranges: Vec<Range<usize>> = near.into_iter().chain(far).map(|kind| kind.indices.clone()).collect();
-        let all = ranges.into_iter().flatten();
-        all.filter(|index| held.is_none_or(|held| !held.contains(*index))).collect::<Vec<_>>().into_iter()
+        let is_near = |kind: &Kind| kind.cores.is_empty() || !kind.cores.is_disjoint(cores);
+        let (near, far): (Vec<&Kind>, Vec<&Kind>) = self.kinds.iter().filter(fits).partition(|kind| is_near(kind));
+        let near = near.into_iter().map(|kind| (kind, true)).chain(far.into_iter().map(|kind| (kind, false)));
+        let all = near
+            .flat_map(|(kind, near)| kind.indices.clone().map(move |index| kind.device(index, near)))
+            .filter(|device| held.is_none_or(|held| !held.contains(device.index)))
+            .filter(|device| self.parts.is_empty() || self.is_whole(&asked.name, device.index));
+        self.of_one_gpu(asked, all.collect())
+    }
+
+    /// Returns the cores near devices that were taken. Empty: all cores are equally near.
+    pub fn cores_near(&self, taken: &BTreeMap<String, CoreSet>) -> CoreSet {
+        let has = |kind: &&Kind| {
+            taken.get(&kind.name).is_some_and(|indices| kind.indices.clone().any(|index| indices.contains(index)))
+        };
+        let mut cores = CoreSet::new();
+        self.kinds.iter().filter(has).for_each(|kind| cores.union_with(&kind.cores));
+        cores
     }
 
     /// Allocates the requested devices, preferably near `cores`, and returns their indices by name. None: too few are
@@ -243,7 +353,8 @@ impl NodeGres {
         let mut taken: BTreeMap<String, CoreSet> = BTreeMap::new();
         let before = self.held.clone();
         for asked in wanted {
-            let indices: CoreSet = self.free(asked, cores).take(asked.count as usize).collect();
+            let free = self.free(asked, cores);
+            let indices: CoreSet = linked::choose(&free, asked.count as usize).into_iter().collect();
             if indices.len() < asked.count as usize {
                 self.held = before;
                 return None;
@@ -261,26 +372,26 @@ impl NodeGres {
         rest.take(per_node, &CoreSet::new())?;
         let most = |asked: &Count| {
             let shared = per_node.iter().filter(|each| each.name == asked.name).map(|each| each.count).sum::<u32>();
-            let devices = if shared > 0 { shared } else { rest.free(asked, &CoreSet::new()).count() as u32 };
+            let devices = if shared > 0 { shared } else { rest.free(asked, &CoreSet::new()).len() as u32 };
             devices / asked.count.max(1)
         };
         Some(per_task.iter().map(most).min().unwrap_or(u32::MAX))
     }
 
-    /// Returns the counts of all devices, free or not.
+    /// Returns the counts of all devices, free or not, without the parts of GPUs: a holder of the GPUs has these.
     pub fn whole(&self) -> Vec<Count> {
         let count = |kind: &Kind| Count {
             name: kind.name.clone(),
             model: kind.model.clone(),
             count: kind.indices.len() as u32,
         };
-        self.kinds.iter().map(count).collect()
+        self.kinds.iter().filter(|kind| !self.parts.contains_key(&kind.name)).map(count).collect()
     }
 
     /// Returns the same devices with none of them allocated.
     #[must_use]
     pub fn vacant(&self) -> Self {
-        Self { kinds: self.kinds.clone(), held: BTreeMap::new() }
+        Self { held: BTreeMap::new(), ..self.clone() }
     }
 
     /// Returns all devices as text: `gpu:a100:4,fpga:1`.
@@ -323,6 +434,22 @@ impl NodeGres {
         }
         types
     }
+}
+
+/// Returns lines for the devices that a node has found, and the names of those that are parts. Devices with files that
+/// the configuration names are left out. A type of the configuration that is a part of a device's name is its type.
+fn lines_of<'a>(found: &'a [FoundDevice], configured: &[&GresConfig], counts: &[Count]) -> Vec<(GresConfig, &'a str)> {
+    let named = |file: &String| {
+        let lists = configured.iter().flat_map(|line| [&line.file, &line.multiple_files]);
+        lists.flat_map(|list| hostlist::expand(list).unwrap_or_default()).any(|known| known == *file)
+    };
+    let fresh = found.iter().filter(|device| !device.files.iter().any(named));
+    let line = |device: &'a FoundDevice| {
+        let asked = counts.iter().filter(|count| count.name == device.name).filter_map(|count| count.model.as_deref());
+        let kind = asked.filter(|model| device.kind.contains(*model)).max_by_key(|model| model.len());
+        (device.line(kind.unwrap_or(&device.kind)), &*device.id)
+    };
+    fresh.map(line).collect()
 }
 
 /// Formats a number of devices with their indices: `gpu:a100:2(IDX:0-1)`.
@@ -371,16 +498,15 @@ pub fn on_node(grants: &[Grant], node: crate::id::NodeId) -> BTreeMap<String, Co
     all
 }
 
-/// Reads a `gres.conf`: lines of `Key=Value` as in Slurm. Returns the entries, and the numbers of the lines with
-/// AutoDetect. The error names the line.
-pub fn parse_conf(text: &str) -> Result<(Vec<GresConfig>, Vec<usize>), String> {
-    let (mut all, mut detecting) = (Vec::new(), Vec::new());
+/// Reads a `gres.conf`: lines of `Key=Value` as in Slurm. The error names the line.
+pub fn parse_conf(text: &str) -> Result<Vec<GresConfig>, String> {
+    let mut all = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
         }
-        let (mut entry, mut detects) = (GresConfig::default(), false);
+        let mut entry = GresConfig::default();
         for word in line.split_whitespace() {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("line {number}: `{word}`: use KEY=VALUE"))?;
             let value = value.to_owned();
@@ -388,36 +514,40 @@ pub fn parse_conf(text: &str) -> Result<(Vec<GresConfig>, Vec<usize>), String> {
                 "nodename" => entry.node_name = value,
                 "name" => entry.name = value,
                 "type" => entry.kind = value,
-                "file" | "multiplefiles" => entry.file = value,
+                "file" => entry.file = value,
+                "multiplefiles" => entry.multiple_files = value,
                 "count" => entry.count = value.parse().map_err(|_| format!("line {number}: `{word}`: no number"))?,
                 "cores" | "cpus" => entry.cores = value,
-                "autodetect" if value.eq_ignore_ascii_case("off") => {}
-                "autodetect" => detects = true,
-                "flags" | "links" => {}
+                "autodetect" => {
+                    entry.auto_detect = Some(value.parse().map_err(|problem| format!("line {number}: {problem}"))?);
+                }
+                "links" => entry.links = value,
+                "flags" => {}
                 _ => {
                     return Err(format!(
-                        "line {number}: `{key}` is not known; use NodeName, Name, Type, File, Count, Cores"
+                        "line {number}: `{key}` is not known; use NodeName, Name, Type, File, Count, Cores, Links"
                     ));
                 }
             }
         }
-        if detects {
-            detecting.push(number);
+        // A line that only says how devices are found does not give their number.
+        let detects = entry.auto_detect.is_some_and(|way| !way.is_off());
+        if detects && entry.count == 0 && entry.file.is_empty() && entry.multiple_files.is_empty() {
+            entry.name.clear();
         }
-        // The line does not give the number of devices, so the number in the node's `gres` counts.
-        let unsaid = detects && entry.count == 0 && entry.file.is_empty();
-        if !entry.name.is_empty() && !unsaid {
+        if !entry.name.is_empty() || entry.auto_detect.is_some() {
             entry.check().map_err(|problem| format!("line {number}: {problem}"))?;
             all.push(entry);
         }
     }
-    Ok((all, detecting))
+    Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Ask, Count, NodeGres, parse, parse_conf};
-    use crate::config::{Config, NodeConfig};
+    use crate::config::{Config, Detect, NodeConfig};
+    use crate::found::FoundDevice;
     use crate::job::gpus::{GpuCount, Gpus};
     use crate::set::CoreSet;
 
@@ -459,12 +589,12 @@ mod tests {
     #[test]
     fn lines_of_a_gres_conf_give_types_and_cores() {
         let lines = "# ours\nNodeName=n[1-2] Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0-1\nName=gpu Type=v100 Count=1 Cores=2,3";
-        let (gres, _) = parse_conf(lines).expect("it is one");
+        let gres = parse_conf(lines).expect("it is one");
         let node = NodeConfig { name: "n[1-3]".into(), gres: "gpu:3".into(), ..NodeConfig::default() };
         let config = Config { nodes: vec![node], gres, ..Config::default() };
-        let mut n1 = NodeGres::of(&config, "n1", None).expect("it has some");
+        let mut n1 = NodeGres::of(&config, "n1", None, &[]).expect("it has some");
         assert_eq!(n1.text(), "gpu:a100:2,gpu:v100:1");
-        assert_eq!(NodeGres::of(&config, "n3", None).expect("it has some").text(), "gpu:v100:1,gpu:2");
+        assert_eq!(NodeGres::of(&config, "n3", None, &[]).expect("it has some").text(), "gpu:v100:1,gpu:2");
         let near: CoreSet = [2].into_iter().collect();
         let taken = n1.take(&[counts("gpu", None, 1)], &near).expect("there is one");
         assert_eq!(taken["gpu"].iter().collect::<Vec<_>>(), [2], "the one beside the core");
@@ -472,14 +602,112 @@ mod tests {
         assert_eq!(n1.held_texts(&taken), ["gpu:v100:1(IDX:2)"]);
         assert_eq!(n1.take(&[counts("gpu", Some("v100"), 1)], &near), None);
         assert_eq!(n1.tasks(&[counts("gpu", None, 1)], &[counts("gpu", None, 1)]), Some(1));
-        let (lines, _) = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");
-        let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n", None).expect("it has some");
+        let lines = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");
+        let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n", None, &[]).expect("it has some");
         two.take(&[counts("gpu", None, 2)], &CoreSet::new()).expect("there are two");
         assert_eq!((two.text(), two.used_text()), ("gpu:2".into(), "gpu:2(IDX:0-1)".into()), "of one kind");
-        // faults.md E: AutoDetect is accepted; lines with nothing but AutoDetect define no devices.
-        let detecting = "Name=gpu\nAutoDetect=nvml\nNodeName=n1 Name=gpu AutoDetect=rsmi\nAutoDetect=off\n";
-        let (lines, detecting) = parse_conf(detecting).expect("it is one");
-        assert_eq!((lines.len(), detecting), (1, vec![2, 3]));
+        let detecting = "Name=gpu\nAutoDetect=nvml\nNodeName=n1 Name=gpu AutoDetect=RSMI\nNodeName=n2 AutoDetect=off\n";
+        let gres = parse_conf(detecting).expect("it is one");
+        assert_eq!(gres.iter().filter(|line| !line.name.is_empty()).count(), 1, "the others define no devices");
+        let config = Config { gres, ..Config::default() };
+        let ways = ["n1", "n2", "n3"].map(|node| config.detects(node));
+        assert_eq!(ways, [Detect::Rsmi, Detect::Off, Detect::Nvml]);
+        assert!(parse_conf("AutoDetect=full").unwrap_err().contains("line 1: AutoDetect=full: use nvml,"));
         assert!(parse_conf("Name=gpu Foo=1").unwrap_err().contains("`Foo`"));
+    }
+
+    #[test]
+    fn devices_that_a_node_has_found_are_its_own() {
+        let device = |kind: &str, files: &[&str], core: usize| FoundDevice {
+            kind: kind.into(),
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+            cores: [core].into_iter().collect(),
+            id: if files.len() > 1 { format!("MIG-{core}") } else { String::new() },
+            ..FoundDevice::gpu()
+        };
+        let found = [
+            device("nvidia_a100-sxm4", &["/dev/nvidia0"], 0),
+            device("nvidia_a100-sxm4", &["/dev/nvidia1"], 1),
+            device("nvidia_a100_mig_1g.5gb", &["/dev/nvidia2", "/dev/cap1"], 2),
+            device("nvidia_a100_mig_1g.5gb", &["/dev/nvidia2", "/dev/cap2"], 3),
+        ];
+        let of = |gres: &str, lines: &str| {
+            let node = NodeConfig { name: "n".into(), gres: gres.into(), ..NodeConfig::default() };
+            let gres = parse_conf(lines).expect("it is one");
+            NodeGres::of(&Config { nodes: vec![node], gres, ..Config::default() }, "n", None, &found).expect("some")
+        };
+        assert_eq!(of("", "").text(), "gpu:nvidia_a100-sxm4:2,gpu:nvidia_a100_mig_1g.5gb:2");
+        let typed = of("gpu:a100:2,gpu:1g.5gb:1", "");
+        assert_eq!(typed.text(), "gpu:a100:2,gpu:1g.5gb:1");
+        let last = &typed.kinds[2];
+        assert_eq!((&*last.id, last.cores.iter().collect::<Vec<_>>()), ("MIG-2", vec![2]));
+        let files: Vec<_> = last.files().collect();
+        assert_eq!(files, [(2, vec!["/dev/nvidia2".to_owned(), "/dev/cap1".to_owned()])]);
+        assert_eq!(of("gpu:3", "").kinds.iter().map(|kind| kind.indices.len()).sum::<usize>(), 3);
+        // What the configuration says of a file counts.
+        assert_eq!(of("", "Name=gpu Type=mine File=/dev/nvidia[0-2] Cores=7").text(), "gpu:mine:3");
+    }
+
+    #[test]
+    fn gpus_that_are_linked_come_together() {
+        let row =
+            |own: usize, core: usize, links: &str| format!("Name=gpu File=/dev/gpu{own} Cores={core} Links={links}\n");
+        let lines =
+            [row(0, 0, "-1,1,4,1"), row(1, 0, "1,-1,1,4"), row(2, 1, "4,1,-1,1"), row(3, 1, "1,4,1,-1")].concat();
+        let gres = parse_conf(&lines).expect("it is one");
+        let take = |has: &mut NodeGres, count| {
+            let taken = has.take(&[counts("gpu", None, count)], &CoreSet::first(2)).expect("there are so many");
+            let cores = has.cores_near(&taken).iter().collect::<Vec<_>>();
+            (taken["gpu"].iter().collect::<Vec<_>>(), cores)
+        };
+        let mut has = NodeGres::of(&Config { gres, ..Config::default() }, "n", None, &[]).expect("it has some");
+        assert_eq!(take(&mut has, 2), (vec![0, 2], vec![0, 1]));
+        assert_eq!(take(&mut has, 1), (vec![1], vec![0]));
+        for (wrong, why) in [("1,2", "with -1 for the device itself"), ("-1,x", "use a list"), ("-1,-1", "use a list")]
+        {
+            let said = parse_conf(&format!("Name=gpu File=/dev/a Links={wrong}")).unwrap_err();
+            assert!(said.contains("line 1: Links=") && said.contains(why), "{said}");
+        }
+        let several = parse_conf("Name=gpu File=/dev/gpu[0-1] Links=-1,2").unwrap_err();
+        assert!(several.contains("only a line of one device"), "{several}");
+        // Links that a node has found, as by NVIDIA's library.
+        let device = |own: usize, links: &[i32]| FoundDevice {
+            files: vec![format!("/dev/nvidia{own}")],
+            links: links.to_vec(),
+            ..FoundDevice::gpu()
+        };
+        let found = [device(0, &[-1, 0, 0]), device(1, &[0, -1, 2]), device(2, &[0, 2, -1])];
+        let mut has = NodeGres::of(&Config::default(), "n", None, &found).expect("it has some");
+        assert_eq!(take(&mut has, 2).0, [1, 2]);
+    }
+
+    #[test]
+    fn gpus_are_shared_by_parts() {
+        let node = |gres: &str, lines: &str| {
+            let node = NodeConfig { name: "n".into(), gres: gres.into(), ..NodeConfig::default() };
+            let gres = parse_conf(lines).expect("it is one");
+            NodeGres::of(&Config { nodes: vec![node], gres, ..Config::default() }, "n", None, &[]).expect("some")
+        };
+        let mut has = node("gpu:2,shard:8", "");
+        assert_eq!(has.parts["shard"], [0, 0, 0, 0, 1, 1, 1, 1]);
+        let take = |has: &mut NodeGres, name: &str, count| {
+            let taken = has.take(&[counts(name, None, count)], &CoreSet::new())?;
+            Some(taken[name].iter().collect::<Vec<_>>())
+        };
+        assert_eq!(take(&mut has, "shard", 3), Some(vec![0, 1, 2]));
+        assert_eq!(take(&mut has, "shard", 2), Some(vec![4, 5]), "all of a job's are of one GPU");
+        assert_eq!(take(&mut has, "shard", 1), Some(vec![3]), "what is left of the first");
+        assert_eq!((take(&mut has, "gpu", 1), take(&mut has, "shard", 3)), (None, None));
+        has.held.get_mut("shard").expect("some are").subtract(&[4, 5].into_iter().collect());
+        assert_eq!(take(&mut has, "gpu", 1), Some(vec![1]), "no part of it is held");
+        assert_eq!(take(&mut has, "shard", 1), None, "its parts are not free now");
+        assert_eq!(has.whole(), [counts("gpu", None, 2)]);
+        assert_eq!(has.tasks(&[], &[counts("shard", None, 1)]), Some(0));
+        assert_eq!(has.vacant().tasks(&[], &[counts("shard", None, 1)]), Some(4));
+        let lines =
+            "Name=gpu File=/dev/a\nName=gpu File=/dev/b\nName=mps Count=2 File=/dev/b\nName=mps Count=3 File=/dev/a";
+        assert_eq!(node("", lines).parts["mps"], [1, 1, 0, 0, 0]);
+        let mut plain = node("shard:4", "");
+        assert_eq!(take(&mut plain, "shard", 4), Some(vec![0, 1, 2, 3]), "no GPUs: plain counts");
     }
 }

@@ -17,6 +17,8 @@ pub const ENV_BYTES_MAX: usize = 4 << 20;
 pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 /// Default of `max_array_size`: largest array index plus one (Slurm's `MaxArraySize`).
 pub(crate) const ARRAY_SIZE: u32 = 1001;
+/// Default of `max_processes_per_job`: most processes and threads of a job on a node.
+pub(crate) const JOB_PROCESSES: u32 = 65_536;
 /// Default of `max_jobs_per_user`: most jobs of one user in the queue.
 pub(crate) const USER_JOBS: u32 = 100_000;
 /// Default of `max_content_per_user_mb`: most MiB of scripts and environments of one user's jobs.
@@ -91,6 +93,13 @@ pub const KILL_WAIT_S: u64 = 30;
 pub const OWNER_GRACE_S: u64 = 60;
 /// Time between two heartbeats of a node, seconds.
 pub const HEARTBEAT_S: u64 = 10;
+/// Default of `unkillable_step_timeout_s`: seconds after the signal KILL after which a node that still has processes of
+/// the job is drained.
+pub const UNKILLABLE_STEP_S: u64 = 60;
+
+/// Default of `launch_failures`: launches in a row that a node fails by its own fault before it is drained.
+pub const LAUNCH_FAILURES: u32 = 10;
+
 /// Default of `node_timeout_s`: seconds of silence after which a node is not responding (Slurm's `SlurmdTimeout` is
 /// 300).
 pub(crate) const NODE_TIMEOUT_S: u64 = 60;

@@ -1,4 +1,4 @@
-//! What controllers store in etcd, besides the log's records: who leads, where the log ends, who follows.
+//! What controllers store in etcd, besides the log's records: the leader, the end of the log, the standbys.
 //!
 //! Keys lie below a cluster's prefix, e.g. `/squall/mycluster/head`. The values are numbered fields
 //! ([`crate::encoding`]), so a controller of the release before or after reads them.
@@ -6,6 +6,8 @@
 use minicbor::{Decode, Encode};
 
 use crate::time::Time;
+use crate::version::ClusterVersion;
+use crate::wire::join::PublicKey;
 
 /// Value of `leader`. The key is bound to the leader's lease, so it vanishes when the leader stops renewing that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -26,6 +28,9 @@ pub struct Leader {
     /// Release of its program, e.g. `0.2.0`.
     #[n(4)]
     pub release: String,
+    /// Since when it leads, by its wall clock. None: an older release, which does not tell.
+    #[n(5)]
+    pub since: Option<Time>,
 }
 
 /// Value of `head`: the end of the log. Every append compares and replaces it.
@@ -81,6 +86,14 @@ pub struct Member {
     /// Random number of this run of its process.
     #[n(5)]
     pub run: u64,
+    /// The newest version of a cluster that it can work with.
+    #[n(6)]
+    #[cbor(default)]
+    pub speaks: ClusterVersion,
+    /// Public half of the controllers' key to come, if this controller has it. The numbers from 7 to 18 are left out.
+    #[n(19)]
+    #[cbor(with = "minicbor::bytes")]
+    pub next: Option<PublicKey>,
 }
 
 /// Value of `handover`: whom a leader that resigned has named to go first. The key is bound to that leader's lease.
@@ -102,7 +115,5 @@ pub struct TrustFile {
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     pub content: Option<Vec<u8>>,
-    /// Permission bits of the file.
-    #[n(1)]
-    pub mode: u32,
+    // 1 was the permission bits, which are the same for all.
 }

@@ -1,5 +1,7 @@
 //! Resources of nodes, and those allocated to jobs.
 
+use crate::confinement::Confinement;
+use crate::found::FoundDevice;
 use crate::id::NodeId;
 use crate::set::{CoreSet, NodeSet};
 use minicbor::{Decode, Encode};
@@ -40,6 +42,12 @@ pub struct Hardware {
     /// Feature names for `--constraint`.
     #[n(10)]
     pub features: Vec<String>,
+    /// How jobs are kept to what they hold. None: an older daemon, or an emulated node. The numbers before are left out.
+    #[n(16)]
+    pub confinement: Option<Confinement>,
+    /// Devices that the node daemon has found. None: it does not look for any (`auto_detect`).
+    #[n(17)]
+    pub devices: Option<Vec<FoundDevice>>,
 }
 
 /// Memory that a job requests.

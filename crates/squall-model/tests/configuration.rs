@@ -8,8 +8,8 @@ use std::path::Path;
 
 use squall_model::config::TopologyFile;
 use squall_model::config::{
-    Config, ControllerConfig, GresConfig, Key, NodeConfig, PartitionConfig, Rest, SECTIONS, Section, SharedLog,
-    SwitchConfig,
+    Config, ControllerConfig, GresConfig, HealthConfig, Hooks, Key, NodeConfig, PartitionConfig, PowerConfig, Rest,
+    SECTIONS, Section, SharedLog, SwitchConfig,
 };
 use toml::Table;
 
@@ -39,11 +39,25 @@ fn defaults(table: &str) -> Table {
         "switches" => Table::try_from(SwitchConfig::default()),
         "topology" => Table::try_from(TopologyFile::default()),
         "rest" => Table::try_from(Rest::default()),
+        "hooks" => Table::try_from(Hooks::default()),
+        "health" => Table::try_from(HealthConfig::default()),
+        "power" => Table::try_from(PowerConfig::default()),
         "controllers" => Table::try_from(ControllerConfig::default()),
         "log" => Table::try_from(SharedLog::default()),
         other => panic!("{other}: give the test its type"),
     }
     .unwrap()
+}
+
+/// Returns the lines without which a key has no meaning.
+fn beside(section: &Section, key: &Key) -> &'static str {
+    match (section.table, key.name) {
+        ("partitions", "suspend_time_s" | "power_down_on_idle") => {
+            "\n[power]\nsuspend_program = \"/off\"\nresume_program = \"/on\""
+        }
+        (_, "suspend_time_s") => "\nsuspend_program = \"/off\"\nresume_program = \"/on\"",
+        _ => "",
+    }
 }
 
 #[test]
@@ -71,7 +85,7 @@ fn every_example_is_taken_and_changes_the_default() {
     for section in SECTIONS {
         for key in section.keys {
             for name in [&[key.name], key.slurm].concat() {
-                let text = file(section, &format!("{name} = {}", key.example));
+                let text = file(section, &format!("{name} = {}{}", key.example, beside(section, key)));
                 let read = Config::from_toml(&text);
                 assert!(read.is_ok(), "{text}{}", read.unwrap_err());
             }

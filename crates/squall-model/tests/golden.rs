@@ -8,9 +8,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use squall_model::config::Config;
+use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
-use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Record, Requeue};
+use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Reboot, Record, Requeue};
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
@@ -25,14 +25,17 @@ use squall_model::job::{
     JobSpec, JobState, Outcome, Owner,
 };
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
+use squall_model::power::{PowerPhase, PowerWish};
 use squall_model::replica::{Entry, Handover, Head, Leader, Member, TrustFile};
 use squall_model::report::StepEnd;
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
+use squall_model::rotation::ControllerKeys;
 use squall_model::set::{BitSet, IndexSet, NodeSet};
 use squall_model::step::{Distribution, JobFacts, Layout, StepLaunch, StepSpec, TaskScripts};
 use squall_model::stored::v1;
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::fabric::{Composite, UpFrame, Upward};
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, FeedPage, Position};
@@ -146,16 +149,19 @@ fn values_in_etcd_stand_as_they_did() {
         applied: 91,
         since: Time(1_700_000_000_000_000),
         run: 7,
+        speaks: ClusterVersion(2),
+        next: None,
     };
     let found = [
-        kept(&Leader { name: name.clone(), address, run: 7, journal: 12, release }),
+        kept(&Leader { name: name.clone(), address, run: 7, journal: 12, release, since: Some(Time(9)) }),
         kept(&Head { last: 91, run: 7, log: 5 }),
         kept(&Entry { last: 91, run: 7, pieces: 0, bytes: vec![1, 2, 3] }),
         kept(&Entry { last: 91, run: 7, pieces: 3, bytes: Vec::new() }),
         kept(&member),
         kept(&Handover { to: name, stop: true }),
-        kept(&TrustFile { content: Some(b"key".to_vec()), mode: 0o600 }),
-        kept(&TrustFile { content: None, mode: 0 }),
+        kept(&TrustFile { content: Some(b"key".to_vec()) }),
+        kept(&TrustFile { content: None }),
+        kept(&Member { next: Some([5; 32]), ..Member::default() }),
     ];
     let golden = golden("etcd-1", &found);
     assert_eq!(golden, found, "the layout of a value in etcd has changed: its numbers must stay");
@@ -183,6 +189,7 @@ fn feed_event() -> FeedEvent {
         qos: "normal".into(),
         state: JobState::Ended(EndState::Timeout),
         exit: Some(ExitCode { code: 1, signal: 9 }),
+        mail: None,
     };
     FeedEvent {
         at: at(8, 3),
@@ -287,7 +294,7 @@ fn options() -> Chosen {
         cpus: Some(3),
         memory_mb: AsGiven::memory("4G"),
         tasks: Some(2),
-        bind: AsGiven::<GpuBind>::parse("mask_gpu:0x1,0xc").ok(),
+        bind: AsGiven::<GpuBind>::parse("mask_gpu:0x1,0xc"),
     };
     let inside = Inside { sockets: 2, cores: 4, threads: 1, tasks_per_socket: 3, tasks_per_core: 1 };
     let network = Network {
@@ -342,14 +349,19 @@ fn options() -> Chosen {
         // Came later: bytes without it are read.
         oom_kill_step: None,
         report: None,
+        container: None,
+        x11: None,
+        reboot: None,
+        delay_boot_s: None,
     }
 }
 
 /// One of each kind, in the order of the enum.
+#[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
 fn samples() -> Vec<Event> {
     let (id, node, attempt, step, incarnation) = (JobId(12), NodeId(4), Attempt(2), StepNo(0), Incarnation(5));
     let requeue = Requeue { hold: true, not_before: Some(Time(9)) };
-    vec![
+    let mut samples = vec![
         Event::ControllerStarted { epoch: Epoch(3), version: "0.1.0".into() },
         // The default of arrays was another one when its bytes were written.
         Event::Configured { config: Arc::new(Config { max_array_size: 4_000_001, ..Config::default() }) },
@@ -370,6 +382,7 @@ fn samples() -> Vec<Event> {
                 tasks: vec![2].into(),
                 distribution: Distribution::Block,
                 cpus_per_task: 1,
+                ports: None,
             },
         },
         Event::StepNodesEnded { job: id, attempt, step: StepNo::BATCH, nodes: NodeSet::one(node), end: end() },
@@ -414,7 +427,52 @@ fn samples() -> Vec<Event> {
         Event::NodesChanged { nodes: NodeSet::one(node), change: Box::new(node_change()) },
         with_options(id),
         Event::Restored { last: id },
+        Event::VersionRaised { to: ClusterVersion(2), by: 7 },
+    ];
+    samples.extend(of_programs(id, attempt, node));
+    samples.extend(of_power(id, attempt, node));
+    samples.push(Event::KeysRotated { keys: Box::new(controller_keys()), by: 7 });
+    samples
+}
+
+fn of_programs(id: JobId, attempt: Attempt, node: NodeId) -> [Event; 5] {
+    let reboot = Some(Box::new(reboot()));
+    [
+        Event::JobConfigured { id, attempt },
+        Event::EpilogEnded { id, attempt },
+        Event::NodesReboot { nodes: NodeSet::one(node), reboot },
+        Event::NodesRemoved { nodes: NodeSet::one(node), by: 7 },
+        Event::NodesCreated { node: Box::new(future("n[8-9]")), by: 7 },
     ]
+}
+
+fn controller_keys() -> ControllerKeys {
+    ControllerKeys { key: [1; 32], signer: [2; 32], until: Time(1_700_000_000_000_000) }
+}
+
+fn future(name: &str) -> NodeConfig {
+    NodeConfig { name: name.into(), cpus: Some(4), state: NodeStart::Future, ..NodeConfig::default() }
+}
+
+fn of_power(id: JobId, attempt: Attempt, node: NodeId) -> [Event; 4] {
+    let nodes = NodeSet::one(node);
+    [
+        Event::NodesPower { nodes: nodes.clone(), phase: PowerPhase::GoingUp, owed: true },
+        Event::PowerWished { nodes: nodes.clone(), wish: PowerWish::DownAsap, by: 7 },
+        Event::PowerProgramEnded { nodes, phase: PowerPhase::GoingDown },
+        Event::JobAwake { id, attempt },
+    ]
+}
+
+fn reboot() -> Reboot {
+    Reboot {
+        asap: true,
+        next: Some(NodeAdmin::Drain),
+        reason: Some("kernel".into()),
+        by: 7,
+        issued: Some(Time(8)),
+        job: None,
+    }
 }
 
 fn node_change() -> NodeChange {

@@ -32,6 +32,7 @@ fn layout() -> Layout {
         tasks: nodes().iter().map(|_| 16).collect(),
         distribution: Distribution::Cyclic,
         cpus_per_task: 1,
+        ports: None,
     }
 }
 

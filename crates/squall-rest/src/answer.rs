@@ -11,7 +11,9 @@ use squall_text::shapes::Problem;
 use tokio::time::timeout;
 
 /// Most bytes of a request's body: a batch script with its environment.
-const BODY_BYTES_MAX: usize = 8 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
+/// Most bytes of a form of the dashboard. Anybody may send one: the form to log in.
+pub(crate) const FORM_BYTES_MAX: usize = 16 << 10;
 /// Time within which a body must have come.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -53,12 +55,12 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Reads the body of a request.
-pub(crate) async fn body(body: Body) -> Result<Bytes, Failure> {
+/// Reads the body of a request of at most `most` bytes.
+pub(crate) async fn body(body: Body, most: usize) -> Result<Bytes, Failure> {
     let too_slow = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
     let too_large = |_| {
-        let text = format!("the body could not be read, or has more than {BODY_BYTES_MAX} bytes");
+        let text = format!("the body could not be read, or has more than {most} bytes");
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
-    timeout(BODY_TIME, to_bytes(body, BODY_BYTES_MAX)).await.map_err(too_slow)?.map_err(too_large)
+    timeout(BODY_TIME, to_bytes(body, most)).await.map_err(too_slow)?.map_err(too_large)
 }

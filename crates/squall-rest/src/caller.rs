@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, header};
 use squall_client::{ClientError, unexpected};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::join::Bearer;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::cluster::Cluster;
 
@@ -162,7 +162,7 @@ impl Callers {
         if let Some(known) = key.as_ref().and_then(known) {
             return Ok(known);
         }
-        let _turn = self.confirming.acquire().await.map_err(|_| unexpected())?;
+        let _turn = self.turn_of_strangers().await?;
         let at = Instant::now();
         let Answer::Caller { uid, user, group, operator } = cluster.ask(identity, Request::Caller).await? else {
             return Err(unexpected());
@@ -176,6 +176,11 @@ impl Callers {
             confirmed.insert(key, found.clone());
         }
         Ok(found)
+    }
+
+    /// Waits until the controller may be asked about a caller that is not known yet.
+    pub(crate) async fn turn_of_strangers(&self) -> Result<SemaphorePermit<'_>, ClientError> {
+        self.confirming.acquire().await.map_err(|_| unexpected())
     }
 
     fn turns_of(&self, uid: u32) -> Arc<Semaphore> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use axum::http::Request;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use squall_files::callers::Callers;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{Instant, Sleep, timeout};
@@ -35,7 +36,8 @@ const HEADERS_MAX: usize = 100;
 /// Most bytes of a request's head, and of what is buffered of a connection.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What connections are counted by: an address (None: this machine), and the user on this machine.
+/// What connections are counted by: an address (None: the Unix socket), and the user on this machine (0: not of this
+/// machine), so that no user of this machine can keep the others out.
 type Origin = (Option<IpAddr>, u32);
 
 /// Counts connections by where they come from.
@@ -76,10 +78,12 @@ impl Drop for Seat {
 
 /// Accepts TCP connections, without end.
 pub(crate) async fn accept_tcp(listener: TcpListener, certificate: Option<Certificate>, seats: Seats, router: Router) {
+    let callers = Callers::open();
     loop {
-        let Some((stream, address)) = accepted(listener.accept().await).await else { continue };
-        let address = address.ip().to_canonical();
-        let Some(seat) = seats.take((Some(address), 0)) else { continue };
+        let Some((stream, peer)) = accepted(listener.accept().await).await else { continue };
+        let address = peer.ip().to_canonical();
+        let local = stream.local_addr().ok();
+        let Some(seat) = seats.take(origin(&callers, local, peer)) else { continue };
         // Without this option an answer may wait for the client's acknowledgement of the one before.
         drop(stream.set_nodelay(true));
         let (router, acceptor) = (router.clone(), certificate.as_ref().map(Certificate::acceptor));
@@ -110,6 +114,22 @@ pub(crate) async fn accept_unix(listener: UnixListener, seats: Seats, router: Ro
             serve(stream, Peer::Socket(Arc::new(socket)), router).await;
             drop(seat);
         });
+    }
+}
+
+/// Returns what a connection over TCP is counted by.
+fn origin(callers: &Callers, local: Option<SocketAddr>, peer: SocketAddr) -> Origin {
+    let ends = local.and_then(|local| Some((v4(local)?, v4(peer)?)));
+    // Only connections within this machine have both ends here; most of them are on one address.
+    let within = ends.filter(|(local, peer)| peer.ip().is_loopback() || local.ip() == peer.ip());
+    let uid = within.and_then(|(local, peer)| callers.uid(local, peer).ok().flatten());
+    (Some(peer.ip().to_canonical()), uid.unwrap_or_default())
+}
+
+fn v4(address: SocketAddr) -> Option<SocketAddrV4> {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, address.port())),
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -220,7 +240,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 mod tests {
     use std::net::IpAddr;
 
-    use super::{CONNECTIONS_MAX, CONNECTIONS_OF_PEER_MAX, Seats};
+    use squall_files::callers::Callers;
+
+    use super::{CONNECTIONS_MAX, CONNECTIONS_OF_PEER_MAX, Seats, origin};
+
+    #[test]
+    fn connections_within_this_machine_count_for_their_user() {
+        let own = Some(rustix::process::geteuid().as_raw());
+        for address in ["127.0.0.1:0", "[::ffff:127.0.0.1]:0"] {
+            let listener = std::net::TcpListener::bind(address).unwrap();
+            let to = ("127.0.0.1", listener.local_addr().unwrap().port());
+            let _caller = std::net::TcpStream::connect(to).unwrap();
+            let (here, peer) = listener.accept().unwrap();
+            let (of, uid) = origin(&Callers::open(), here.local_addr().ok(), peer);
+            assert_eq!((of, Some(uid)), (Some([127, 0, 0, 1].into()), own), "{address}");
+        }
+        let far = "10.1.2.3:4".parse().unwrap();
+        assert_eq!(origin(&Callers::open(), "10.1.2.4:5".parse().ok(), far), (Some(far.ip()), 0));
+    }
 
     #[test]
     fn one_address_leaves_seats_for_others() {

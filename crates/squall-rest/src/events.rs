@@ -1,7 +1,7 @@
 //! Events for many: one follower of the controller's feed, and a stream of server-sent events for each listener
 //! (WHATWG HTML, section "Server-sent events").
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
@@ -42,8 +42,13 @@ const UNHEARD_TIME: Duration = Duration::from_mins(1);
 const CHECK_TIME: Duration = Duration::from_mins(1);
 /// Time within which the controller must have been reached for the first listener.
 const BEGIN_TIME: Duration = Duration::from_secs(10);
-/// Most listeners at once.
+/// Most listeners at once, and most of one user.
 const LISTENERS_MAX: usize = 4096;
+const LISTENERS_OF_USER: usize = 512;
+/// Most names, ids and kinds each that a listener may want.
+const WANTED_MAX: usize = 1024;
+/// Most events that are looked at for a listener in one go.
+const LOOKS: usize = 4096;
 
 /// The events of late, and how listeners learn of new ones.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(crate) struct Events {
     /// Number of the next event: listeners wait for it to change.
     next: watch::Sender<u64>,
     listeners: Arc<Semaphore>,
+    /// What each listener of a user holds a copy of.
+    of_users: Mutex<HashMap<u32, Arc<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -103,7 +110,15 @@ impl Kept {
 impl Events {
     pub(crate) fn new(place: Place) -> Self {
         let listeners = Arc::new(Semaphore::new(LISTENERS_MAX));
-        Self { place, kept: Arc::default(), next: watch::Sender::new(0), listeners }
+        Self { place, kept: Arc::default(), next: watch::Sender::new(0), listeners, of_users: Mutex::default() }
+    }
+
+    /// Counts a listener of a user. None: the user has as many as allowed.
+    fn one_of(&self, uid: u32) -> Option<Arc<()>> {
+        let mut users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.retain(|_, held| Arc::strong_count(held) > 1);
+        let held = users.entry(uid).or_default();
+        (Arc::strong_count(held) <= LISTENERS_OF_USER).then(|| Arc::clone(held))
     }
 
     /// Returns the latest events since somebody listened for the first time, the last one first.
@@ -203,9 +218,9 @@ pub(crate) struct Asked {
 
 #[derive(Clone, Debug, Default)]
 struct Filter {
-    users: Vec<String>,
-    jobs: Vec<u32>,
-    nodes: Vec<String>,
+    users: BTreeSet<String>,
+    jobs: BTreeSet<u32>,
+    nodes: BTreeSet<String>,
     kinds: Vec<FeedKind>,
 }
 
@@ -213,6 +228,11 @@ impl Filter {
     fn of(asked: &Asked) -> Result<Self, Failure> {
         let wrong = |text: String| Failure::new(StatusCode::BAD_REQUEST, text);
         let words = |text: &str| text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        for (name, text) in [("user", &asked.user), ("job", &asked.job), ("kind", &asked.kind)] {
+            if text.split(',').count() > WANTED_MAX {
+                return Err(wrong(format!("{name}: at most {WANTED_MAX} may be named")));
+            }
+        }
         let id = |word: String| {
             word.split('_')
                 .next()
@@ -220,21 +240,24 @@ impl Filter {
                 .ok_or_else(|| wrong(format!("job: `{word}` is no job id")))
         };
         let jobs = words(&asked.job).into_iter().map(id).collect::<Result<_, _>>()?;
-        let nodes = hostlist::expand(&asked.node).map_err(|e| wrong(format!("node: `{}`: {e}", asked.node)))?;
+        let nodes = hostlist::expand_within(&asked.node, WANTED_MAX);
+        let nodes = nodes.map_err(|e| wrong(format!("node: `{}`: {e}", asked.node)))?.into_iter().collect();
         let kinds = words(&asked.kind).iter().map(|kind| kind.parse()).collect::<Result<_, String>>().map_err(wrong)?;
-        Ok(Self { users: words(&asked.user), jobs, nodes, kinds })
+        Ok(Self { users: words(&asked.user).into_iter().collect(), jobs, nodes, kinds })
     }
 
     fn fits(&self, event: &FeedEvent) -> bool {
         let job = event.job.as_ref();
-        let user = || job.is_some_and(|job| self.users.iter().any(|user| **user == *job.user));
+        let user = || job.is_some_and(|job| self.users.contains(&*job.user));
         let ids = || {
             job.is_some_and(|job| {
                 self.jobs.contains(&job.id.0) || job.task.is_some_and(|task| self.jobs.contains(&task.array.0))
             })
         };
-        let nodes =
-            || hostlist::expand(&event.nodes).is_ok_and(|names| names.iter().any(|name| self.nodes.contains(name)));
+        let nodes = || {
+            hostlist::expand(&event.nodes)
+                .is_ok_and(|names| names.iter().any(|name| self.nodes.contains(name.as_str())))
+        };
         (self.kinds.is_empty() || self.kinds.contains(&event.kind))
             && (self.users.is_empty() || user())
             && (self.jobs.is_empty() || ids())
@@ -256,8 +279,9 @@ pub(crate) async fn events(
         "" => None,
         text => Some(text.parse().map_err(|e| Failure::new(StatusCode::BAD_REQUEST, format!("from: {e}")))?),
     };
-    let full = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many listeners; try again later");
-    let seat = Arc::clone(&server.events.listeners).try_acquire_owned().map_err(full)?;
+    let full = || Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many listeners; try again later");
+    let own = server.events.one_of(caller.uid).ok_or_else(full)?;
+    let seat = Arc::clone(&server.events.listeners).try_acquire_owned().map_err(|_| full())?;
     server.events.follow(from);
     let (kept, mut next) = (Arc::clone(&server.events.kept), server.events.next.subscribe());
     // "From now on" begins when the controller is followed.
@@ -283,7 +307,8 @@ pub(crate) async fn events(
         }
     };
     let checked = Instant::now();
-    let listener = Listener { server, identity: caller.identity, checked, kept, next, cursor, filter, _seat: seat };
+    let listener =
+        Listener { server, identity: caller.identity, checked, kept, next, cursor, filter, _seats: (seat, own) };
     let stream = Stream { greeting: Some(greeting.into()), waiting: Some(Box::pin(listener.batch())) };
     let mut response = Body::from_stream(stream).into_response();
     let headers = response.headers_mut();
@@ -304,7 +329,7 @@ struct Listener {
     /// Number of the next event to send.
     cursor: u64,
     filter: Filter,
-    _seat: tokio::sync::OwnedSemaphorePermit,
+    _seats: (tokio::sync::OwnedSemaphorePermit, Arc<()>),
 }
 
 impl Listener {
@@ -345,7 +370,8 @@ impl Listener {
             frames.extend_from_slice(&missed(at));
             self.cursor = kept.end();
         }
-        for sent in kept.events.range(self.cursor.saturating_sub(kept.first) as usize..) {
+        let new = kept.events.range(self.cursor.saturating_sub(kept.first) as usize..);
+        for sent in new.take(LOOKS) {
             self.cursor += 1;
             match sent {
                 Sent::Missed(frame) => frames.extend_from_slice(frame),
@@ -357,6 +383,9 @@ impl Listener {
             if frames.len() >= most {
                 break;
             }
+        }
+        if self.cursor < kept.end() {
+            self.next.mark_changed();
         }
         frames
     }
@@ -390,5 +419,31 @@ impl futures_core::Stream for Stream {
                 Poll::Ready(Some(Ok(bytes)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_files::place::Place;
+
+    use super::{Asked, Events, Filter, LISTENERS_OF_USER, WANTED_MAX};
+
+    #[test]
+    fn one_user_leaves_places_for_listeners_of_others() {
+        let events = Events::new(Place::at(&std::env::temp_dir()).unwrap());
+        let held: Vec<_> = (0..=LISTENERS_OF_USER).map_while(|_| events.one_of(1)).collect();
+        assert_eq!(held.len(), LISTENERS_OF_USER);
+        assert!(events.one_of(2).is_some());
+        drop(held);
+        assert!(events.one_of(1).is_some());
+    }
+
+    #[test]
+    fn a_listener_can_not_want_millions() {
+        let refused = |asked: Asked| Filter::of(&asked).is_err();
+        assert!(refused(Asked { node: "n[0-1048575]".to_owned(), ..Asked::default() }));
+        assert!(refused(Asked { user: "a,".repeat(WANTED_MAX + 1), ..Asked::default() }));
+        assert!(refused(Asked { job: "1,".repeat(WANTED_MAX + 1), ..Asked::default() }));
+        assert!(!refused(Asked { node: "n[1-3]".to_owned(), user: "ann,bob".to_owned(), ..Asked::default() }));
     }
 }

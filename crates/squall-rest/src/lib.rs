@@ -14,6 +14,7 @@ mod listen;
 mod metrics;
 mod own;
 mod part;
+mod room;
 mod routes;
 mod rows;
 mod secure;

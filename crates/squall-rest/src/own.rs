@@ -59,9 +59,12 @@ async fn caller(caller: Caller) -> Response {
 /// `GET ping`: whether the controller answers, and what it would refuse.
 async fn ping(State(server): State<Shared>, caller: Caller) -> Result<Response, Failure> {
     match server.cluster.ask(&caller.identity, Request::Ping).await? {
-        Answer::Pong { host, version, nodes_up, nodes_expected, trouble, started, next_job } => Ok(told(&json!({
+        Answer::Pong {
+            host, version, nodes_up, nodes_expected, trouble, started, next_job, cluster_version, ..
+        } => Ok(told(&json!({
             "host": host, "version": version, "nodes_up": nodes_up, "nodes_expected": nodes_expected,
             "trouble": trouble, "started": started.secs(), "next_job": next_job.0,
+            "cluster_version": cluster_version.0,
         }))),
         _ => Err(unexpected().into()),
     }
@@ -104,7 +107,7 @@ async fn forecast(State(server): State<Shared>, caller: Caller) -> Result<Respon
 
 /// Whether a job in this state holds nodes.
 fn holds_nodes(state: JobState) -> bool {
-    matches!(state, JobState::Running | JobState::Suspended | JobState::Completing(_))
+    matches!(state, JobState::Running | JobState::Configuring | JobState::Suspended | JobState::Completing(_))
 }
 
 /// `GET topology`: the network as the configuration describes it, and the jobs on each node.
@@ -135,21 +138,23 @@ async fn topology(State(server): State<Shared>, caller: Caller) -> Result<Respon
 
 /// `POST what-if`: when a job would start that has this body of `job/submit`. Nothing is submitted.
 async fn what_if(State(server): State<Shared>, caller: Caller, body: Body) -> Result<Response, Failure> {
-    let body: Value = serde_json::from_slice(&answer::body(body).await?)
-        .map_err(|e| Failure::new(StatusCode::BAD_REQUEST, format!("the body is not JSON: {e}")))?;
-    let name = caller.user.clone();
-    let user = tokio::task::spawn_blocking(move || users::by_name(&name)).await.ok().flatten();
-    let user = user.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "the user is not known here"))?;
+    let (body, _room) = server.room.json(answer::body(body, answer::BODY_BYTES_MAX).await?).await?;
     let config = server.cluster.config(None).await?;
-    let who = job::Caller {
-        user: &user.name,
-        uid: user.uid,
-        gid: user.gid,
-        home: &user.home,
-        cluster: &config.cluster,
-        host: "",
-    };
-    let taken = job::submit(&body, &who)?;
+    let name = caller.user.clone();
+    let read = server.room.work(move || {
+        let user = users::by_name(&name);
+        let user = user.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "the user is not known here"))?;
+        let who = job::Caller {
+            user: &user.name,
+            uid: user.uid,
+            gid: user.gid,
+            home: &user.home,
+            cluster: &config.cluster,
+            host: "",
+        };
+        Ok::<_, Failure>(job::submit(&body, &who)?)
+    });
+    let taken = read.await??;
     let mut specs = taken.value.specs;
     if specs.len() != 1 {
         return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, "what-if takes one job, not a heterogeneous one"));

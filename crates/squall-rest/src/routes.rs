@@ -21,6 +21,7 @@ use crate::cluster::Cluster;
 use crate::connections::{Seats, accept_tcp, accept_unix};
 use crate::events::Events;
 use crate::listen::Listeners;
+use crate::room::Room;
 use crate::web::{self, Web};
 use crate::{metrics, own, slurm};
 
@@ -32,6 +33,7 @@ pub(crate) struct Server {
     pub(crate) changes: Changes,
     pub(crate) web: Web,
     pub(crate) events: Events,
+    pub(crate) room: Room,
 }
 
 impl Server {
@@ -42,6 +44,7 @@ impl Server {
             web,
             callers: Callers::default(),
             changes: Changes::default(),
+            room: Room::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::place::{Condition, capacity, fits};
 use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::topology::{Kind, Wish, shapes};
-use crate::view::{Bars, Candidate, View};
+use crate::view::{Bars, Candidate, NodeView, View};
 
 /// Maximum number of suitable shapes that are listed.
 const SHAPES_NAMED: usize = 6;
@@ -79,6 +79,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
             NodeSet::new()
         }
     };
+    let down = view.boots_from(job).filter(|(until, _)| now < *until).map(|(_, down)| down);
     if !licensed(view, scratch, &request) {
         told.reasons.push(PendingReason::Licenses);
     }
@@ -87,6 +88,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
             () if !listed(&request, id) => NodeTest::Unlisted,
             () if request.excluded.contains(id) => NodeTest::Excluded,
             () if barred.contains(id) => NodeTest::Reserved,
+            () if down.is_some_and(|down| down.contains(id)) => NodeTest::PoweredDown,
             () => match first_failed(view, scratch, &request, id) {
                 NodeTest::Free if others.contains(id) => NodeTest::OtherUsers,
                 test => test,
@@ -96,6 +98,9 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     }
     let mut open = request.clone().into_owned();
     open.excluded.union_with(&barred);
+    if let Some(down) = down {
+        open.excluded.union_with(down);
+    }
     told.empty = fits(view, scratch, &open, partition.nodes, Condition::Empty);
     let mut now = open.clone();
     now.excluded.union_with(&others);
@@ -173,8 +178,8 @@ pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: 
     let anywhere = Wish { network: Class::Anywhere, ..Wish::default() };
     let such = Request { wish: anywhere, ..request.clone() };
     let inside = |id: NodeId| {
-        let hardware = view.node(id).hardware;
-        hardware.cpus == 0 || request.inside.most_tasks(hardware) > 0
+        let NodeView { hardware, grain, .. } = view.node(id);
+        hardware.cpus == 0 || request.inside.most_tasks(hardware, !grain.is_cpu()) > 0
     };
     if !request.inside.is_empty() && !nodes.iter().any(inside) {
         return false;

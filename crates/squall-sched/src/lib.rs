@@ -6,6 +6,7 @@ mod constraint;
 mod explain;
 mod gang;
 mod gate;
+mod grain;
 pub mod layout;
 mod nodes;
 mod place;
@@ -23,8 +24,9 @@ pub use constraint::Constraint;
 pub use explain::{Explained, Misfit, explain, has_such};
 pub use gang::{Piece, turns};
 pub use gate::Gate;
+pub use grain::{Grain, PerTask};
 pub use nodes::{Nodes, UNLIMITED};
-pub use place::deal_evenly;
+pub use place::{deal_evenly, deal_in_turn};
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;
 pub use preempt::{Eviction, Victim};
@@ -32,8 +34,8 @@ pub use request::{Request, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Bars, Candidate, Claim, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView,
-    Plan, Queues, Reserved, Row, Single, Skip, Start, View,
+    Bars, Candidate, Cap, Claim, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView,
+    PartitionView, Plan, Queues, Reserved, Row, Single, Skip, Start, View,
 };
 
 #[cfg(test)]

@@ -245,6 +245,7 @@ impl<V: View> Nodes<'_, V> {
         }
         self.rooms.take(self.view, &gates, share);
         self.book(&given, end);
+        self.scratch.count_in_cap(&request, &given.alloc, (Time(0), end.max(self.now + SOON)));
         self.scratch.claim(job, given.alloc.nodes(), (Time(0), end.max(self.now + SOON)));
         if self.view.shares() {
             self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
@@ -309,7 +310,11 @@ impl<V: View> Nodes<'_, V> {
         let (view, scratch) = (self.view, &mut *self.scratch);
         let lacks = Lacks::of(view, scratch, request, self.now + SOON);
         let mut walk = Walk::new(view, scratch, request, partition, self.now);
-        let turns = view.turns().chain(job.wish.patience).filter(|time| *time > self.now);
+        let turns = view
+            .turns()
+            .chain(job.wish.patience)
+            .chain(view.boots_from(job).map(|(time, _)| time))
+            .filter(|time| *time > self.now);
         let mut ends = Ends::new(view.ends(), turns, scratch, self.now, self.now + SOON);
         let (mut tried, mut skip, mut more) = (0, 0, true);
         let mut time = self.now;
@@ -352,6 +357,7 @@ impl<V: View> Nodes<'_, V> {
         }
         self.scratch.note((time, time + span), given.alloc.nodes(), &given.gres);
         self.scratch.claim(job, given.alloc.nodes(), (time, time + span));
+        self.scratch.count_in_cap(request, &given.alloc, (time, time + span));
         for (name, count) in &request.licenses {
             let turns = [(time, -i64::from(*count)), (time + span, i64::from(*count))];
             self.scratch.license_turns.extend(turns.map(|(time, more)| (time, name.clone(), more)));
@@ -380,8 +386,8 @@ impl<V: View> Nodes<'_, V> {
     /// not fit. `begins`: times at which reservations begin. A job that runs past the last of them before `end` meets
     /// the same reservations.
     fn longest(&self, job: &Candidate<'_>, end: Time, begins: impl Iterator<Item = Time>) -> Span {
-        // An equal job may have waited long enough to give up its request for few switches.
-        if job.need.wish.switches.is_some() {
+        // An equal job may have waited long enough to give up its request for few switches, or for nodes that are up.
+        if job.need.wish.switches.is_some() || job.need.delay_boot_s.is_some() {
             return Span(u64::MAX);
         }
         if self.view.topology().is_some() {
@@ -399,13 +405,18 @@ impl<V: View> Nodes<'_, V> {
         if nothing || fits(view, self.scratch, request, nodes, Condition::Empty) {
             return None;
         }
-        // Only reservations keep the job from fitting, as long as they exist.
+        // Only reservations keep the job from fitting, as long as they exist, or its wait for nodes that are up.
         let own = fitting(partition, job).unwrap_or(Cow::Borrowed(request));
         if own.excluded != request.excluded && fits(view, self.scratch, &own, nodes, Condition::Empty) {
+            if view.boots_from(job).is_some_and(|(until, _)| self.now < until) {
+                return None;
+            }
             return Some(Blocked::Never(PendingReason::ReqNodeNotAvail));
         }
         let request = &*own;
-        let unknown = nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
+        // A node that was removed is in no partition.
+        let removed = |id: NodeId| !nodes.contains(id) && !view.node(id).usable;
+        let unknown = nodes.iter().any(|id| view.node(id).hardware.cpus == 0) || request.required.iter().any(removed);
         let comes_back = fits(view, self.scratch, request, nodes, Condition::Ideal);
         Some(Blocked::Never(match hopeless(view, request, nodes) {
             _ if comes_back => PendingReason::ReqNodeNotAvail,
@@ -478,6 +489,9 @@ fn unbarred<'a>(
         let wish = &mut request.to_mut().wish;
         (wish.switches, wish.patience) = (None, None);
     }
+    if let Some((_, down)) = view.boots_from(job).filter(|(until, _)| time < *until) {
+        request.to_mut().excluded.union_with(down);
+    }
     match view.bars(job, at, time) {
         Bars::Open => {}
         Bars::Barred(nodes) => request.to_mut().excluded.union_with(&nodes),
@@ -511,6 +525,10 @@ pub(crate) fn fitting<'a>(
     let mut request = Cow::Borrowed(job.need);
     if request.wish != job.wish {
         request.to_mut().wish = job.wish;
+    }
+    if partition.least_loaded || partition.cap.is_some() {
+        let request = request.to_mut();
+        (request.least_loaded, request.cap) = (partition.least_loaded, partition.cap);
     }
     let most = partition.nodes_max.unwrap_or(u32::MAX);
     if request.nodes_min > most || request.nodes_max < partition.nodes_min {

@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use squall_model::gres::{NodeGres, grant};
 use squall_model::id::NodeId;
 use squall_model::job::network::Class;
-use squall_model::resource::{Hardware, Memory};
+use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, NodeSet};
 
 use crate::constraint::{Constraint, has};
+use crate::grain::Grain;
 use crate::request::{Request, gpus};
 use crate::scratch::Scratch;
 use crate::topology::{Kind, Scene, Topology, arrange};
-use crate::view::{Given, View};
+use crate::view::{Cap, Given, NodeView, View};
 
 /// Which nodes and which usage a placement considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +207,7 @@ fn find(
     let network = network(view, request);
     let torus = network.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
     let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread && !torus;
-    let choice = network.is_some() || !request.required.is_empty() || request.contiguous;
+    let choice = network.is_some() || !request.required.is_empty() || request.contiguous || request.least_loaded;
     let among = among(scratch, nodes, condition);
     // Without reservations that begin later, the walk's count for a node at this time is its capacity.
     let known = condition == Condition::Then && scratch.walked && !scratch.keeps() && request.gres.is_empty();
@@ -222,7 +223,7 @@ fn find(
         if tasks == 0 {
             continue;
         }
-        if one_is_enough && tasks >= wanted {
+        if one_is_enough && tasks >= wanted && !request.least_loaded {
             return Some(vec![(id, tasks)]);
         }
         fits.push((id, tasks));
@@ -237,6 +238,13 @@ fn find(
         if first_will_do && fits.len() == request.nodes_min as usize && request.tasks.is_some() && enough(request, fits)
         {
             break;
+        }
+    }
+    if request.least_loaded && !request.contiguous {
+        let load = |id| std::cmp::Reverse(free(view, scratch, id, condition).0);
+        fits.sort_by_cached_key(|(id, _)| (if order.is_empty() { 1 } else { view.weight(*id) }, load(*id)));
+        if one_is_enough && let Some(one) = fits.iter().find(|(_, tasks)| *tasks >= wanted) {
+            return Some(vec![*one]);
         }
     }
     if network.is_some() && !by_network(view, scratch, request, condition, fits) {
@@ -273,11 +281,16 @@ pub(crate) fn capacity(
     if !fine {
         return 0;
     }
-    let (cpus, memory_mb) = free(view, scratch, id, condition);
+    let (mut cpus, memory_mb) = free_on(&node, view, scratch, id, condition);
+    if let Some(cap) = request.cap {
+        cpus = cpus.min(node.grain.whole(left_by_cap(view, scratch, cap, id, condition)));
+    }
     if cpus == 0 || cpus < request.cpus_min || (request.exclusive && cpus < node.hardware.cpus) {
         return 0;
     }
-    let inside = if request.inside.is_empty() { u32::MAX } else { request.inside.most_tasks(node.hardware) };
+    let grain = node.grain;
+    let whole = !grain.is_cpu();
+    let inside = if request.inside.is_empty() { u32::MAX } else { request.inside.most_tasks(node.hardware, whole) };
     if inside == 0 {
         return 0;
     }
@@ -285,18 +298,50 @@ pub(crate) fn capacity(
     let by_cpus = match request.overcommit {
         true if cpus >= request.task_cpus => most,
         true => 0,
-        false => cpus / request.task_cpus,
+        false => grain.tasks(request.per_task(), cpus),
     };
     let by_memory = match request.memory {
         Memory::PerNodeMb(0) if memory_mb < node.hardware.memory_mb => 0,
         Memory::PerNodeMb(mb) if mb > memory_mb => 0,
         Memory::Unset | Memory::PerNodeMb(_) => u32::MAX,
-        Memory::PerCpuMb(mb) => tasks_by_memory(request, mb, memory_mb),
+        Memory::PerCpuMb(mb) => tasks_by_memory(request, grain, mb, memory_mb),
     };
     let Some(by_gres) = tasks_by_gres(view, scratch, request, id, condition) else { return 0 };
     let tasks = most.min(by_cpus).min(by_memory).min(by_gres);
     let exactly = request.tasks_per_node.filter(|_| request.tasks.is_none());
     if exactly.is_some_and(|n| tasks < n) { 0 } else { tasks }
+}
+
+/// Returns how many CPUs of a node the limits of the job's partition leave under this condition.
+fn left_by_cap(view: &impl View, scratch: &Scratch, cap: Cap, id: NodeId, condition: Condition) -> u32 {
+    match condition {
+        Condition::Now => {
+            let free = within_cap(view, scratch, Some(cap), id, condition).len() as u32;
+            free.min(scratch.left_by_cap(view, cap, id, false))
+        }
+        Condition::Then => scratch.left_by_cap(view, cap, id, true),
+        Condition::Empty | Condition::Ideal => {
+            cap.cpus.min(within_cap(view, scratch, Some(cap), id, condition).len() as u32)
+        }
+    }
+}
+
+/// Returns the free CPUs of a node under this condition, without those that a limit on each socket keeps from the job.
+/// In the future it is not known which CPUs will be free: then all are.
+fn within_cap(view: &impl View, scratch: &Scratch, cap: Option<Cap>, id: NodeId, condition: Condition) -> CoreSet {
+    let node = view.node(id);
+    let mut free = CoreSet::first(node.hardware.cpus as usize);
+    if condition == Condition::Now {
+        free.subtract(scratch.taken.get(id).map_or(node.cores, |(cores, _)| cores));
+        return match cap {
+            Some(cap) => scratch.within_cap(view, cap, id, free),
+            None => free,
+        };
+    }
+    match cap.and_then(|cap| cap.socket) {
+        Some(most) => node.grain.within_sockets(node.hardware, &free, &[], most),
+        None => free,
+    }
 }
 
 /// Returns the number of tasks that a node's generic resources suffice for. None: they do not suffice for what the job
@@ -323,17 +368,27 @@ fn gres<'a>(view: &'a impl View, scratch: &'a Scratch, id: NodeId, condition: Co
 }
 
 /// Returns the number of tasks that `free_mb` of memory suffices for at `mb` for each CPU.
-fn tasks_by_memory(request: &Request, mb: u64, free_mb: u64) -> u32 {
-    let cpus = free_mb.checked_div(mb).unwrap_or(u64::MAX);
-    if cpus < u64::from(request.cpus_min) {
+fn tasks_by_memory(request: &Request, grain: Grain, mb: u64, free_mb: u64) -> u32 {
+    let cpus = free_mb.checked_div(mb).map_or(u32::MAX, |cpus| u32::try_from(cpus).unwrap_or(u32::MAX));
+    if grain.whole(cpus) < request.cpus_min {
         return 0;
     }
-    if request.overcommit { u32::MAX } else { u32::try_from(cpus / u64::from(request.task_cpus)).unwrap_or(u32::MAX) }
+    if request.overcommit || cpus == u32::MAX { u32::MAX } else { grain.tasks(request.per_task(), cpus) }
 }
 
-/// Returns the free CPUs and memory (MiB) of a node.
+/// Returns the free CPUs and memory (MiB) of a node. Where jobs hold no memory of their own, all of it is free.
 pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: Condition) -> (u32, u64) {
-    let node = view.node(id);
+    free_on(&view.node(id), view, scratch, id, condition)
+}
+
+/// Implements [`free`] for a node whose view is at hand.
+fn free_on(node: &NodeView<'_>, view: &impl View, scratch: &Scratch, id: NodeId, condition: Condition) -> (u32, u64) {
+    let (cpus, memory_mb) = free_of(node, scratch, id, condition);
+    (node.grain.whole(cpus), if view.gives_memory() { memory_mb } else { node.hardware.memory_mb })
+}
+
+/// Implements [`free`] for single CPUs, and for jobs that hold memory of their own.
+fn free_of(node: &NodeView<'_>, scratch: &Scratch, id: NodeId, condition: Condition) -> (u32, u64) {
     if matches!(condition, Condition::Empty | Condition::Ideal) {
         return (node.hardware.cpus, node.hardware.memory_mb);
     }
@@ -429,11 +484,12 @@ pub(crate) fn share_out(
 ) -> Given {
     let mut chosen = chosen.to_vec();
     chosen.sort_unstable_by_key(|(id, _)| *id);
-    let tasks = deal(request, &chosen);
+    let tasks = deal(request, &chosen, view.packs());
     let mut given = Given::default();
     let none = CoreSet::new();
     // A node equal to the previous one, in cores, usage and tasks, gets the same cores.
-    let mut before: Option<(&CoreSet, &Hardware, u32, usize)> = None;
+    let size = |node: &NodeView<'_>| (node.hardware.cpus, node.hardware.memory_mb, node.grain);
+    let mut before: Option<(&CoreSet, NodeView<'_>, u32, usize)> = None;
     for (place, (&(id, _), tasks)) in chosen.iter().zip(tasks).enumerate() {
         let node = view.node(id);
         let used = match scratch.taken.get(id) {
@@ -441,12 +497,12 @@ pub(crate) fn share_out(
             Some((cores, _)) => cores,
             None => node.cores,
         };
-        let size = |of: &Hardware| (of.cpus, of.memory_mb);
         let whole = if request.exclusive { view.gres(id).map(NodeGres::whole) } else { None };
-        if let Some((cores, hardware, dealt, group)) = before
+        if let Some((cores, like, dealt, group)) = before
             && request.gres.is_empty()
             && whole.is_none()
-            && (cores, size(hardware), dealt) == (used, size(node.hardware), tasks)
+            && request.cap.is_none_or(|cap| cap.socket.is_none())
+            && (cores, size(&like), dealt) == (used, size(&node), tasks)
         {
             given.alloc.groups[group].nodes.insert(id);
             continue;
@@ -455,13 +511,12 @@ pub(crate) fn share_out(
         let gpus = gpus(&asked);
         // An exclusive node is allocated with everything in it.
         let wanted = whole.unwrap_or(asked);
-        let mut free = CoreSet::first(node.hardware.cpus as usize);
-        free.subtract(used);
+        let free = within_cap(view, scratch, request.cap, id, condition);
         let cpus = if request.exclusive {
             free.len() as u32
         } else {
-            let for_tasks = if request.overcommit { 1 } else { tasks }.saturating_mul(request.task_cpus);
-            for_tasks.max(request.cpus_min).max(gpus.saturating_mul(request.gres.cpus_per_gpu)).max(1)
+            let least = request.cpus_min.max(gpus.saturating_mul(request.gres.cpus_per_gpu)).max(1);
+            node.grain.cpus(request.per_task(), if request.overcommit { 1 } else { tasks }, least)
         };
         let memory_mb = match request.memory {
             _ if gpus > 0 && request.gres.mem_per_gpu_mb > 0 => u64::from(gpus) * request.gres.mem_per_gpu_mb,
@@ -470,34 +525,43 @@ pub(crate) fn share_out(
             Memory::PerNodeMb(mb) => mb,
             Memory::PerCpuMb(mb) => (mb * u64::from(cpus)).min(node.hardware.memory_mb),
         };
-        let cores = free.take(cpus as usize).unwrap_or(free);
+        let mut near = CoreSet::new();
         if !wanted.is_empty()
             && let Some(mut gres) = gres(view, scratch, id, condition)
         {
-            grant(&mut given.gres, id, gres.to_mut().take(&wanted, &cores).unwrap_or_default());
+            let taken = gres.to_mut().take(&wanted, &free).unwrap_or_default();
+            near = gres.cores_near(&taken);
+            grant(&mut given.gres, id, taken);
         }
-        before = Some((used, node.hardware, tasks, given.alloc.push(id, cores, memory_mb)));
+        let cores = node.grain.take_near(&free, cpus, &near);
+        before = Some((used, node, tasks, given.alloc.push(id, cores, memory_mb)));
     }
     given
 }
 
 /// Returns the number of tasks of each chosen node. If the CPUs of each are fixed anyway, tasks are distributed
 /// evenly. Otherwise each node in turn gets as many as it can take, but one is left for each node behind it, as in
-/// Slurm. Example: `-N2 -n4` on nodes of 4 CPUs gives 3 and 1.
-fn deal(request: &Request, chosen: &[(NodeId, u32)]) -> Vec<u32> {
+/// Slurm. Example: `-N2 -n4` on nodes of 4 CPUs gives 3 and 1. `pack`: whether the nodes are always filled in turn.
+fn deal(request: &Request, chosen: &[(NodeId, u32)], pack: bool) -> Vec<u32> {
     let Some(total) = request.tasks else {
         let each = request.tasks_per_node.unwrap_or(1);
         return vec![each; chosen.len()];
     };
     let most = chosen.iter().map(|(_, most)| *most).collect::<Vec<u32>>();
     let whole = request.exclusive || request.overcommit || request.cpus_min > request.task_cpus;
-    if whole || request.spread || (total as usize) < most.len() {
+    if (whole && !pack) || request.spread || (total as usize) < most.len() {
         return deal_evenly(total, &most);
     }
+    deal_in_turn(total, &most)
+}
+
+/// Gives each node in turn as many tasks as it can take, up to its capacity in `most`, but leaves one for each node
+/// behind it.
+pub fn deal_in_turn(total: u32, most: &[u32]) -> Vec<u32> {
     let mut left = total;
     let behind = (0..most.len() as u32).rev();
-    let dealt = most.into_iter().zip(behind).map(|(most, behind)| {
-        let here = left.saturating_sub(behind).min(most);
+    let dealt = most.iter().zip(behind).map(|(most, behind)| {
+        let here = left.saturating_sub(behind).min(*most);
         left -= here;
         here
     });

@@ -11,8 +11,9 @@ use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 
 use crate::constraint::Constraint;
+use crate::grain::PerTask;
 use crate::topology::{Kind, Topology, Wish};
-use crate::view::Names;
+use crate::view::{Cap, Names};
 
 /// Parsed resource request of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,10 @@ pub struct Request {
     /// Whether the job takes as many nodes as possible, but no more than tasks. Set by `--spread-job` or a range of
     /// node counts.
     pub spread: bool,
+    /// Whether nodes with the most free CPUs are taken first, among nodes of equal weight.
+    pub least_loaded: bool,
+    /// Limits on the CPUs that jobs of the partition hold on a node. None: no limit.
+    pub cap: Option<Cap>,
     /// Nodes that must be part of the allocation.
     pub required: NodeSet,
     /// Nodes that must not be part of the allocation.
@@ -58,6 +63,8 @@ pub struct Request {
     pub inside: Inside,
     /// Requested generic resources.
     pub gres: gres::Ask,
+    /// Seconds in which the job gets only nodes that are powered up. None: it gets others, too.
+    pub delay_boot_s: Option<u64>,
     /// Name of the reservation in which the job runs. None: it runs outside reservations.
     pub reservation: Option<String>,
     /// Number of licenses by license name.
@@ -106,12 +113,15 @@ impl Request {
             overcommit: need.overcommit,
             contiguous: need.contiguous,
             spread: need.spread || need.nodes_max.is_some_and(|most| most > nodes_min),
+            least_loaded: false,
+            cap: None,
             required,
             excluded,
             constraint,
             prefer: None,
             inside: Inside::default(),
             gres,
+            delay_boot_s: None,
             reservation: None,
             licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
             wish: Wish::default(),
@@ -141,6 +151,11 @@ impl Request {
             self.nodes_min = self.nodes_min.max(nodes);
             self.nodes_max = self.nodes_max.max(self.nodes_min);
         }
+    }
+
+    /// Returns what the CPUs of the job's tasks depend on.
+    pub(crate) fn per_task(&self) -> PerTask {
+        PerTask { cpus: self.task_cpus, inside: self.inside }
     }
 
     /// Returns the minimum number of CPUs that must be free on a node of the job.

@@ -12,8 +12,9 @@ use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
+use crate::request::Request;
 use crate::topology::Memory;
-use crate::view::{Candidate, Claim, Closed, Given, Row, View};
+use crate::view::{Candidate, Cap, Claim, Closed, Given, Row, View};
 pub(crate) use taken::{List, Taken};
 
 /// Trial state: the starts and reservations that a plan has added to the cluster so far, and buffers of the search.
@@ -71,6 +72,8 @@ pub struct Scratch {
     /// Nodes that jobs use, with the jobs' users, including starts and reservations of this plan. Recorded only where a
     /// job may exclude other users from its nodes.
     pub(crate) claims: Vec<Claim>,
+    /// Starts and reservations of this plan in partitions with a limit on the CPUs on a node: partition, begin, end.
+    capped: Vec<(usize, Time, Time, Alloc)>,
     /// Number of each license that this plan has allocated.
     pub(crate) licenses: BTreeMap<String, u32>,
     /// Future changes of free licenses by starts and reservations of this plan: (time, license, change).
@@ -93,6 +96,7 @@ pub(crate) struct Mark {
     kept_gres: usize,
     closed: usize,
     claims: usize,
+    capped: usize,
     licenses: BTreeMap<String, u32>,
     license_turns: usize,
 }
@@ -149,6 +153,7 @@ impl Scratch {
         self.closed.extend_from_slice(view.closed());
         self.claims.clear();
         self.claims.extend_from_slice(view.claims());
+        self.capped.clear();
         self.withheld = NodeSet::new();
         self.window = (now, now);
         while let Some(node) = self.held.pop() {
@@ -180,6 +185,7 @@ impl Scratch {
             kept_gres: self.kept_gres.len(),
             closed: self.closed.len(),
             claims: self.claims.len(),
+            capped: self.capped.len(),
             licenses: self.licenses.clone(),
             license_turns: self.license_turns.len(),
         }
@@ -197,6 +203,7 @@ impl Scratch {
         self.kept_gres.truncate(mark.kept_gres);
         self.closed.truncate(mark.closed);
         self.claims.truncate(mark.claims);
+        self.capped.truncate(mark.capped);
         self.license_turns.truncate(mark.license_turns);
     }
 
@@ -216,6 +223,52 @@ impl Scratch {
         if let Some(user) = job.user {
             self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
         }
+    }
+
+    /// Records that a job holds CPUs in a partition with limits on the CPUs on a node.
+    pub(crate) fn count_in_cap(&mut self, request: &Request, alloc: &Alloc, (from, until): (Time, Time)) {
+        if let Some(cap) = request.cap {
+            self.capped.push((cap.partition, from, until, alloc.clone()));
+        }
+    }
+
+    /// Returns how many CPUs of a node the limits of the job's partition leave in the time window. `then`: whether the
+    /// job would start at the beginning of the window, when some of the running jobs have ended.
+    pub(crate) fn left_by_cap(&self, view: &impl View, cap: Cap, id: NodeId, then: bool) -> u32 {
+        let (held, reserved) = self.held_in_cap(view, cap, id, then);
+        let running = held.iter().map(|cores| cores.len() as u32).sum::<u32>();
+        let of_node = cap.cpus.saturating_sub(running);
+        let node = view.node(id);
+        let of_sockets = cap.socket.map_or(u32::MAX, |most| {
+            node.grain.within_sockets(node.hardware, &CoreSet::first(node.hardware.cpus as usize), &held, most).len()
+                as u32
+        });
+        of_node.min(of_sockets).saturating_sub(reserved)
+    }
+
+    /// Returns those of a node's free CPUs that the limit of the job's partition on each socket leaves now.
+    pub(crate) fn within_cap(&self, view: &impl View, cap: Cap, id: NodeId, free: CoreSet) -> CoreSet {
+        let Some(most) = cap.socket else { return free };
+        let (held, _) = self.held_in_cap(view, cap, id, false);
+        let node = view.node(id);
+        node.grain.within_sockets(node.hardware, &free, &held, most)
+    }
+
+    /// Returns which CPUs of a node running and planned jobs of the partition hold in the time window, and the number
+    /// of CPUs that reservations need there. On which CPUs these will be is not known.
+    fn held_in_cap<'a>(&'a self, view: &'a impl View, cap: Cap, id: NodeId, then: bool) -> (Vec<&'a CoreSet>, u32) {
+        let (start, end) = self.window;
+        let mut held: Vec<&CoreSet> = view.held_by(cap.partition, id, if then { start } else { Time(0) }).collect();
+        let mut reserved = 0;
+        for (partition, from, until, alloc) in &self.capped {
+            let met = (*from < end || *from == Time(0)) && *until > start;
+            match alloc.on(id).filter(|_| *partition == cap.partition && met) {
+                Some(group) if *from == Time(0) => held.push(&group.cores),
+                Some(group) => reserved += group.cores.len() as u32,
+                None => {}
+            }
+        }
+        (held, reserved)
     }
 
     /// Returns the nodes that a job cannot have in the time window because another user's job is there and one of the
@@ -238,6 +291,7 @@ impl Scratch {
         Self {
             withheld: self.withheld.clone(),
             closed: self.closed.clone(),
+            capped: self.capped.clone(),
             window: self.window,
             gres: self.gres.clone(),
             kept_gres: self.kept_gres.clone(),

@@ -1,10 +1,12 @@
 //! Tests of the policy: invariants, and examples of placements.
 
+mod cores;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::{Strategy, any, prop, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
-use squall_model::config::{Config, NodeConfig};
+use squall_model::config::{Config, NodeConfig, Unit};
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::gpus::Gpus;
@@ -14,6 +16,7 @@ use squall_model::set::{CoreSet, NodeSet};
 
 use squall_model::time::{Span, Time};
 
+use crate::grain::Grain;
 use crate::nodes::Nodes;
 use crate::policy::{Discipline, Rules};
 use crate::preempt::Victim;
@@ -21,7 +24,7 @@ use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::topology::Wish;
 use crate::view::{
-    Bars, Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Row, Single, View,
+    Bars, Candidate, Cap, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Row, Single, View,
 };
 
 /// A node of the test cluster.
@@ -78,6 +81,23 @@ struct Cluster {
     reserved: Vec<(Time, Time, NodeSet)>,
     /// Number of rows of the gang matrix; running jobs are in the first.
     rows: u32,
+    /// Unit in which CPUs are given to jobs.
+    unit: Unit,
+    /// Rules of all partitions.
+    rules: PartitionRules,
+    /// Weight of each node, and the nodes in the order of their weights; empty: all weights are equal.
+    weights: (Vec<u32>, Vec<NodeId>),
+}
+
+/// Rules of the partitions of the test cluster.
+#[derive(Clone, Copy, Debug, Default)]
+struct PartitionRules {
+    least_loaded: bool,
+    /// Most CPUs that jobs of a partition hold on a node, and on each socket.
+    cpus: Option<u32>,
+    socket: Option<u32>,
+    /// Whether nodes are filled one after the other.
+    packs: bool,
 }
 
 /// Time at which plans are made.
@@ -101,6 +121,9 @@ impl Cluster {
             gpus: Vec::new(),
             reserved: Vec::new(),
             rows: 1,
+            unit: Unit::Cpu,
+            rules: PartitionRules::default(),
+            weights: (Vec::new(), Vec::new()),
         }
     }
     fn queue(mut self, needs: Vec<Need>) -> Self {
@@ -141,7 +164,7 @@ impl Cluster {
     /// Gives each node `count` GPUs, of which each running job uses one.
     fn with_gpus(mut self, count: u32) -> Self {
         let node = NodeConfig { name: "n".to_owned(), gres: format!("gpu:{count}"), ..NodeConfig::default() };
-        let node = NodeGres::of(&Config { nodes: vec![node], ..Config::default() }, "n", None).unwrap();
+        let node = NodeGres::of(&Config { nodes: vec![node], ..Config::default() }, "n", None, &[]).unwrap();
         self.gpus = vec![node; self.nodes.len()];
         for run in &mut self.runs {
             let node = run.nodes.first().unwrap();
@@ -232,14 +255,31 @@ impl View for Cluster {
     fn partition(&self, at: usize) -> PartitionView<'_> {
         let Partition { nodes, tier, .. } = &self.partitions[at];
         let (time_max_s, time_default_s) = (None, None);
-        PartitionView { nodes, tier: *tier, nodes_min: 1, nodes_max: None, time_max_s, time_default_s, starts: true }
+        let PartitionRules { least_loaded, cpus, socket, .. } = self.rules;
+        let cap = Cap::of(at, cpus, socket);
+        let (nodes_min, nodes_max, starts, tier) = (1, None, true, *tier);
+        PartitionView { nodes, tier, nodes_min, nodes_max, time_max_s, time_default_s, starts, least_loaded, cap }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
         self.runs.iter().map(|run| End { time: run.end, alloc: &run.alloc, gres: &run.gres, left: &run.nodes })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
         let Node { hardware, cores, memory_mb, usable } = &self.nodes[id.index()];
-        NodeView { hardware, cores, memory_mb: *memory_mb, usable: *usable }
+        NodeView { hardware, cores, memory_mb: *memory_mb, usable: *usable, grain: Grain::of(self.unit, hardware) }
+    }
+    fn by_weight(&self) -> &[NodeId] {
+        &self.weights.1
+    }
+    fn weight(&self, id: NodeId) -> u32 {
+        self.weights.0.get(id.index()).copied().unwrap_or(1)
+    }
+    fn held_by(&self, partition: usize, node: NodeId, time: Time) -> impl Iterator<Item = &CoreSet> {
+        // All running jobs are of the first partition.
+        let runs = self.runs.iter().filter(move |run| partition == 0 && run.end > time);
+        runs.filter_map(move |run| run.alloc.on(node)).map(|group| &group.cores)
+    }
+    fn packs(&self) -> bool {
+        self.rules.packs
     }
     fn open(&self) -> &NodeSet {
         &self.open
@@ -302,6 +342,58 @@ fn nodes_asked_for_share_the_tasks() {
     let need = Need { nodes_min: Some(2), ntasks: Some(10), ..Need::default() };
     let uneven = Cluster::new(&[2, 3, 8]).queue(vec![need]).started();
     assert_eq!(uneven, [(1, vec![(1, 3), (2, 7)])], "the first two would be too few");
+}
+
+#[test]
+fn jobs_that_hold_whole_cores_share_none() {
+    let mut cluster = Cluster::new(&[8, 8]);
+    for node in &mut cluster.nodes {
+        let topology = (2, 2, 2);
+        (node.hardware.sockets, node.hardware.cores_per_socket, node.hardware.threads_per_core) = topology;
+    }
+    let per_cpu = Need { memory: Memory::PerCpuMb(300), ..tasks(1) };
+    let jobs = [tasks(1), tasks(3), tasks(1), per_cpu, tasks(5), tasks(1)];
+    let started = |unit| Cluster { unit, ..cluster.clone() }.queue(jobs.to_vec()).started();
+    let first = vec![(0, 2)];
+    let of_cores = [(1, first), (2, vec![(0, 4)]), (3, vec![(0, 2)]), (4, vec![(1, 2)]), (5, vec![(1, 6)])];
+    assert_eq!(started(Unit::Core), of_cores, "nothing is left for the last one");
+    let four = |job, node| (job, vec![(node, 4)]);
+    assert_eq!(started(Unit::Socket), [four(1, 0), four(2, 0), four(3, 1)], "1200 MB are too many for the fourth");
+    assert_eq!(started(Unit::Cpu).len(), 6);
+}
+
+#[test]
+fn the_least_loaded_nodes_come_first_where_they_are_to() {
+    let mut cluster = Cluster::new(&[8, 8, 8]).run(0, 2, 100).run(1, 4, 100);
+    cluster.rules.least_loaded = true;
+    let jobs = vec![tasks(3), tasks(2), tasks(1), tasks(1)];
+    let started = cluster.queue(jobs).started();
+    assert_eq!(started, [(1, vec![(2, 3)]), (2, vec![(0, 2)]), (3, vec![(2, 1)]), (4, vec![(0, 1)])]);
+}
+
+#[test]
+fn nodes_of_lower_weight_come_first_whatever_their_load() {
+    let mut cluster = Cluster::new(&[4, 4, 4]).run(2, 1, 100);
+    cluster.weights = (vec![9, 5, 1], vec![NodeId(2), NodeId(1), NodeId(0)]);
+    let jobs = vec![tasks(2), tasks(2), tasks(3), tasks(1), tasks(1)];
+    let in_order = [(1, vec![(2, 2)]), (2, vec![(1, 2)]), (3, vec![(0, 3)]), (4, vec![(2, 1)]), (5, vec![(1, 1)])];
+    let mut cluster = cluster.queue(jobs);
+    assert_eq!(cluster.started(), in_order);
+    cluster.rules.least_loaded = true;
+    assert_eq!(cluster.started(), in_order, "weight goes before load");
+    let both = vec![Need { nodes_min: Some(2), ..Need::default() }];
+    assert_eq!(cluster.queue(both).started(), [(1, vec![(1, 1), (2, 1)])]);
+}
+
+#[test]
+fn jobs_of_a_partition_leave_cpus_of_each_node_to_others() {
+    let mut cluster = Cluster::new(&[8, 8]).run(0, 3, 100);
+    cluster.rules.cpus = Some(4);
+    let cluster = cluster.queue(vec![tasks(2), tasks(1), tasks(2), tasks(1), tasks(1)]);
+    assert_eq!(cluster.started(), [(1, vec![(1, 2)]), (2, vec![(0, 1)]), (3, vec![(1, 2)])]);
+    let plan = cluster.plan_by(Discipline::Easy, &mut Scratch::default());
+    let times: Vec<Time> = plan.reserved.iter().map(|reserved| reserved.time).collect();
+    assert!(times.iter().all(|time| *time > NOW), "nothing is kept from other partitions now: {times:?}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::{Span, Time};
 
 use crate::gate::Gate;
+use crate::grain::Grain;
 use crate::preempt::{Eviction, Victim};
 use crate::request::Request;
 use crate::topology::{Topology, Wish};
@@ -87,6 +88,19 @@ pub trait View: Queues<Need = Request> {
     fn weight(&self, _id: NodeId) -> u32 {
         1
     }
+    /// Returns whether jobs hold memory of their own. Otherwise a job only needs nodes with as much memory as it asks
+    /// for.
+    fn gives_memory(&self) -> bool {
+        true
+    }
+    /// Returns the CPUs of each job of a partition on a node that runs until after `time` by its time limit.
+    fn held_by(&self, _partition: usize, _node: NodeId, _time: Time) -> impl Iterator<Item = &CoreSet> {
+        std::iter::empty()
+    }
+    /// Returns whether the nodes of a job that holds more CPUs than its tasks need are filled one after the other.
+    fn packs(&self) -> bool {
+        false
+    }
     /// Returns the network. None: all nodes are equivalent.
     fn topology(&self) -> Option<&Topology> {
         None
@@ -102,6 +116,10 @@ pub trait View: Queues<Need = Request> {
     /// Returns which nodes reservations bar for a job that would start at `time` in a partition.
     fn bars(&self, _job: &Candidate<'_>, _partition: usize, _time: Time) -> Bars {
         Bars::Open
+    }
+    /// Returns until when a job gets only nodes that are powered up, and the nodes that are not. None: it may get all.
+    fn boots_from(&self, _job: &Candidate<'_>) -> Option<(Time, &NodeSet)> {
+        None
     }
     /// Returns the times at which existing reservations begin and end.
     fn turns(&self) -> impl Iterator<Item = Time> {
@@ -237,6 +255,28 @@ pub struct PartitionView<'a> {
     pub time_default_s: Option<u64>,
     /// Whether jobs may start in the partition.
     pub starts: bool,
+    /// Whether nodes with the most free CPUs are taken first, among nodes of equal weight.
+    pub least_loaded: bool,
+    /// Limits on the CPUs that all jobs of the partition together hold on a node. None: no limit.
+    pub cap: Option<Cap>,
+}
+
+/// Limits on the CPUs that all jobs of a partition together hold on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cap {
+    /// Index of the partition.
+    pub partition: usize,
+    /// Greatest number of CPUs; `u32::MAX`: no limit.
+    pub cpus: u32,
+    /// Greatest number of CPUs on each socket. None: no limit.
+    pub socket: Option<u32>,
+}
+
+impl Cap {
+    /// Returns the limits of a partition: CPUs on a node, and on each socket. None: there are none.
+    pub fn of(partition: usize, node: Option<u32>, socket: Option<u32>) -> Option<Self> {
+        (node.is_some() || socket.is_some()).then(|| Self { partition, cpus: node.unwrap_or(u32::MAX), socket })
+    }
 }
 
 /// A node's usage as a policy sees it.
@@ -250,6 +290,8 @@ pub struct NodeView<'a> {
     pub memory_mb: u64,
     /// Whether jobs may start on the node.
     pub usable: bool,
+    /// Unit in which the node's CPUs are given to jobs.
+    pub grain: Grain,
 }
 
 /// The resources of a running job, and the time at which they become free.

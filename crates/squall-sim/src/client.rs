@@ -13,7 +13,6 @@ use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
-use squall_model::wire::fabric::{Comparison, Test};
 use squall_model::wire::reservation::ReservationChange;
 
 use crate::coverage::Fault;
@@ -114,6 +113,10 @@ pub(crate) enum Wish {
         nodes: String,
         admin: NodeAdmin,
     },
+    /// Removal of a node, or its creation (true).
+    Member(usize, bool),
+    /// Rotation of the controllers' keys.
+    Rotate,
     Policy(Vec<PolicyChange>),
     /// Request to create a reservation of nodes.
     Reserve(Box<ReservationChange>),
@@ -154,6 +157,10 @@ struct Call {
 }
 
 impl Clients {
+    /// Returns when a request was sent last.
+    pub(crate) fn asked_at(&self, call: usize) -> Time {
+        self.calls[call].asked
+    }
     pub(crate) fn order(&self, order: usize) -> Option<&Order> {
         self.placed.get(order).map(|p| &p.order)
     }
@@ -194,6 +201,11 @@ impl Clients {
     pub(crate) fn first_waiting(&self) -> String {
         self.calls.iter().find(|c| !c.done).map(|c| format!("{:?}", c.wish)).unwrap_or_default()
     }
+}
+
+/// Returns the user id of the owner of an order's jobs.
+pub(crate) fn user_of(order: usize) -> u32 {
+    1000 + (order % 3) as u32
 }
 
 impl World {
@@ -332,11 +344,12 @@ impl World {
             return self.client_breaks(caller);
         }
         let order = self.clients.calls[call].wish.order();
-        let operator =
-            order.is_none() || matches!(self.clients.calls[call].wish, Wish::Requeue { .. } | Wish::Suspend { .. });
-        let uid = order.map_or(0, |order| 1000 + (order % 3) as u32);
+        let reboots = |order: usize| self.clients.placed[order].order.options.reboots();
+        let operator = order.is_none_or(reboots)
+            || matches!(self.clients.calls[call].wish, Wish::Requeue { .. } | Wish::Suspend { .. });
+        let uid = order.map_or(0, user_of);
         let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("user{uid}"), group: format!("user{uid}") };
-        let who = Asker { owner: Arc::new(owner), operator };
+        let who = Asker { owner: Arc::new(owner), operator, by: None };
         self.tell_controller(controller, Input::Ask { caller: CallerId(caller), who, request });
     }
 
@@ -449,7 +462,7 @@ impl World {
     }
 
     /// Marks a request as finished and ends its connection.
-    fn content(&mut self, call: usize) {
+    pub(crate) fn content(&mut self, call: usize) {
         self.clients.calls[call].done = true;
         if let Some(order) = self.clients.calls[call].wish.deed_on() {
             self.clients.placed[order].busy = false;
@@ -511,6 +524,8 @@ impl World {
             Wish::ShutDown { keep_jobs } => Request::ShutDown { keep_jobs },
             Wish::AuditJobs => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
             Wish::AuditNodes => Request::Nodes,
+            Wish::Member(node, create) => self.member_request(node, create),
+            Wish::Rotate => self.rotation(),
             Wish::AuditCounters => Request::Diag { reset: false },
             Wish::AuditTree => Question::probe().request(&self.setup.names),
             Wish::Query(question) => question.request(&self.setup.names),
@@ -630,32 +645,23 @@ impl World {
                 }
             }
             Wish::Query(question) => self.queried(call, &question, &answer),
+            Wish::Member(node, create) => {
+                self.member_answered(node, create);
+                self.content(call);
+            }
             Wish::Bring(parcel) => {
                 if self.parcel_answered(caller, &parcel, &answer) {
                     self.content(call);
                 }
             }
             Wish::AuditJobs | Wish::AuditNodes | Wish::AuditTree | Wish::AuditCounters => {
-                self.judge.audit(&answer);
+                self.judge.audit(self.now, &answer);
                 if !matches!(&answer, Answer::Jobs(page) if page.more) {
                     self.content(call);
                 }
             }
             _ => self.content(call),
         }
-    }
-
-    fn queried(&mut self, call: usize, question: &Question, answer: &Answer) {
-        if let Answer::Queried { no, unreachable } = answer {
-            let others: Vec<String> = no.iter().chain(unreachable).cloned().collect();
-            let times = (self.clients.calls[call].asked, self.now);
-            self.judge.told_so(times, &others, &question.test);
-            if let Some((variable, value)) = question.write.clone().filter(|_| others.is_empty()) {
-                self.judge.told_so(times, &others, &Test { variable, comparison: Comparison::Equal, value });
-            }
-            self.clients.told.insert(question.name.clone(), (no.clone(), unreachable.clone()));
-        }
-        self.content(call);
     }
 
     fn submit_answered(&mut self, call: usize, order: usize, answer: Answer) {

@@ -20,6 +20,7 @@ use squall_store::{Log, LogError};
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::peers::{Base, Peer};
+use crate::signers::rotations_of;
 use crate::trace::Who;
 use crate::tree::Side;
 use crate::world::{BEGIN, Happening, World};
@@ -49,7 +50,7 @@ pub(crate) enum CrashPoint {
     ShutDown,
     /// The controller is killed while it follows another one.
     Standby,
-    /// Not a crash: the controller begins anew, because it leads no more or has a new copy of the log.
+    /// Not a crash: the controller starts again, because it leads no more, has a new copy of the log or another release.
     Anew(Fault),
 }
 
@@ -106,6 +107,8 @@ pub(crate) struct ControllerHost {
     pub(crate) stale: Option<(Time, Parcel)>,
     /// First registration of each node, which a planted bug repeats.
     pub(crate) registered: BTreeMap<String, Registration>,
+    /// How often the keys with which it signs were rotated.
+    pub(crate) rotations: u64,
     /// How far the controller's wall clock is ahead of true time, microseconds; negative: behind.
     pub(crate) wall_ahead_us: i64,
     /// Time that the controller was given last. Only planted bugs use it.
@@ -141,6 +144,7 @@ impl ControllerHost {
             crashes_in_recovery: 0,
             stale: None,
             registered: BTreeMap::new(),
+            rotations: 0,
             wall_ahead_us: 0,
             last_now: Time(0),
             knows_full: false,
@@ -238,6 +242,9 @@ impl World {
         self.controllers[of].seq = records.last().map_or(0, |record| record.seq);
         self.compare_with_crash(of, &state);
         self.controllers[of].base.durable = self.controllers[of].seq;
+        if self.is_too_old_for(of, state.cluster_version) {
+            return;
+        }
         if self.etcd.is_some() { self.follow(of, state) } else { self.serve(of, state) }
     }
 
@@ -248,13 +255,18 @@ impl World {
             state.last_id = squall_model::id::JobId(0);
         }
         self.say(Who::Controller, "serves", 0, self.controllers[of].seq);
+        self.controllers[of].rotations = state.keys.as_deref().map_or(0, rotations_of);
         let mut machine = Controller::new(state);
         machine.set_page(PAGE);
+        machine.speak(self.controllers[of].base.speaks);
         if self.accepts_loss() {
             machine.accept_loss();
         }
         self.controllers[of].pipeline = Some(Pipeline::new(machine, self.controllers[of].log.next_seq()));
-        let config = Box::new(self.setup.config.clone());
+        let mut config = Box::new(self.setup.config.clone());
+        if self.is_planted(Mutation::RemovalForgotten) {
+            config.nodes[0].name = squall_model::hostlist::compress(&self.setup.names);
+        }
         self.tell_controller(of, Input::Start { config, version: "sim".into(), host: "sim".into() });
         if self.setup.multicast.is_some() {
             let secret = std::array::from_fn(|_| self.seed.next() as u8);
@@ -551,12 +563,24 @@ impl World {
             self.attach(of, &mut frame);
             self.perturb_down(&mut frame);
             self.judge.said(&frame);
+            self.sign(of, &mut frame);
             self.send_down(link, &frame);
+        }
+        for event in release.records.iter().flat_map(|records| records.iter()).flat_map(|record| &record.events) {
+            if let Event::KeysRotated { keys, .. } = event {
+                self.controllers[of].rotations = rotations_of(keys);
+            }
         }
         for LinkId(link) in release.drops {
             self.close(link, Side::Parent);
         }
         self.cast(of, release.casts);
+        // A program that was not started runs when the controller is there again.
+        let started = !crash || self.chance.chance(500_000);
+        for program in release.power.into_iter().filter(|_| started) {
+            self.run_power(of, program);
+        }
+        self.revoke(release.gone);
         self.release_answers(release.answers);
         if crash {
             self.crash_controller(of, CrashPoint::MidRelease);
@@ -682,7 +706,8 @@ pub(crate) fn for_each_parcel(frame: &mut DownFrame, mut deed: impl FnMut(&mut P
     }
 }
 
-fn put_of(say: &mut Downward) -> Option<&mut Put> {
+/// Returns the put in a message to a child.
+pub(crate) fn put_of(say: &mut Downward) -> Option<&mut Put> {
     match say {
         Downward::Put(put) | Downward::Reply { put, .. } => Some(put),
         _ => None,

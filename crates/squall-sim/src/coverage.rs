@@ -39,6 +39,8 @@ pub enum Fault {
     FolderLost,
     /// A node's spool is full.
     SpoolFull,
+    /// A node that passes on messages changes them.
+    RelayRooted,
     /// A node is ten times slower.
     NodeSlow,
     /// A link is cut in both directions.
@@ -127,11 +129,17 @@ pub enum Fault {
     SteppedDown,
     /// A controller needs a copy of another one's journal.
     CopyFetched,
+    /// A controller gets another release.
+    ReleaseChanged,
+    /// The leader is asked to raise the version of the cluster.
+    VersionRaiseAsked,
+    /// A controller stops because it is older than the version of the cluster.
+    TooOld,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 66] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -150,6 +158,7 @@ impl Fault {
         Self::SpoolRolledBack,
         Self::FolderLost,
         Self::SpoolFull,
+        Self::RelayRooted,
         Self::NodeSlow,
         Self::Cut,
         Self::CutUp,
@@ -194,6 +203,9 @@ impl Fault {
         Self::LeaseExpired,
         Self::SteppedDown,
         Self::CopyFetched,
+        Self::ReleaseChanged,
+        Self::VersionRaiseAsked,
+        Self::TooOld,
     ];
     /// Returns the fault's name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -216,6 +228,7 @@ impl Fault {
             Self::SpoolRolledBack => "spool-rolled-back",
             Self::FolderLost => "folder-lost",
             Self::SpoolFull => "spool-full",
+            Self::RelayRooted => "relay-rooted",
             Self::NodeSlow => "node-slow",
             Self::Cut => "cut",
             Self::CutUp => "cut-up",
@@ -260,6 +273,9 @@ impl Fault {
             Self::LeaseExpired => "lease-expired",
             Self::SteppedDown => "stepped-down",
             Self::CopyFetched => "copy-fetched",
+            Self::ReleaseChanged => "release-changed",
+            Self::VersionRaiseAsked => "version-raise-asked",
+            Self::TooOld => "too-old",
         }
     }
 }

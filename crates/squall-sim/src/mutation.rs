@@ -89,6 +89,10 @@ mutations! {
     EpochStuck = "epoch-stuck",
     /// Later submissions start before equal earlier ones.
     OrderReversed = "order-reversed",
+    /// Nodes take messages of the controller without its signature, from a relay that changes them.
+    ProofIgnored = "proof-ignored",
+    /// A node that calls a controller is not told the keys that were rotated while it was away.
+    KeyUntold = "key-untold",
     /// Now and then a relay forwards a put (message to a set of nodes) to all children but one.
     PutNotForwarded = "put-not-forwarded",
     /// A relay that merges reports for its parent now and then drops a node from the set of reporting nodes.
@@ -126,6 +130,12 @@ mutations! {
     ForeignForgotten = "foreign-forgotten",
     /// The other cells are not asked whether a singleton job is the only one of its name.
     SingleInItsCell = "single-in-its-cell",
+    /// A controller that starts reads a configuration from before the removal of nodes.
+    RemovalForgotten = "removal-forgotten",
+    /// The keys of removed nodes stay valid.
+    KeyKept = "key-kept",
+    /// The key of a removed node is revoked at once, while its jobs run.
+    RevokedAtOnce = "revoked-at-once",
     /// A node starts leased jobs before the running job of their slot has ended.
     LeaseBegunEarly = "lease-begun-early",
     /// Leased jobs reach their node in the wrong order.
@@ -162,6 +172,26 @@ mutations! {
     EventsRepeated = "events-repeated",
     /// A follower is not told that it has missed events.
     LossUnsaid = "loss-unsaid",
+    /// The end of a prolog is reported at its start.
+    PrologUnawaited = "prolog-unawaited",
+    /// The end of an epilog is reported at its start.
+    EpilogSkipped = "epilog-skipped",
+    /// A restarted node daemon does not know which programs have ended.
+    ProgramsForgotten = "programs-forgotten",
+    /// Programs that switch nodes on and off run before it is durable that they do.
+    SwitchedBeforeJournal = "switched-before-journal",
+    /// The program that switches nodes off takes the neighbours of those that it is given.
+    NeighbourSwitchedOff = "neighbour-switched-off",
+    /// A node that does not come is waited for without end.
+    LateNodeAwaited = "late-node-awaited",
+    /// It is not journaled that the nodes of a job are up.
+    WakingUnjournaled = "waking-unjournaled",
+    /// Jobs that want their nodes rebooted start at once.
+    RebootIgnored = "reboot-ignored",
+    /// It is not journaled that nodes are to reboot.
+    RebootUnjournaled = "reboot-unjournaled",
+    /// Jobs do not wait for nodes that are up, but have others switched on at once.
+    DelayIgnored = "delay-ignored",
     /// Appends compare nothing with what etcd holds.
     AppendUnfenced = "append-unfenced",
     /// Appends do not compare where the log ends.
@@ -194,6 +224,8 @@ mutations! {
     LogFoundedAnew = "log-founded-anew",
     /// A controller says that records are on its disk before they are.
     DurableUntrue = "durable-untrue",
+    /// A controller of an older release skips an event that it can't read, and follows on.
+    OlderFollowsOn = "older-follows-on",
 }
 
 impl Mutation {
@@ -223,6 +255,30 @@ impl Mutation {
         matches!(self, Self::EventLost | Self::EventsRepeated | Self::LossUnsaid)
     }
 
+    /// Returns whether the bug shows only with programs around jobs.
+    pub(crate) fn is_of_programs(self) -> bool {
+        matches!(self, Self::PrologUnawaited | Self::EpilogSkipped | Self::ProgramsForgotten)
+    }
+
+    /// Returns whether the bug shows only with power saving.
+    pub(crate) fn is_of_power(self) -> bool {
+        matches!(
+            self,
+            Self::SwitchedBeforeJournal
+                | Self::NeighbourSwitchedOff
+                | Self::LateNodeAwaited
+                | Self::WakingUnjournaled
+                | Self::RebootIgnored
+                | Self::RebootUnjournaled
+                | Self::DelayIgnored
+        )
+    }
+
+    /// Returns whether the bug shows only when nodes are removed and created.
+    pub(crate) fn is_of_members(self) -> bool {
+        matches!(self, Self::RemovalForgotten | Self::KeyKept | Self::RevokedAtOnce)
+    }
+
     /// Returns whether the bug shows only with several controllers.
     pub(crate) fn is_of_peers(self) -> bool {
         self >= Self::AppendUnfenced
@@ -241,6 +297,6 @@ mod tests {
     #[test]
     fn there_are_enough_and_names_differ() {
         let names: std::collections::BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
-        assert!(names.len() >= 86 && names.len() == Mutation::ALL.len());
+        assert!(names.len() >= 98 && names.len() == Mutation::ALL.len());
     }
 }

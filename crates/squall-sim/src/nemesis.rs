@@ -46,8 +46,8 @@ pub(crate) struct Course {
     pub(crate) until: Time,
     /// Mean time between two faults.
     pub(crate) gap: Span,
-    /// Relative frequencies of the faults of processes, of the network, of etcd, and of resignations.
-    pub(crate) weights: [u32; 4],
+    /// Relative frequencies of the faults of processes, of the network, of etcd, of resignations, and of other releases.
+    pub(crate) weights: [u32; 5],
 }
 
 /// The end of a fault, which is planned for a later time.
@@ -245,6 +245,7 @@ impl World {
     /// Replaces a node's spool by its older copy, if there is one. Called while the node daemon is down.
     pub(crate) fn roll_back(&mut self, node: usize) {
         if let Some(copy) = self.nodes[node].copy.take() {
+            self.judge.program_notes_are(node, &copy.passed);
             self.nodes[node].spool = copy;
             self.strike(Fault::SpoolRolledBack, node as u64);
         }
@@ -380,6 +381,7 @@ impl World {
     /// Ends all faults and restarts everything that was killed.
     pub(crate) fn heal_everything(&mut self) {
         self.nemesis.profile = None;
+        self.setup.boot_fails = 0;
         for which in 0..self.nemesis.ends.len() {
             self.fault_ends(which);
         }

@@ -14,7 +14,8 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{ContentId, Downward, Parcel, StreamKey};
+use squall_model::wire::fabric::{ContentId, Downward, Parcel, Put, StreamKey};
+use squall_model::wire::hook::Hook;
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::FromStepd;
@@ -23,6 +24,7 @@ use crate::coverage::Fault;
 use crate::gang::Switcher;
 use crate::mutation::Mutation;
 use crate::seed::{Seed, mix};
+use crate::signers::NodeKeys;
 use crate::step::StepHost;
 use crate::trace::Who;
 use crate::world::{Happening, World};
@@ -40,7 +42,7 @@ fn health() -> Health {
 pub(crate) struct NodeHost {
     pub(crate) name: String,
     hardware: Hardware,
-    incarnation: u128,
+    pub(crate) incarnation: u128,
     /// Number of times that the node was powered on.
     pub(crate) boot: u64,
     pub(crate) powered: bool,
@@ -69,6 +71,8 @@ pub(crate) struct NodeHost {
     busy: bool,
     /// An old put (message from the controller) that a planted bug delivers again.
     pub(crate) stale: Option<Sealed<Parcel>>,
+    /// The last message that this node changed, if it is rooted.
+    pub(crate) seen: Option<Put>,
     /// Pause between a kill and the restart of the daemon. None: it stays down.
     pub(crate) restart: Option<Span>,
     /// Files that the node stores.
@@ -84,6 +88,10 @@ pub(crate) struct NodeHost {
     pub(crate) switcher: Switcher,
     /// The controller that the node tries first.
     pub(crate) controller: usize,
+    /// Programs around jobs that run now.
+    pub(crate) hooks: BTreeSet<(Hook, Option<JobAttempt>)>,
+    /// What the node knows of the controllers' keys.
+    pub(crate) keys: Arc<NodeKeys>,
 }
 
 /// A running node daemon.
@@ -108,6 +116,8 @@ pub(crate) struct Spool {
     pub(crate) jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     pub(crate) steps: BTreeMap<StepKey, Folder>,
     pub(crate) full: bool,
+    /// Programs around jobs of which the end was noted.
+    pub(crate) passed: BTreeSet<(JobAttempt, Hook)>,
 }
 
 /// The directory of a step in a node's spool.
@@ -136,6 +146,7 @@ impl NodeHost {
             spool: Spool::default(),
             witness: Default::default(),
             groups: BTreeSet::new(),
+            keys: Arc::default(),
             copy: None,
             steps: BTreeMap::new(),
             cores: vec![None; hardware.cpus as usize],
@@ -145,6 +156,7 @@ impl NodeHost {
             queue: VecDeque::new(),
             busy: false,
             stale: None,
+            seen: None,
             restart: None,
             files: Counted::default(),
             disk_until: Time(0),
@@ -153,6 +165,7 @@ impl NodeHost {
             deaf: false,
             switcher: Switcher::default(),
             controller: 0,
+            hooks: BTreeSet::new(),
         }
     }
     /// Returns whether the daemon runs and its start number is `life`.
@@ -213,6 +226,7 @@ impl World {
         let above = self.tree.above(node, self.nodes.len());
         let above = above.into_iter().map(|node| self.nodes[node].name.clone()).collect();
         self.look_for_losses(node);
+        let pinned = self.pinned(node);
         let host = &mut self.nodes[node];
         host.spool.life += 1;
         let boot = Boot {
@@ -223,6 +237,9 @@ impl World {
             above,
             hardware: host.hardware.clone(),
             version: "sim".into(),
+            pinned,
+            hooks: self.setup.config.hooks.clone(),
+            health: self.setup.config.health.clone(),
         };
         host.hears.clear();
         host.daemon = Some(Daemon { machine: NodeMachine::new(boot), parent: None, shut_down: false, tick_at: None });
@@ -235,6 +252,7 @@ impl World {
         for facts in self.nodes[node].spool.jobs.values().cloned().collect::<Vec<_>>() {
             self.tell_node(node, NodeInput::FoundJob { facts });
         }
+        self.find_hooks(node);
         for input in self.nodes[node].files.restart(0, &mut Neighbours::default()) {
             self.tell_node(node, input);
         }
@@ -327,6 +345,11 @@ impl World {
     /// Cuts a node's power: all processes end, and the spool is lost or replaced by an old image.
     pub(crate) fn cut_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.strike(if old_image.is_some() { Fault::OldImage } else { Fault::PowerLost }, node as u64);
+        self.lose_power(node, old_image);
+    }
+
+    /// Ends all that runs on a node, by a fault or on purpose.
+    pub(crate) fn lose_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.nodes[node].daemon = None;
         self.wake_all(node);
         self.judge.variables_lost(self.now, node);
@@ -429,7 +452,7 @@ impl World {
         self.carry_out(node, out.net);
         if out.exit {
             self.say(Who::Node(node as u32), "daemon exits", 0, 0);
-            if !asked {
+            if !(asked || out.refused && self.may_be_refused(node)) {
                 self.judge.violate("no node daemon ends unasked", self.nodes[node].name.clone());
             }
             self.kill_node_daemon(node);
@@ -475,12 +498,15 @@ impl World {
 
     pub(crate) fn node_act(&mut self, node: usize, act: NodeAct, blobs: &[Blob]) {
         match act {
+            NodeAct::Keys(keys) => self.learn(node, &keys),
             NodeAct::SaveSession(session) => self.nodes[node].spool.session = session,
             NodeAct::OpenJob { facts, batch, .. } => {
                 self.nodes[node].groups.insert(attempt_of(facts.key));
                 let spool = &mut self.nodes[node].spool;
                 if !batch && !spool.full {
-                    spool.jobs.insert(attempt_of(facts.key), facts);
+                    let job = attempt_of(facts.key);
+                    spool.jobs.insert(job, facts);
+                    self.judge.job_noted((node, self.nodes[node].incarnation), job);
                 }
             }
             NodeAct::Spawn(launch) => {
@@ -502,12 +528,16 @@ impl World {
             NodeAct::ForgetJob { job } => {
                 let spool = &mut self.nodes[node].spool;
                 spool.jobs.remove(&job);
+                spool.passed.retain(|(of, _)| *of != job);
                 spool.steps.retain(|key, _| attempt_of(*key) != job);
                 self.nodes[node].witness.0.retain(|key| attempt_of(*key) != job);
                 let host = &self.nodes[node];
                 self.judge.forgotten(node, job, host);
+                self.judge.epilog_is_over((node, host.incarnation), job);
             }
             NodeAct::Gang(act) => self.gang_act(node, act),
+            NodeAct::Hook(run) => self.run_hook(node, &run),
+            NodeAct::KillHook { hook, job } => self.kill_hook(node, hook, job),
             NodeAct::Say(_) => {}
             NodeAct::Content(ContentAct::Hear { content, stream, key }) => {
                 self.nodes[node].hears.insert(stream, (content, key));

@@ -38,6 +38,9 @@ impl World {
                     (config.node_timeout_s, config.node_lost_s) = (60, 60);
                     config.node_lost_action = NodeLostAction::Requeue;
                 }
+                if mutation == Mutation::LateNodeAwaited {
+                    config.health.resume_timeout_s = 1_000_000;
+                }
                 if mutation == Mutation::LeasesUnbounded {
                     config.partitions.iter_mut().for_each(|partition| partition.lease_jobs += 3);
                 }
@@ -164,6 +167,17 @@ impl World {
             let judge = &self.judge;
             out.events.retain(|event| !matches!(event, Event::JobStarted { id, .. } if judge.is_component(*id)));
         }
+        if self.is_planted(Mutation::WakingUnjournaled) {
+            out.events.retain(|event| !matches!(event, Event::JobAwake { .. }));
+        }
+        if self.is_planted(Mutation::RebootUnjournaled) {
+            out.events.retain(|event| !matches!(event, Event::NodesReboot { .. }));
+        }
+        if self.is_planted(Mutation::SwitchedBeforeJournal) {
+            for program in std::mem::take(&mut out.power) {
+                self.run_power(0, program);
+            }
+        }
         if (self.is_planted(Mutation::AnswerBeforeJournal) || self.is_planted(Mutation::AckBeforeEtcd))
             && !out.events.is_empty()
         {
@@ -289,6 +303,8 @@ fn perturb_spec(mutation: Mutation, spec: &mut JobSpec) {
     match mutation {
         Mutation::DependencyIgnored => spec.dependency = None,
         Mutation::HoldIgnored => spec.hold = false,
+        Mutation::RebootIgnored => spec.options.reboot = None,
+        Mutation::DelayIgnored => spec.options.delay_boot_s = None,
         Mutation::TimeLimitIgnored => spec.time_limit_s = None,
         Mutation::OrderReversed => spec.nice = 1_000_000 - Order::tag_of(spec).unwrap_or(0) as i32,
         Mutation::ArrayLimitIgnored => {

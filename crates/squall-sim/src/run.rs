@@ -120,6 +120,8 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     setup.tree_width = [0, 2, 3, 4, 8][seed.below(5) as usize];
     setup.multicast = seed.chance(400_000).then(|| [0, 20_000, 300_000][seed.below(3) as usize]);
     setup.mutation = settings.mutation;
+    let signs = |planted| matches!(planted, Mutation::ProofIgnored | Mutation::KeyUntold);
+    setup.signed = settings.mutation.map_or(settings.seed % 4 == 2, signs);
     setup.controllers = controllers_of(settings);
     setup.trace = settings.trace;
     setup.config.kill_wait_s = seed.spread(1, 30);
@@ -155,6 +157,15 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         for partition in &mut setup.config.partitions {
             (partition.lease_jobs, partition.default_time_s) = (1 + settings.seed as u32 % 5, Some(3600));
         }
+    }
+    if settings.mutation.map_or(settings.seed % 8 == 6, Mutation::is_of_programs) {
+        setup.config.hooks.prolog = vec!["/prolog".to_owned()];
+        setup.config.hooks.epilog = vec!["/epilog".to_owned()];
+        let flags = &mut setup.config.hooks.prolog_flags;
+        (flags.alloc, flags.serial) = (settings.seed % 16 == 6, settings.seed.is_multiple_of(3));
+    }
+    if settings.mutation.map_or(matches!(settings.seed % 16, 4 | 9), Mutation::is_of_power) {
+        setup.save_power(&mut Seed::new(settings.seed ^ 0x5a3e));
     }
     setup
 }
@@ -212,6 +223,12 @@ pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
         world.after(gap, Happening::FaultStrikes);
     }
     world.plan_peers(until, seed);
+    if world.setup.signed && settings.mutation != Some(Mutation::ProofIgnored) {
+        world.add_rotations(settings.seed, until);
+    }
+    if settings.nodes > 1 && settings.mutation.map_or(settings.seed % 16 == 7, Mutation::is_of_members) {
+        world.add_removals(settings.seed, until);
+    }
 }
 
 fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
@@ -234,6 +251,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     let mut idle = BTreeMap::new();
     world.run_until(world.now + Span::from_secs(30))?;
     world.free_everything();
+    world.end_removals()?;
     while world.now.since(begin.max(world.judge.progress)) < PATIENCE
         && world.now.since(begin) < PATIENCE_IN_ALL
         && !(world.is_quiet() && world.clients.are_content())

@@ -3,7 +3,7 @@
 use squall_engine::machine::Machine;
 use squall_engine::node::{NodeInput, attempt_of};
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepOut, StepSetup};
-use squall_model::id::{StepKey, StepNo};
+use squall_model::id::{Incarnation, StepKey, StepNo};
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
 use squall_model::step::StepLaunch;
@@ -330,6 +330,10 @@ impl World {
                 self.judge.violate("a job's script is what was submitted", format!("job {}", key.job));
             }
         }
+        self.judge.nodes_are_up(attempt_of(launch.key));
+        let incarnation = Incarnation(self.nodes[node].incarnation);
+        self.judge.node_has_rebooted(attempt_of(launch.key), node, incarnation);
+        self.judge.prolog_is_over((node, self.nodes[node].incarnation), attempt_of(launch.key));
         self.judge.processes_start(self.now, node, &mut self.nodes[node].cores, &launch, &self.clients);
         if truth.hides {
             self.judge.hidden.insert((attempt_of(key), node));

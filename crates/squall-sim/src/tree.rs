@@ -155,6 +155,9 @@ impl World {
         if !self.nodes[node].lives(life) {
             return;
         }
+        if self.is_revoked(node) {
+            return self.reach_another(node, port, tries, DIAL_WAIT);
+        }
         let reachable = self.network.open(node, port) && self.network.open(port, node) && self.is_powered(port);
         if !reachable {
             return self.reach_another(node, port, tries, DIAL_WAIT);
@@ -173,6 +176,9 @@ impl World {
         }
         self.agenda.at(accepted, Happening::Accepted { hop });
         self.say(Who::Node(node as u32), "connects to", 0, port as u64 + 1);
+        if let Some(of) = self.network.controller_at(port) {
+            self.greeted(node, of);
+        }
         self.tell_node(node, NodeInput::Net(NetInput::ParentOpened));
     }
 
@@ -235,6 +241,7 @@ impl World {
         }
         for (link, mut frame) in net.down {
             self.perturb_relayed(&mut frame);
+            self.tamper(node, &mut frame);
             self.send_down(u64::from(link), &frame);
         }
         for link in net.drop {

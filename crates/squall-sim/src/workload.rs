@@ -54,6 +54,8 @@ pub(crate) struct Workload {
     levels: bool,
     /// Whether the configuration lets jobs be leased to nodes.
     leases: bool,
+    /// Whether nodes are switched on and rebooted for jobs.
+    boots: bool,
     /// Number of submissions left in the current burst.
     burst: u32,
     drained: Vec<usize>,
@@ -67,7 +69,8 @@ impl Workload {
         let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32);
         let levels = setup.config.preempt_type == PreemptType::Qos;
         let leases = setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
-        Self { until, gap, cores, memory_mb, nodes, fast, levels, leases, burst: 0, drained: Vec::new() }
+        let boots = !setup.config.health.reboot_program.is_empty();
+        Self { until, gap, cores, memory_mb, nodes, fast, levels, leases, boots, burst: 0, drained: Vec::new() }
     }
 
     fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
@@ -157,7 +160,14 @@ impl World {
             let recent = self.clients.placed.iter().enumerate().skip(from);
             let before: Vec<(usize, bool)> =
                 recent.filter(|(_, p)| p.id.is_some()).map(|(at, p)| (at, p.order.array.is_some())).collect();
-            let order = workload.order(&mut self.seed, &before);
+            let mut order = workload.order(&mut self.seed, &before);
+            if workload.boots && self.seed.chance(100_000) {
+                if self.seed.chance(500_000) {
+                    order.options.reboot = Some(true);
+                } else {
+                    order.options.delay_boot_s = Some(self.seed.spread(5, 300));
+                }
+            }
             self.submit(order);
         } else {
             self.meddle(&mut workload);
@@ -240,7 +250,7 @@ impl World {
 
     /// Removes everything that holds jobs back: holds, drained nodes, suspensions.
     pub(crate) fn free_everything(&mut self) {
-        let nodes = hostlist::compress(&self.setup.names);
+        let nodes = hostlist::compress(self.member_names());
         self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
         for order in 0..self.clients.placed.len() {
             let unfinished = self.judge.ids.get(&order).is_some_and(|id| !self.judge.is_over(*id));

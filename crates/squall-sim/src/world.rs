@@ -8,11 +8,14 @@ use squall_model::hostlist;
 use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::limits::ARRAY_INDEX_MAX;
+use squall_model::power::PowerPhase;
 use squall_model::resource::Hardware;
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 use squall_model::wire::feed::FeedPage;
+use squall_model::wire::hook::Hook;
 use squall_model::wire::stepd::ToStepd;
 use squall_sched::topology::{Fault as TopologyFault, Source, Topology};
 use squall_store::memory::MemoryLog;
@@ -28,6 +31,7 @@ use crate::nemesis::Nemesis;
 use crate::network::Network;
 use crate::node::NodeHost;
 use crate::peers::{Answer as EtcdAnswer, Etcd, Question as EtcdQuestion};
+use crate::removals::Members;
 use crate::restore::Restoration;
 use crate::seed::Seed;
 use crate::trace::{Line, Trace, Who};
@@ -52,6 +56,12 @@ pub(crate) struct Setup {
     /// Number of controllers.
     pub(crate) controllers: u32,
     pub(crate) mutation: Option<Mutation>,
+    /// Probability that a program around a job fails, in millionths.
+    pub(crate) hook_fails: u32,
+    /// Probability that a node which is switched on does not boot, in millionths.
+    pub(crate) boot_fails: u32,
+    /// Whether the controller signs what it sends, and some nodes are rooted.
+    pub(crate) signed: bool,
     pub(crate) trace: bool,
 }
 
@@ -60,6 +70,8 @@ impl Setup {
     pub(crate) fn of(names: Vec<String>, cores: u32, memory_mb: u64) -> Self {
         let (node_lost_s, max_array_size, max_jobs_per_user) = (1_000_000_000, ARRAY_INDEX_MAX, 0);
         let mut config = Config { node_lost_s, max_array_size, max_jobs_per_user, ..Config::default() };
+        // A node that is drained stays so, as there is no operator.
+        config.health.launch_failures = 0;
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
         Self {
             names,
@@ -70,6 +82,9 @@ impl Setup {
             config,
             controllers: 1,
             mutation: None,
+            hook_fails: 0,
+            boot_fails: 0,
+            signed: false,
             trace: false,
         }
     }
@@ -151,6 +166,8 @@ pub(crate) enum Happening {
     ProcessEnds { node: usize, boot: u64, key: StepKey, rank: u32, turn: u32 },
     OrphanSeen { node: usize, life: u64, key: StepKey },
     Swept { node: usize, life: u64, job: JobAttempt },
+    HookEnds { node: usize, life: u64, hook: Hook, job: Option<JobAttempt>, fails: bool },
+    PowerProgramEnds { of: usize, life: u64, phase: PowerPhase, nodes: Box<NodeSet>, hosts: Vec<usize> },
     OnDisk { node: usize, life: u64, act: ContentAct },
     TaskWrites { node: usize, boot: u64, key: StepKey, rank: u32 },
     PieceArrives { order: usize, node: usize, key: StepKey, piece: Piece },
@@ -166,6 +183,8 @@ pub(crate) enum Happening {
     ViewerCalls,
     ViewerSees { caller: u64, page: Box<FeedPage> },
     Work,
+    MembersChange,
+    KeysRotate,
     FaultStrikes,
     FaultEnds { which: usize },
     PeerTick { of: usize, life: u64 },
@@ -182,6 +201,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) agenda: Agenda<Happening>,
     pub(crate) seed: Seed,
+    /// Randomness of power saving, so that worlds without it are as they were.
+    pub(crate) chance: Seed,
     pub(crate) setup: Setup,
     pub(crate) network: Network,
     /// The controllers. Only one of them leads; most worlds have only one.
@@ -201,6 +222,7 @@ pub(crate) struct World {
     pub(crate) backup: Option<(MemoryLog, JobId)>,
     pub(crate) restoration: Option<Restoration>,
     pub(crate) judge: Judge,
+    pub(crate) members: Members,
     pub(crate) workload: Option<Workload>,
     pub(crate) nemesis: Nemesis,
     /// Number of actions of all step daemons until one of them is killed. None: no kill is planned.
@@ -213,6 +235,7 @@ pub(crate) struct World {
 impl World {
     /// Creates a world in which the controller and all nodes are about to start.
     pub(crate) fn new(setup: Setup, seed: u64) -> Self {
+        let chance = Seed::new(seed ^ 0x0070_3e55);
         let mut seed = Seed::new(seed);
         let hardware = setup.hardware();
         let nodes: Vec<_> =
@@ -232,6 +255,7 @@ impl World {
             viewer: None,
             backup: None,
             restoration: None,
+            members: Members::default(),
             workload: None,
             nemesis: Nemesis::default(),
             step_dies_after_acts: None,
@@ -239,13 +263,18 @@ impl World {
             trace: Trace::new(setup.trace),
             steps: 0,
             seed,
+            chance,
             setup,
         };
         for of in 0..world.controllers.len() {
             world.start_controller(of, Span(0));
         }
         for node in 0..world.nodes.len() {
-            world.start_node(node, Span(0));
+            if world.setup.config.is_cloud(&world.nodes[node].name) {
+                world.nodes[node].powered = false;
+            } else {
+                world.start_node(node, Span(0));
+            }
         }
         world
     }
@@ -321,6 +350,10 @@ impl World {
             Happening::ProcessEnds { node, boot, key, rank, turn } => self.process_ends(node, boot, key, rank, turn),
             Happening::OrphanSeen { node, life, key } => self.orphan_seen(node, life, key),
             Happening::Swept { node, life, job } => self.swept(node, life, job),
+            Happening::HookEnds { node, life, hook, job, fails } => self.hook_ends(node, life, hook, job, fails),
+            Happening::PowerProgramEnds { of, life, phase, nodes, hosts } => {
+                self.power_program_ends((of, life), phase, *nodes, &hosts);
+            }
             Happening::OnDisk { node, life, act } => self.on_disk(node, life, act),
             Happening::TaskWrites { node, boot, key, rank } => self.task_may_write(node, boot, key, rank),
             Happening::PieceArrives { order, node, key, piece } => self.piece_arrives(order, node, key, piece),
@@ -336,6 +369,8 @@ impl World {
             Happening::ViewerCalls => self.viewer_calls(),
             Happening::ViewerSees { caller, page } => self.viewer_sees(caller, &page),
             Happening::Work => self.work(),
+            Happening::MembersChange => self.members_change(),
+            Happening::KeysRotate => drop(self.wish(crate::client::Wish::Rotate)),
             Happening::FaultStrikes => self.fault_strikes(),
             Happening::FaultEnds { which } => self.fault_ends(which),
             Happening::PeerTick { of, life } => self.peer_tick(of, life),

@@ -69,6 +69,7 @@ struct Head {
     news: mpsc::Receiver<News>,
     appends: Option<Appends>,
     trusted: Vec<(String, TrustFile)>,
+    shared: u64,
     end: Option<Why>,
     leads: bool,
 }
@@ -83,6 +84,7 @@ impl Head {
             name: format!("head{rank}"),
             address: format!("10.0.0.{rank}:6817"),
             release: "0.2.0".into(),
+            speaks: squall_model::version::ClusterVersion::OWN,
             run: u64::from(rank) << 32 | life,
             started: Time(1),
             journal: copy.cluster() as u64,
@@ -91,7 +93,6 @@ impl Head {
             last: copy.next_seq() - 1,
             rank,
             controllers: 3,
-            reluctant: false,
             accept_loss: false,
             lease_s: 2,
             quota: 1 << 30,
@@ -99,7 +100,7 @@ impl Head {
         let servers = Servers { members: vec!["127.0.0.1:1".into(), etcd.client.clone()], ..Servers::default() };
         let (reign, news, appends) = etcd::start(&servers, settings).unwrap();
         let (copy, appends) = (Some(copy), Some(appends));
-        Self { dir, copy, reign, news, appends, trusted: Vec::new(), end: None, leads: false }
+        Self { dir, copy, reign, news, appends, trusted: Vec::new(), shared: 0, end: None, leads: false }
     }
 
     /// Takes the news until `done` or the end.
@@ -120,6 +121,7 @@ impl Head {
                 }
                 News::Lead(_) => self.leads = true,
                 News::Trust(files) => self.trusted.extend(files),
+                News::Shared(given) => self.shared = given,
                 News::Ended(why) => self.end = Some(why),
                 News::Behind(first) => panic!("behind {first}"),
                 News::Leader(_) | News::Trouble(_) => {}
@@ -160,9 +162,10 @@ fn standbys_follow_and_take_over() {
     }
     // Larger than a request of etcd may be.
     append(&mut log, 5 << 20);
-    let file = TrustFile { content: Some(b"key".to_vec()), mode: 0o600 };
+    let file = TrustFile { content: Some(b"key".to_vec()) };
     second.until(|head| head.end() == 102);
     second.reign.trust(vec![("nodes/n1".into(), file.clone())]);
+    second.until(|head| head.shared == 1);
     third.until(|head| head.end() == 102 && head.trusted.contains(&("nodes/n1".into(), file.clone())));
     first.until(|head| !head.trusted.is_empty());
     assert!(first.reign.counts() && !second.reign.counts());

@@ -102,6 +102,12 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
             "tmp disk" => "Temporary disk specification can not be satisfied".to_owned(),
             "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
             "sockets" => "Socket, core and/or thread specification can not be satisfied".to_owned(),
+            "threads" => {
+                "Socket, core and/or thread specification can not be satisfied: where CPUs are given out one by \
+                          one, cores must have as many threads as --threads-per-core or --hint asks for; \
+                          SelectTypeParameters=CR_Core gives whole cores, of which a job may use one thread"
+                    .to_owned()
+            }
             "nodes" => "Node count specification invalid".to_owned(),
             other => other.to_owned(),
         }),
@@ -146,6 +152,13 @@ fn not_from(host: &str, problem: HostProblem) -> String {
             "{host} is a node: commands work there in your jobs. `squall token --login {host}` on the controller's \
              machine allows them outside of jobs, too"
         ),
+        HostProblem::OtherJob => format!(
+            "from a job on {host} only jobs of that node can be changed, and those submitted from within them: use a login \
+             host (or set nodes_vouch_for_users)"
+        ),
+        HostProblem::Token => {
+            format!("{host} is a node: ask for tokens on a login host or on the controller's machine")
+        }
         HostProblem::Root => format!(
             "root of {host} is not trusted: use an ordinary user, or `squall token --login {host} --allow-root` on the \
              controller's machine"

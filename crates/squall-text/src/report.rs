@@ -292,6 +292,7 @@ impl Report<'_> {
         match (self.ending(), data.state) {
             (None, JobState::Pending) => self.why.map_or_else(|| "It waits in the queue.".to_owned(), why::headline),
             (None, JobState::Suspended) => "It is suspended.".to_owned(),
+            (None, JobState::Configuring) => "It has its nodes, and waits until they are ready.".to_owned(),
             (None, _) => "It is running; what it has used so far is below.".to_owned(),
             (Some(how), _) => {
                 let ending = Ending {

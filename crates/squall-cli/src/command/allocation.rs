@@ -65,8 +65,10 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
     let waiting = Waiting { tool, job, several, quiet, client, step_asked, told: false };
-    if let Some(note) = note {
-        waiting.say(&refusal::text(&note));
+    match note {
+        Some(Refusal::NotSupported(what)) => eprintln!("{}: warning: {what}", tool.name()),
+        Some(note) => waiting.say(&refusal::text(&note)),
+        None => {}
     }
     waiting.granted(signals)
 }

@@ -13,6 +13,7 @@ use squall_host::life::{self, Daemon};
 use squall_host::logging;
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
+use squall_host::privileges;
 use squall_host::rack::{self, RackArgs};
 use squall_host::trust::{Joined, Token, Trust};
 use squall_text::options::Arg;
@@ -98,7 +99,8 @@ const WHERE_TO_JOIN: Flag = flag(
     "join the cluster of the controller there, with --name and --token",
 );
 
-const NAME_TO_JOIN: Flag = flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins");
+const NAME_TO_JOIN: Flag =
+    flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins (a node: otherwise this host's)");
 
 /// `squall node`, for its help, manual page and completion.
 pub(crate) static NODE: Page = Page {
@@ -308,11 +310,11 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
 }
 
 /// Returns the name of the node to run: the given one, otherwise the one as which this machine has joined a cluster,
-/// otherwise this host's.
+/// otherwise this host's. A machine that joins has the given one, otherwise this host's.
 fn name_of_node(place: &Place, options: &Options) -> Result<String, String> {
     match (&options.name, &options.controller) {
         (Some(name), _) => Ok(name.clone()),
-        (None, Some(_)) => Err("--controller goes with --name NAME".to_owned()),
+        (None, Some(_)) => Ok(life::host_name()),
         (None, None) => {
             let joined = Trust::of(place).joined().map_err(|e| format!("{}: {e}", place.joined().display()))?;
             Ok(joined.map_or_else(life::host_name, |joined| joined.name))
@@ -419,8 +421,9 @@ fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
     Ok(rack::run(&RackArgs { place: place.clone(), config, names }))
 }
 
-/// Sets up the daemon's log: in its file if it was started detached, otherwise on standard error.
+/// Begins a daemon: no core files, and a log: in its file if it was started detached, otherwise on standard error.
 pub(super) fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(), String> {
+    privileges::leave_no_core();
     logging::start(options.detached.then(|| daemon.log_file(place)))
 }
 

@@ -511,10 +511,10 @@ fn enforcement(site: &Site<'_>, findings: &mut Vec<Finding>) {
         Some(dir) => ok("memory", format!("enforced by the kernel ({})", dir.display())),
         None => warn("memory", "not enforced by the kernel: it is watched, and a job over its limit is killed", v2),
     });
-    let bound = nodes.iter().all(|node| checkup::binds_tasks(node));
+    let bound = nodes.len() == 1 || nodes.iter().all(|node| checkup::binds_tasks(node));
     findings.push(match (bound, found.cpuset) {
         (true, true) => ok("cores", "enforced by the kernel (cpuset)"),
-        (true, false) => warn("cores", "tasks are bound to theirs, but can undo it (`taskset`): no cpuset of v2", v2),
+        (true, false) => warn("cores", "tasks are bound to theirs, but can undo it (`taskset`): no cpuset", v2),
         (false, _) => warn(
             "cores",
             format!("not bound: {} is not named after this host", hostlist::compress(&nodes)),
@@ -522,8 +522,13 @@ fn enforcement(site: &Site<'_>, findings: &mut Vec<Finding>) {
         ),
     });
     if !site.config.gres.is_empty() {
-        let text = "not enforced: a job is told which are its own, but may open device files of others";
-        findings.push(warn("devices", text, "give nodes with devices to one job at a time (`--exclusive`)"));
+        let said = "`scontrol show node` says how";
+        let open = "not enforced: a job is told which are its own, but may open device files of others";
+        findings.push(match (site.config.constrain_devices, found.devices) {
+            (Some(false), _) => warn("devices", open, "leave out constrain_devices = false"),
+            (_, true) => ok("devices", format!("jobs can't open device files that they do not hold ({said})")),
+            (_, false) => warn("devices", open, "run the node daemon as root"),
+        });
     }
 }
 

@@ -15,7 +15,7 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
-use super::{cells, rest, supervise, up};
+use super::{cells, mail, rest, supervise, up};
 use crate::client::{Client, ClientError};
 
 /// `squall down`, for its help, manual page and completion.
@@ -65,6 +65,7 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     refuse_units(place)?;
     supervise::end(place)?;
     rest::end(place)?;
+    mail::end(place)?;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         let daemon = Daemon::of(&joined);
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;

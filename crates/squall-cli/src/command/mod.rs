@@ -9,11 +9,14 @@ mod configure;
 pub(crate) mod daemons;
 pub(crate) mod doctor;
 pub(crate) mod down;
+#[cfg(test)]
+mod effects;
 pub(crate) mod events;
 pub(crate) mod hostfile;
 pub(crate) mod import;
 pub(crate) mod links;
 pub(crate) mod listing;
+pub(crate) mod mail;
 pub(crate) mod man;
 pub(crate) mod metrics;
 pub(crate) mod report;

@@ -78,7 +78,9 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
             Some(config.slurmctld_host.0.clone()).filter(|host| !host.is_empty()).unwrap_or_else(life::host_name);
         logging::start(given.has("detached").then(|| Daemon::Rest.log_file(&place)))?;
         let _pid = hold(&place, &Daemon::Rest)?;
+        privileges::leave_no_core();
         let place = privileges::give_up(rest.user(), &place)?;
+        privileges::confine(&place, false);
         squall_rest::run(place, host, listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
         Ok(String::new())
     })

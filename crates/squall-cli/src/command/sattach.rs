@@ -34,8 +34,9 @@ const OPTIONS: &[Flag] = &[
     flag("error-filter", '\0', Arg::Needed("taskid"), "only print stderr from the specified task"),
     flag("label", 'l', Arg::None, "prepend task number to lines of stdout & stderr"),
     flag("layout", '\0', Arg::None, "print task layout info and exit (does not attach to tasks)"),
-    flag("quiet", 'Q', Arg::None, "quiet mode (suppress informational messages)"),
-    flag("verbose", 'v', Arg::None, "verbose mode (multiple -v's increase verbosity)"),
+    flag("pty", '\0', Arg::None, "").refused("the terminal of a step is that of its srun: leave it out"),
+    flag("quiet", 'Q', Arg::None, "").hint("only errors are told"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
     flag("help", 'h', Arg::None, "show this help"),
     flag("usage", 'u', Arg::None, "show all options in a few lines"),
 ];
@@ -322,6 +323,7 @@ mod tests {
             tasks: vec![2, 1].into(),
             distribution: Distribution::Cyclic,
             cpus_per_task: 1,
+            ports: None,
         };
         let text = "Job step layout:\n\t3 tasks, 2 nodes (n[1-2])\n\n\tNode 0 (n1), 2 task(s): 0 2 \n\tNode 1 (n2), 1 task(s): 1 \n";
         assert_eq!(layout_text(&layout), text);

@@ -18,6 +18,7 @@ use squall_text::options::asked::Asked;
 use squall_text::options::collect::{self, Line};
 use squall_text::options::getopt::Found;
 use squall_text::options::{Source, Stop, Tool};
+use squall_text::refusal;
 use squall_text::script::{Script, translate};
 
 const SBATCH: Tool = Tool::Sbatch;
@@ -48,7 +49,10 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
         Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
     let (mut client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
-    let Answer::Submitted { job, .. } = answer else { return Err(failed(&unexpected())) };
+    let Answer::Submitted { job, note } = answer else { return Err(failed(&unexpected())) };
+    if let Some(note) = note {
+        eprintln!("sbatch: warning: {}", refusal::detail(&note).unwrap_or_else(|| refusal::text(&note)));
+    }
     tell(&asked, job, client.cluster().map_err(|e| failed(&e))?);
     if asked.batch.wait { Ok(wait(client, job)) } else { Ok(0) }
 }

@@ -23,9 +23,12 @@ use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
 
 const OPTIONS: &[Flag] = &[
-    flag("compress", 'C', Arg::Maybe("lib"), "lz4 or none: taken, but files travel as they are"),
-    flag("exclude", '\0', Arg::Needed("path_list"), "libraries not to send: none are sent"),
-    flag("fanout", 'F', Arg::Needed("num"), "taken: the way of a file is found by its size and the number of nodes"),
+    flag("compress", 'C', Arg::Maybe("lib"), "lz4 or none").hint("files travel as they are"),
+    flag("exclude", '\0', Arg::Needed("path_list"), "libraries not to send").hint("none are sent"),
+    flag("fanout", 'F', Arg::Needed("num"), "how many nodes a node sends to")
+        .hint("the way of a file is found by its size and the number of nodes"),
+    flag("treewidth", '\0', Arg::Needed("num"), "")
+        .refused("the way of a file is found by its size and the number of nodes: leave it out"),
     flag("force", 'f', Arg::None, "replace destination file as required"),
     flag(
         "jobid",
@@ -33,9 +36,12 @@ const OPTIONS: &[Flag] = &[
         Arg::Needed("#[+#][.#"),
         "the job, with the offset of a component and the step; otherwise that of $SLURM_JOB_ID",
     ),
+    flag("no-allocation", '\0', Arg::None, "").refused("files go to the nodes of a job: use --jobid"),
+    flag("nodelist", 'w', Arg::Needed("nodes"), "")
+        .refused("files go to all nodes of a job or step: use --jobid=JOB.STEP"),
     flag("preserve", 'p', Arg::None, "preserve modes and times of source file"),
     flag("send-libs", '\0', Arg::Maybe("yes|no"), "yes is refused: send each library with sbcast"),
-    flag("size", 's', Arg::Needed("num"), "taken: the block size is found by the size of the file"),
+    flag("size", 's', Arg::Needed("num"), "block size").hint("it is found by the size of the file"),
     flag("timeout", 't', Arg::Needed("secs"), "give up after so many seconds"),
     flag("verbose", 'v', Arg::None, "provide detailed event logging"),
 ];

@@ -24,12 +24,14 @@ const SIGKILL: i32 = 9;
 
 const OPTIONS: &[Flag] = &[
     flag("account", 'A', Arg::Needed("account"), "act only on jobs charging this account"),
+    flag("admin-comment", '\0', Arg::Needed("text"), "")
+        .refused("use `scontrol update jobid=ID admincomment=TEXT`, then cancel the job"),
     flag("batch", 'b', Arg::None, "signal batch shell for specified job"),
     flag("clusters", 'M', Arg::Needed("names"), "clusters to issue commands to"),
-    flag("cron", 'c', Arg::None, "taken and without effect: there are no cron jobs"),
-    flag("ctld", '\0', Arg::None, "taken and without effect: the controller always sends the signals"),
+    flag("cron", 'c', Arg::None, "").hint("there are no cron jobs"),
+    flag("ctld", '\0', Arg::None, "").hint("the controller always sends the signals"),
     flag("full", 'f', Arg::None, "signal batch shell and all steps for specified job"),
-    flag("hurry", 'H', Arg::None, "avoid burst buffer stage out"),
+    flag("hurry", 'H', Arg::None, "").hint("there are no burst buffers"),
     flag("interactive", 'i', Arg::None, "require response from user for each job"),
     flag("jobname", 'n', Arg::Needed("value"), ""),
     flag("me", '\0', Arg::None, "act only on jobs owned by the user"),
@@ -39,7 +41,7 @@ const OPTIONS: &[Flag] = &[
     flag("qos", 'q', Arg::Needed("qos"), "act only on jobs with this quality of service"),
     flag("quiet", 'Q', Arg::None, "disable warnings"),
     flag("reservation", 'R', Arg::Needed("reservation"), "act only on jobs with this reservation"),
-    flag("sibling", '\0', Arg::Needed("value"), "no federation exists: taken and without effect"),
+    flag("sibling", '\0', Arg::Needed("value"), "").hint("no federation exists"),
     flag("signal", 's', Arg::Needed("name"), "signal to send to job, default is SIGKILL"),
     flag(
         "state",
@@ -75,7 +77,8 @@ struct Way {
     quiet: bool,
 }
 
-fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// Runs scancel with the command-line arguments `args`. `call` has the controller, the environment and the output.
+pub(crate) fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     call.check_cluster(given.last("clusters"), false, "slurm_load_jobs error")?;
     let way = way(call, &given)?;

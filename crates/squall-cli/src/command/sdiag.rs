@@ -25,10 +25,11 @@ use squall_text::shapes::Kind;
 use squall_text::shapes::diag::statistics;
 
 const OPTIONS: &[Flag] = &[
-    flag("all", 'a', Arg::None, "all statistics"),
+    flag("all", 'a', Arg::None, "").hint("all statistics are always printed"),
     flag("cluster", 'M', Arg::Needed("names"), "direct the request to a specific cluster"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
+    flag("no-trunc", '\0', Arg::None, "").hint("nothing is ever cut"),
     flag("reset", 'r', Arg::None, "reset statistics"),
     flag("sort-by-id", 'i', Arg::None, "sort RPCs by id"),
     flag("sort-by-time", 't', Arg::None, "sort RPCs by total run time"),

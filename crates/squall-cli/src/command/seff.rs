@@ -18,8 +18,8 @@ use squall_text::report::{Used, amount, percent};
 
 const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
-    flag("debug", 'd', Arg::None, ""),
-    flag("verbose", 'v', Arg::None, "say more"),
+    flag("debug", 'd', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
 
@@ -39,7 +39,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("seff", args, seff)
 }
 
-fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// Runs seff with the command-line arguments `args`. `call` has the controller, the environment and the output.
+pub(crate) fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     call.check_cluster(given.last("cluster"), false, "slurm_load_accounting error")?;
     if given.operands.is_empty() || given.has("") {

@@ -17,16 +17,16 @@ use squall_text::page::{Options, Page};
 const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("cluster_name"), "only the cluster here is known"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
-    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     FROM_STANDBY,
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("jobs", 'j', Arg::Needed("jobs"), "comma separated list of jobs to view, default is all"),
-    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("long", 'l', Arg::None, "long report"),
     flag("noheader", 'h', Arg::None, "no headers on output"),
     flag("norm", 'n', Arg::None, "display normalized values"),
     flag("partition", 'p', Arg::Needed("partition_name"), "comma separated list of partitions to view, default is all"),
-    flag("sibling", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("sibling", '\0', Arg::None, "").hint("no federation exists"),
     flag("sort", 'S', Arg::Needed("fields"), "comma separated list of fields to sort on"),
     flag("users", 'u', Arg::Needed("users"), "comma separated list of users to view"),
     flag("verbose", 'v', Arg::None, "verbosity level"),
@@ -130,7 +130,8 @@ fn name(job: &JobPriority) -> String {
     job.task.map_or_else(|| job.id.to_string(), |task| format!("{}_{}", task.array, task.index))
 }
 
-fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// Runs sprio with the command-line arguments `args`. `call` has the controller, the environment and the output.
+pub(crate) fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));

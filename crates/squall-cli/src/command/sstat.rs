@@ -33,7 +33,7 @@ const OPTIONS: &[Flag] = &[
     flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
     flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
     flag("pidformat", 'i', Arg::None, "show the processes of each step"),
-    flag("verbose", 'v', Arg::None, "say more"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
 
@@ -78,7 +78,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sstat", args, sstat)
 }
 
-fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// Runs sstat with the command-line arguments `args`. `call` has the controller, the environment and the output.
+pub(crate) fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("") {
         call.print(&PAGE.help());

@@ -29,7 +29,12 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             ExitCode::from(u8::try_from(squall_host::stepd::serve_nursery()).unwrap_or(1))
         }
         [option, task @ ..] if option == "--task" => ExitCode::from(squall_host::stepd::run_task(task)),
+        [option, task @ ..] if option == "--container" => ExitCode::from(squall_host::stepd::run_contained(task)),
         [option, scripts @ ..] if option == "--epilog" => ExitCode::from(squall_host::stepd::run_epilogs(scripts)),
+        [option, path] if option == "--tail" => match squall_host::tail::serve(path) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
         [option] if option == "--help" => {
             crate::print(&PAGE.help());
             ExitCode::SUCCESS

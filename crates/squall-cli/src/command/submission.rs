@@ -95,6 +95,7 @@ pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<
     }
     asked.spec.submit_host = capture::host();
     asked.spec.submit_session = capture::session();
+    asked.spec.within = capture::job();
     asked.spec.submit_line = capture::submit_line(tool, args);
     Ok(here)
 }

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use squall_files::place::Place;
-use squall_host::controld::read_config;
+use squall_host::controld::{await_shared, read_config};
 use squall_host::life;
+use squall_host::trust::shared::Shared;
 use squall_host::trust::{Listed, Login, Part, Trust};
 use squall_model::config::Config;
+use squall_model::duration::parse_limit;
 use squall_model::hostlist;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -20,11 +22,12 @@ use squall_text::page::{self, Page};
 pub(crate) static PAGE: Page = Page {
     name: "squall token",
     about: "let another machine join the cluster as a node, a login host or a controller",
-    synopsis: &["NODES [--minutes=N]", "--login HOSTS [--allow-root] [--minutes=N]", "--controller NAME [--minutes=N]", "--revoke [--login] NAMES", "--list"],
+    synopsis: &["NODES [--minutes=N]", "--nodes=NODES --reusable [--valid=TIME]", "--login HOSTS [--allow-root] [--minutes=N]", "--controller NAME [--minutes=N]", "--revoke [--login] NAMES", "--revoke --nodes=NODES", "--list"],
     options: page::Options::Own(FLAGS),
     notes: "\
 Prints, for each of these names, the command by which another machine joins the cluster: as a node, as a login host on which \
-users' commands work, or as one of several controllers that the configuration names. Each token is good for one machine, once, and for an hour. Run it on the controller's machine, as \
+users' commands work, or as one of several controllers that the configuration names. Each token is good for one machine, once, and for an hour. With --reusable all these nodes share one token, which each may use \
+whenever it comes without its key: for nodes that keep nothing on disk. Run it on the controller's machine, as \
 the cluster's owner.
 ",
 };
@@ -48,6 +51,24 @@ const FLAGS: &[Flag] = &[
         '\0',
         Arg::None,
         "a further controller, which [[controllers]] names. The machine gets the keys of the cluster, and with them may do all",
+    ),
+    flag(
+        "nodes",
+        '\0',
+        Arg::Needed("NODES"),
+        "the nodes of a token that they share: with --reusable, or with --revoke",
+    ),
+    flag(
+        "reusable",
+        '\0',
+        Arg::None,
+        "one token for all of --nodes. A node takes its own name with it, in place of an earlier one of that name that is not connected. Who reads the token can do the same: only root of the nodes may",
+    ),
+    flag(
+        "valid",
+        '\0',
+        Arg::Needed("TIME"),
+        "how long a reusable token is good, as days-hours:minutes:seconds (otherwise until it is revoked)",
     ),
     flag("minutes", '\0', Arg::Needed("N"), "the tokens are good for N minutes (otherwise 60)"),
     flag(
@@ -75,6 +96,8 @@ struct Options {
 enum Act {
     List,
     Invite { names: String, part: Part, minutes: u64 },
+    Share { names: String, valid_s: Option<u64> },
+    RevokeShared { names: String },
     Revoke { names: String, login_only: bool },
 }
 
@@ -82,8 +105,35 @@ fn parse(given: &Arguments) -> Result<Options, String> {
     let names = super::one_operand(&PAGE, given)?;
     let minutes = given.parsed("minutes")?;
     let what = (given.has("login"), given.has("allow-root"), given.has("controller"));
+    if given.has("nodes") || given.has("reusable") || given.has("valid") {
+        let alone = names.is_none() && minutes.is_none() && what == (false, false, false) && !given.has("list");
+        let act =
+            of_nodes(given.last("nodes"), (given.has("reusable"), given.has("revoke")), given.last("valid"), alone)?;
+        return Ok(Options { place: super::found_place(given)?, act });
+    }
     let act = act(names, (given.has("revoke"), given.has("list")), what, minutes)?;
     Ok(Options { place: super::found_place(given)?, act })
+}
+
+/// What to do with a token that nodes share. `alone`: there are no other options.
+fn of_nodes(
+    names: Option<&str>,
+    (reusable, revoke): (bool, bool),
+    valid: Option<&str>,
+    alone: bool,
+) -> Result<Act, String> {
+    let usage = "a token for many nodes: `squall token --nodes NODES --reusable [--valid TIME]`; its end: `squall token \
+                 --revoke --nodes NODES`";
+    let names = names.filter(|_| alone && reusable != revoke).ok_or(usage)?.to_owned();
+    match valid {
+        None if revoke => Ok(Act::RevokeShared { names }),
+        Some(_) if revoke => Err("--revoke has no --valid: it takes effect at once".to_owned()),
+        None => Ok(Act::Share { names, valid_s: None }),
+        Some(time) => match parse_limit(time) {
+            Ok(valid_s) => Ok(Act::Share { names, valid_s }),
+            Err(e) => Err(format!("--valid={time}: {e}")),
+        },
+    }
 }
 
 fn act(
@@ -120,9 +170,9 @@ fn act(
 fn token(options: &Options) -> Result<String, String> {
     let (place, trust) = (&options.place, Trust::of(&options.place));
     super::owned(place)?;
-    let expand = |names: &str| hostlist::expand(names).map_err(|e| format!("{names}: {e}"));
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?.as_secs();
-    if let (false, Ok(Some(joined))) = (matches!(options.act, Act::Revoke { .. }), trust.joined()) {
+    let revokes = matches!(options.act, Act::Revoke { .. } | Act::RevokeShared { .. });
+    if let (false, Ok(Some(joined))) = (revokes, trust.joined()) {
         let what = if joined.login { "login host" } else { "node" };
         return Err(format!(
             "this machine is {what} {}: run it where the controller is ({})",
@@ -130,10 +180,52 @@ fn token(options: &Options) -> Result<String, String> {
             joined.addresses()
         ));
     }
+    let said = act_on(options, &trust, now_s)?;
+    let several = read_config(place).is_ok_and(|config| config.has_standbys());
+    if options.act != Act::List && several && !matches!(trust.joined(), Ok(Some(_))) {
+        // What is said here has to hold at whichever controller leads next.
+        await_shared(place).map_err(|why| if revokes { format!("{said}{why}") } else { why })?;
+    }
+    Ok(said)
+}
+
+fn act_on(options: &Options, trust: &Trust, now_s: u64) -> Result<String, String> {
+    let place = &options.place;
+    let expand = |names: &str| hostlist::expand(names).map_err(|e| format!("{names}: {e}"));
     match &options.act {
-        Act::List => trust.list(now_s).map(|all| listed(&all, now_s)).map_err(|e| e.to_string()),
+        Act::List => {
+            let all = trust.list(now_s).and_then(|all| Ok((all, trust.shared(now_s)?)));
+            all.map(|(all, shared)| listed(&all, &shared, now_s)).map_err(|e| e.to_string())
+        }
+        Act::Share { names, valid_s } => {
+            expand(names)?;
+            let config = read_config(place).map_err(|e| e.to_string())?;
+            let controller = controller(place, &config)?;
+            let token = trust.share(names, now_s, *valid_s).map_err(|e| format!("{names}: {e}"))?;
+            Ok(format!("squall node --controller {controller} --token {token}\n"))
+        }
+        Act::RevokeShared { names } => {
+            let revoked = trust.revoke_shared(&expand(names)?).map_err(|e| format!("{names}: {e}"))?;
+            let line = |names: &String| format!("the token that {names} shared is revoked\n");
+            Ok(if revoked.is_empty() {
+                format!("{names} share no token\n")
+            } else {
+                revoked.iter().map(line).collect()
+            })
+        }
         Act::Revoke { names, login_only } => {
-            expand(names)?.iter().map(|name| revoke(&trust, name, *login_only)).collect()
+            let names = expand(names)?;
+            let mut said: String =
+                names.iter().map(|name| revoke(trust, name, *login_only)).collect::<Result<_, _>>()?;
+            let holds = |one: &&Shared| names.iter().any(|name| hostlist::contains(&one.names, name));
+            for one in trust.shared(now_s).unwrap_or_default().iter().filter(holds).filter(|_| !*login_only) {
+                let _ = writeln!(
+                    said,
+                    "with the token that {0} share they can come back: `squall token --revoke --nodes {0}` ends it",
+                    one.names
+                );
+            }
+            Ok(said)
         }
         Act::Invite { names, part, minutes } => {
             let config = read_config(place).map_err(|e| e.to_string())?;
@@ -142,7 +234,7 @@ fn token(options: &Options) -> Result<String, String> {
                 check_named(place, &config, &expand(names)?)?;
             }
             let valid_s = minutes.saturating_mul(60);
-            expand(names)?.iter().map(|name| invite(&trust, (name, *part), &controller, (now_s, valid_s))).collect()
+            expand(names)?.iter().map(|name| invite(trust, (name, *part), &controller, (now_s, valid_s))).collect()
         }
     }
 }
@@ -207,9 +299,10 @@ fn revoke(trust: &Trust, name: &str, login_only: bool) -> Result<String, String>
     Ok(format!("{name} {}\n", if done.map_err(failed)? { what } else { nothing }))
 }
 
-/// Formats the list of machines: one line each, with name, part and address.
-fn listed(all: &[Listed], now_s: u64) -> String {
-    let width = all.iter().map(|one| one.name.len()).max().unwrap_or(0).max(4);
+/// Formats the list of machines: one line each, with name, part and address; and of tokens that nodes share.
+fn listed(all: &[Listed], shared: &[Shared], now_s: u64) -> String {
+    let names = all.iter().map(|one| &one.name).chain(shared.iter().map(|one| &one.names));
+    let width = names.map(String::len).max().unwrap_or(0).max(4);
     let mut text = String::new();
     for Listed { name, part, address, invited_until_s } in all {
         let part = match part {
@@ -225,14 +318,22 @@ fn listed(all: &[Listed], now_s: u64) -> String {
         };
         let _ = writeln!(text, "{name:width$}  {part}{further}");
     }
+    for Shared { names, until_s } in shared {
+        let until = match until_s {
+            Some(until_s) => format!("for {} more min", until_s.saturating_sub(now_s).div_ceil(60)),
+            None => "until it is revoked".to_owned(),
+        };
+        let _ = writeln!(text, "{names:width$}  nodes; reusable token {until}");
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use squall_host::trust::shared::Shared;
     use squall_host::trust::{Listed, Login, Part};
 
-    use super::{Act, act, listed};
+    use super::{Act, act, listed, of_nodes};
 
     #[test]
     fn options_that_do_not_go_together_are_refused() {
@@ -262,6 +363,25 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_nodes_share_has_names_and_perhaps_an_end() {
+        let names = || "n[1-3]".to_owned();
+        let share = |valid_s| Ok(Act::Share { names: names(), valid_s });
+        assert_eq!(of_nodes(Some("n[1-3]"), (true, false), None, true), share(None));
+        assert_eq!(of_nodes(Some("n[1-3]"), (true, false), Some("1-0"), true), share(Some(86_400)));
+        assert_eq!(of_nodes(Some("n[1-3]"), (false, true), None, true), Ok(Act::RevokeShared { names: names() }));
+        for wrong in [
+            of_nodes(None, (true, false), None, true),
+            of_nodes(Some("n1"), (true, false), None, false),
+            of_nodes(Some("n1"), (false, false), None, true),
+            of_nodes(Some("n1"), (true, true), None, true),
+            of_nodes(Some("n1"), (false, true), Some("10"), true),
+            of_nodes(Some("n1"), (true, false), Some("soon"), true),
+        ] {
+            assert!(wrong.is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn the_list_says_what_each_machine_is() {
         let one = |name: &str, part, address: &str, invited_until_s| {
             let (name, address) = (name.to_owned(), address.to_owned());
@@ -277,7 +397,10 @@ mod tests {
                         mgmt    login host, root allowed; token for 2 more min\n\
                         n2      node at 10.0.0.2:6818\n\
                         ha2     controller; token for 2 more min\n";
-        assert_eq!(listed(&all, 900), expected);
-        assert_eq!(listed(&[], 900), "");
+        let shared = [("n[1-3]", None), ("m[1-2]", Some(1000))]
+            .map(|(names, until_s)| Shared { names: names.to_owned(), until_s });
+        let more = "n[1-3]  nodes; reusable token until it is revoked\nm[1-2]  nodes; reusable token for 2 more min\n";
+        assert_eq!(listed(&all, &shared, 900), format!("{expected}{more}"));
+        assert_eq!(listed(&[], &[], 900), "");
     }
 }

@@ -20,8 +20,8 @@ use squall_text::page::{self, Page};
 
 use super::cells;
 use super::configure::Plan;
-use super::{rest, supervise};
-use crate::client::Client;
+use super::{mail, rest, supervise};
+use crate::client::{Client, ClientError};
 
 /// `squall up`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
@@ -197,7 +197,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
 }
 
 fn up(options: &Options) -> Result<String, String> {
-    let text = start(options)? + &web(options)?;
+    let text = start(options)? + &beside(options)?;
     if !options.keep {
         return Ok(text);
     }
@@ -205,8 +205,8 @@ fn up(options: &Options) -> Result<String, String> {
     Ok(text + "daemons that die are started again, until `squall down`\n")
 }
 
-/// Starts the HTTP server where the configuration has one; `--web` adds it.
-fn web(options: &Options) -> Result<String, String> {
+/// Starts the HTTP server and the sender of mail where the configuration has them; `--web` adds the server.
+fn beside(options: &Options) -> Result<String, String> {
     let place = &options.place;
     let alone = place.config().exists() && place.cells().map_err(|e| e.to_string())?.is_empty();
     match options.web {
@@ -215,6 +215,7 @@ fn web(options: &Options) -> Result<String, String> {
         Some(port) => rest::switch_on(place, port).and_then(|()| rest::start(place)),
         None => rest::start(place),
     }
+    .and_then(|text| mail::start(place).map(|()| text))
 }
 
 fn start(options: &Options) -> Result<String, String> {
@@ -244,6 +245,13 @@ fn start(options: &Options) -> Result<String, String> {
             hostlist::compress(&names),
             place.config().display()
         ));
+    }
+    if config.has_standbys() && options.nodes.is_some() {
+        return Err(
+            "--nodes: where there are several controllers, a machine has one node, of its own name: leave --nodes out, or \
+             name it in [[nodes]]"
+                .to_owned(),
+        );
     }
     life::make_folders(place)?;
     plan.carry_out(place)?;
@@ -341,9 +349,16 @@ pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), St
     }
 }
 
-/// Returns whether the controller of this cluster answers.
+/// Returns whether the controller of this cluster answers. A standby passes that on to the one that leads, and must have a
+/// state itself, by which it could take over.
 pub(super) fn is_answering(place: &Place) -> bool {
-    Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Ping)).is_ok()
+    let answers = Client::connect_to(place, "up").and_then(|mut client| client.ask(&Request::Ping)).is_ok();
+    let here = || {
+        let mut client = Client::connect_here_to(place, "up")?;
+        client.greet()?;
+        Ok::<_, ClientError>(client.standby().is_none_or(|standby| standby.age_ms.is_some()))
+    };
+    answers && here().unwrap_or(true)
 }
 
 /// Starts the node daemons that don't run, and waits until all nodes have registered. Returns the number of daemons

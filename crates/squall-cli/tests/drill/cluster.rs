@@ -78,8 +78,22 @@ impl Cluster {
 
     /// The arguments that `squall token` prints.
     fn invitation(&self, args: &[&str]) -> Vec<String> {
-        let line = self.ok(Host::Head(0), &[&["token"], args].concat());
+        self.invitation_from(Host::Head(0), args)
+    }
+
+    /// The arguments that `squall token` prints on this host.
+    pub(crate) fn invitation_from(&self, host: Host, args: &[&str]) -> Vec<String> {
+        let line = self.ok(host, &[&["token"], args].concat());
         line.split_whitespace().skip(1).map(str::to_owned).collect()
+    }
+
+    /// Lets a machine join as what its invitation says, with a state folder of its own on the login host; gives up after
+    /// that time.
+    pub(crate) fn join(&self, name: &str, words: &[String], patience: Duration) -> Output {
+        let program = self.program(Host::Login);
+        let mut command = Command::new("timeout");
+        command.arg(patience.as_secs().to_string()).args(program).args(words).arg("--join-only");
+        command.env("SQUALL_STATE", self.folder.join(name)).stdin(Stdio::null()).output().unwrap()
     }
 
     pub(crate) fn state(&self, host: Host) -> PathBuf {

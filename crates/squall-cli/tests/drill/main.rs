@@ -15,6 +15,7 @@ mod audit;
 mod cluster;
 mod faults;
 mod figures;
+mod joins;
 #[path = "../crash/load.rs"]
 #[expect(dead_code, reason = "nothing waits for refusals here")]
 mod load;

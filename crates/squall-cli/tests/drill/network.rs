@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A host of the site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,15 +61,21 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Makes the hosts. None: that can't be done here.
+    /// Makes the hosts. None: no namespace can be made here.
     pub(crate) fn new() -> Option<Self> {
-        let network = Self { prefix: format!("sqd{}", std::process::id()) };
+        // Tests of one process run side by side.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let network = Self { prefix: format!("sqd{}-{number}-", std::process::id()) };
         let switch = format!("{}switch", network.prefix);
-        let made = ip(&["netns", "add", &switch])
-            && ip(&["-n", &switch, "link", "add", "switch", "type", "bridge"])
+        if !ip(&["netns", "add", &switch]) {
+            return None;
+        }
+        let made = ip(&["-n", &switch, "link", "add", "switch", "type", "bridge"])
             && ip(&["-n", &switch, "link", "set", "switch", "up"])
             && Host::all().into_iter().all(|host| network.plug(host, &switch));
-        made.then_some(network)
+        assert!(made, "a namespace was made, and no network in it");
+        Some(network)
     }
 
     fn plug(&self, host: Host, switch: &str) -> bool {

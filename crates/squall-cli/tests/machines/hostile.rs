@@ -86,7 +86,7 @@ fn replay(site: &mut Site) -> usize {
     args[2] = address.to_string();
     site.spawn("hidden2", &args.iter().map(String::as_str).collect::<Vec<_>>());
     site.until_up(&["hidden2"]);
-    not_in_arguments(args.last().unwrap());
+    cve_2020_27746_the_token_is_not_in_arguments(args.last().unwrap());
     let conversations = said.lock().unwrap().clone();
     assert!(conversations.len() >= 2, "it joined, and is in the tree");
     let mut heard = 0;
@@ -105,7 +105,7 @@ fn replay(site: &mut Site) -> usize {
 }
 
 /// faults.md L2: a token stands in no process's arguments, which everybody may read.
-fn not_in_arguments(token: &str) {
+fn cve_2020_27746_the_token_is_not_in_arguments(token: &str) {
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);

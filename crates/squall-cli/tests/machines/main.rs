@@ -3,8 +3,11 @@
 #![cfg(test)]
 
 mod hostile;
+mod keys;
 mod login;
+mod members;
 mod namespaces;
+mod rooted;
 mod site;
 #[path = "../traces/mod.rs"]
 mod traces;

@@ -124,10 +124,26 @@ fn commands_of_a_job(site: &Site) {
     assert_eq!(lines[..3], [site.path("n2").as_str(), "n2", "step"], "{said}");
     assert_eq!(site.end_of(lines[3]), "COMPLETED|0:0");
     assert_eq!(site.read("of-nobody/nested-out"), "n1\n65534\n");
+    other_jobs_of_the_user(site, asked);
     c2_nobody_else_is_vouched_for(site, asked);
     std::fs::write(&go, "").unwrap();
     assert_eq!(site.end_of(&job), "COMPLETED|0:0", "{said}");
     assert!(!asked(NOBODY, &["squeue"]).status.success());
+}
+
+/// A node speaks for a user within the jobs that it has: whoever controls it gets at no other job, and at no token.
+fn other_jobs_of_the_user(site: &Site, asked: impl Fn((u32, u32), &[&str]) -> std::process::Output) {
+    let submit = ["sbatch", "--parsable", "--hold", "-w", "n1", "-D", "/", "-o", "/dev/null", "--wrap", "true"];
+    let submitted = site.command_as("head", NOBODY, &submit).output().unwrap();
+    assert!(submitted.status.success(), "{submitted:?}");
+    let other = String::from_utf8_lossy(&submitted.stdout).trim().to_owned();
+    for args in [&["scancel", &other][..], &["scontrol", "release", &other], &["scontrol", "token"]] {
+        let refused = asked(NOBODY, args);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && (said.contains("n2") || said.contains("denied")), "{args:?}: {refused:?}");
+    }
+    assert_eq!(site.ok(&["squeue", "-h", "-o", "%T", "-j", &other]), "PENDING");
+    site.ok(&["scancel", &other]);
 }
 
 /// faults.md C2: neither another group of a user who has a job on the node, nor root, who has one there, too.
@@ -179,10 +195,12 @@ fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", &script]);
     site.until("the job runs", || std::path::Path::new(&ran).exists());
     let stop = site.path("stop");
-    let talk = format!("i=0; while [ ! -e {stop} ]; do echo $i; i=$((i+1)); sleep 0.1; done; echo end");
+    let begun = site.path("begun");
+    let talk = format!("touch {begun}; i=0; while [ ! -e {stop} ]; do echo $i; i=$((i+1)); sleep 0.1; done; echo end");
     let mut srun = site.command("head", &["srun", "-w", "n2", "sh", "-c", &talk]);
     let srun = srun.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    site.until("srun's tasks run", || site.ok(&["squeue", "-s", "-h"]).lines().count() == 2);
+    // A listed step may not have its connection to srun yet; one with a task that runs has.
+    site.until("srun's task runs", || std::path::Path::new(&begun).exists());
     link.cut();
     // It ends while nobody can hear of it.
     std::fs::write(&go, "").unwrap();

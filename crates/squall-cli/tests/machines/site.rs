@@ -33,6 +33,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// kill -9 of the controller; the next one goes on from its journal.
+    pub(crate) fn controller_dies(&self) {
+        let text = self.read("head/run/controller.pid");
+        let pid = text.split_whitespace().next().unwrap();
+        assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+        self.until("the controller is dead", || !fs::exists(format!("/proc/{pid}")).unwrap());
+        self.ok(&["up"]);
+    }
+
     /// Starts a controller with node n1 beside it, which expects these nodes on other machines.
     pub(crate) fn start(test: &str, config: &str, remote: &str) -> Self {
         // Free now; taken by somebody else in between, the test fails and says so.
@@ -164,10 +173,32 @@ impl Site {
         text(&self.command(machine, &["node", node]).output().unwrap())
     }
 
+    /// What a command on a machine says, whether it succeeds or not.
+    pub(crate) fn said_by(&self, machine: &str, args: &[String]) -> String {
+        text(&self.command(machine, &args.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap())
+    }
+
+    /// Ends all processes of a machine, as the loss of its power does.
+    pub(crate) fn end_processes_of(&self, machine: &str) {
+        self.until(&format!("{machine} is dead"), || {
+            let left = traces::processes(&self.folder.join(machine));
+            for (pid, _) in &left {
+                drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
+            }
+            left.is_empty()
+        });
+    }
+
     pub(crate) fn kill(&mut self, node: &str) {
         let mut child = self.nodes.remove(node).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Waits until a machine's daemon has ended by itself.
+    pub(crate) fn until_ended(&mut self, node: &str) {
+        let mut child = self.nodes.remove(node).unwrap();
+        self.until(&format!("{node} has ended"), || child.try_wait().unwrap().is_some());
     }
 
     pub(crate) fn log(&self, node: &str) -> String {

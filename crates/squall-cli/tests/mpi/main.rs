@@ -242,6 +242,7 @@ fn open_mpi() {
     site.fences_hold();
     site.tells_all();
     site.refuses_other_users();
+    site.is_not_held_up();
     site.outlives_a_node_daemon();
     site.lives_in_an_allocation(Some(
         "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 4",

@@ -81,6 +81,28 @@ impl Site {
         assert!(err.contains("init: "), "{err}");
     }
 
+    /// Idle connections of other users, and of the step's own, do not delay its tasks.
+    pub(super) fn is_not_held_up(&self) {
+        let hello = "timeout 8 ./hello; echo ended $?";
+        let hold = "for i in $(seq 40); do exec {fd}<>/dev/tcp/${uri/://} || exit 1; done; echo held; read -t 9 <&$fd";
+        for who in ["setpriv --reuid=65534 --clear-groups", "env"] {
+            let mut words = who.split(' ');
+            let may = Command::new(words.next().unwrap()).args(words).arg("true").status();
+            if !may.is_ok_and(|status| status.success()) {
+                eprintln!("skipped: {who}");
+                continue;
+            }
+            let script = format!(
+                "export uri=${{PMIX_SERVER_URI41##*//}}; {who} bash -c '{hold}' > held & until grep -q held held; do \
+                 kill -0 $! || break; sleep 0.01; done; {hello}; kill $!"
+            );
+            let began = Instant::now();
+            let (_, out, err) = self.srun(&["-N1", "-n1", "bash", "-c", &script], &[]);
+            assert!(out.ends_with("ended 0\n"), "{who}: {out}\n{err}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{who}: {:?}", began.elapsed());
+        }
+    }
+
     /// Without libpmix MPI programs that want it hear why they can't start, once for each node; all others run.
     pub(super) fn does_without_libpmix(&self) {
         let missing = self.folder.join("missing");

@@ -10,14 +10,14 @@ use crate::http::{Cluster, answer};
 use crate::script;
 
 #[test]
-fn without_a_valid_token_nothing_is_told() {
+fn cve_2023_48022_2025_62593_2026_27482_without_a_valid_token_nothing_is_told() {
     let c = Cluster::start("tokens");
     let token = c.token(None);
     let jobs = "/slurm/v0.0.42/jobs";
     assert_eq!(c.get(&token, jobs).status, 200);
     let short = c.ok(&["scontrol", "token", "lifespan=1"]).trim().replace("SLURM_JWT=", "");
     std::thread::sleep(Duration::from_millis(2100));
-    let forged = format!("{}A", &token[..token.len() - 1]);
+    let forged = format!("{}{}", &token[..token.len() - 1], if token.ends_with('A') { 'Q' } else { 'A' });
     let none = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTksInN1biI6InJvb3QifQ.";
     for bad in ["", "x", &short, &forged, none, &"y".repeat(20_000)] {
         let answer = c.get(bad, jobs);
@@ -61,6 +61,45 @@ fn a_user_can_not_touch_what_is_anothers() {
         403
     );
     assert_eq!(c.send("GET", &path, &cookie, "").status, 200, "reading is harmless");
+}
+
+#[test]
+fn only_its_owner_sees_a_jobs_output_and_a_pipe_does_no_harm() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let c = Cluster::start("tail");
+    let (root, user) = (c.token(None), c.token(Some("nobody")));
+    let submit = |token: &str, output: &std::path::Path| {
+        let mut body = script("writes", "echo '<b>'secret-$((6 * 7))", &c.dir);
+        body["job"]["standard_output"] = json!(output);
+        let id = c.post(token, "/slurm/v0.0.42/job/submit", &body).json()["job_id"].to_string();
+        Cluster::until("the job has ended", || {
+            let job = c.get(token, &format!("/slurm/v0.0.42/job/{id}")).json();
+            ["COMPLETED", "FAILED"].iter().any(|state| job["jobs"][0]["job_state"][0] == *state)
+        });
+        id
+    };
+    let page = |token: &str, id: &str| {
+        let cookie = format!("squall_token={token}");
+        c.send("GET", &format!("/job/{id}"), &[("Cookie", &cookie)], "").body
+    };
+    let output = c.dir.join("out-of-root");
+    let id = submit(&root, &output);
+    let own = page(&root, &id);
+    assert!(own.contains("&lt;b&gt;secret-42") && !own.contains("<b>secret"), "{own}");
+    let others = page(&user, &id);
+    assert!(others.contains("Only its owner sees") && !others.contains("secret-42"), "{others}");
+    // A file that only root may read is not shown to a user that names it as a job's output.
+    std::fs::set_permissions(&output, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let shown = page(&user, &submit(&user, &output));
+    assert!(!shown.contains("secret-42"), "{shown}");
+    // The pipe has no writer: reading it would wait for ever.
+    std::fs::remove_file(&output).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&output).status().unwrap().success());
+    let begin = Instant::now();
+    let pipe = page(&root, &id);
+    assert!(pipe.contains("it is no regular file") && begin.elapsed().as_secs() < 3, "{pipe}");
 }
 
 #[test]
@@ -153,6 +192,8 @@ fn raise_open_files() {
 fn the_server_has_no_rights_and_may_die_at_any_time() {
     let c = Cluster::start("dies");
     let token = c.token(None);
+    // The server gives up its rights before it answers, and after it can be connected to.
+    assert_eq!(c.get(&token, "/slurm/v0.0.42/ping").status, 200);
     let pid = std::fs::read_to_string(c.dir.join("state/run/rest.pid")).unwrap().trim().to_owned();
     if rustix::process::geteuid().is_root() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -170,4 +211,39 @@ fn the_server_has_no_rights_and_may_die_at_any_time() {
     Cluster::until("the job has ended", || c.get(&token, &format!("/slurm/v0.0.42/job/{id}")).body.contains("FAILED"));
     c.ok(&["down"]);
     assert!(TcpStream::connect(("127.0.0.1", c.port)).is_err(), "down ends the server too");
+}
+
+#[test]
+fn a_short_body_that_is_much_work_delays_nobody() {
+    let c = Cluster::start("work");
+    let token = c.token(None);
+    let begin = Instant::now();
+    let mut body = script("wide", "true", &c.dir);
+    body["job"]["required_nodes"] = json!(["n[0-1048575]"]);
+    let wide = std::thread::scope(|scope| {
+        let wide = scope.spawn(|| c.post(&token, "/slurm/v0.0.42/job/submit", &body));
+        for _ in 0..10 {
+            let asked = Instant::now();
+            assert_eq!(c.get("", "/login").status, 200);
+            assert!(asked.elapsed() < Duration::from_secs(5), "others wait {:?}", asked.elapsed());
+        }
+        wide.join().unwrap()
+    });
+    assert!(wide.status >= 400 && begin.elapsed() < Duration::from_mins(1), "{:?} {wide:?}", begin.elapsed());
+    let many = format!("[{}0]", "{\"\":0},".repeat(1_000_000));
+    let headers = [("X-SLURM-USER-TOKEN", token.as_str()), ("Content-Type", "application/json")];
+    assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers, &many).status, 413);
+}
+
+#[test]
+fn whoever_has_a_token_can_not_make_it_last_and_a_stranger_can_not_send_much() {
+    let c = Cluster::start("last");
+    let token = c.token(None);
+    assert_eq!(c.get(&token, "/squall/v1/caller").status, 200);
+    let renewed = c.get("", &format!("/login?link={token}"));
+    assert!(renewed.status == 401 && !renewed.head.contains("set-cookie"), "only links are exchanged: {renewed:?}");
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    let answer = c.send("POST", "/login", &form, &format!("token={}", "a".repeat(1 << 20)));
+    assert_eq!(answer.status, 413);
+    assert_eq!(c.send("POST", "/login", &form, &format!("token={token}")).status, 303);
 }

@@ -126,6 +126,14 @@ fn nodes_reservations_and_accounts_are_changed_by_operators() {
     let node = c.get(&token, "/slurm/v0.0.42/node/n1").json()["nodes"][0].clone();
     assert!(node["state"].as_array().unwrap().contains(&json!("DRAIN")) && node["reason"] == "fan", "{node}");
     assert_eq!(c.post(&token, "/slurm/v0.0.42/node/n1", &json!({"state": ["RESUME"]})).status, 200);
+    c.ok(&["scontrol", "create", "nodename=x1", "CPUs=1", "RealMemory=100"]);
+    let delete =
+        |node: &str| c.send("DELETE", &format!("/slurm/v0.0.42/node/{node}"), &[("X-SLURM-USER-TOKEN", &token)], "");
+    assert_eq!(c.get(&token, "/slurm/v0.0.42/node/x1").status, 200);
+    assert_eq!(delete("x1").status, 200);
+    assert_eq!(c.get(&token, "/slurm/v0.0.42/node/x1").status, 404);
+    let named = delete("n1");
+    assert!(named.status >= 400 && named.body.contains("squall.toml names it"), "{named:?}");
     let accounts = json!({"accounts": [{"name": "bio", "description": "biology", "organization": "uni"}]});
     let made = c.post(&token, "/slurmdb/v0.0.41/accounts", &accounts);
     assert_eq!(made.status, 200, "{made:?}");

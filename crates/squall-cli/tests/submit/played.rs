@@ -188,5 +188,6 @@ pub(crate) fn layout(nodes: u32) -> Layout {
         tasks: vec![1; nodes as usize].into(),
         distribution: Distribution::Block,
         cpus_per_task: 1,
+        ports: None,
     }
 }

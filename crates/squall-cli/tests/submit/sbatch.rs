@@ -291,7 +291,6 @@ fn d12_verbose_shows_options_as_slurm_does() {
         ("--time=1-0", "time                : 1-00:00:00"),
         ("--time-min=3", "time-min            : 00:03:00"),
         ("--tmp=1G", "tmp                 : 1G"),
-        ("--cpu-freq=low", "cpu-freq            : Low"),
     ] {
         assert_eq!(shown(line).as_deref(), Some(right), "{line}");
     }

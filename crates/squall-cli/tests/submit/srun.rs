@@ -88,6 +88,18 @@ fn output_labels_and_exit_messages() {
     assert!(program.export.is_none());
 }
 
+#[test]
+fn ports_and_a_frequency_are_asked_for_with_the_step() {
+    let cluster = cluster(1, (0, 0), |node, mut step| {
+        step.tell(&[FromStep::Started(vec![(node, 100 + node)]), exited(node, 0, 0), FromStep::Done]);
+    });
+    let (code, ..) = cluster.run("srun", &["--jobid=5", "--resv-ports=3", "--cpu-freq=low-high:performance", "prog"]);
+    let (spec, program) = asked(&cluster);
+    let shown = program.options.shown.cpu_freq.as_deref();
+    assert_eq!((code, spec.resv_ports, shown), (0, Some(3), Some("low-high:performance")));
+    assert_eq!(spec.cpu_freq.as_deref(), shown);
+}
+
 /// Tools find job and step by these words (faults.md D12).
 #[test]
 fn d12_verbose_tells_of_options_allocation_launch_and_ends() {

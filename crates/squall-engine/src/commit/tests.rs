@@ -62,7 +62,11 @@ impl World {
         };
         let caller = CallerId(self.keys as u64);
         self.pipeline.begin(self.now);
-        self.pipeline.take(Input::Ask { caller, who: Who { owner, operator: false }, request: Box::new(request) });
+        self.pipeline.take(Input::Ask {
+            caller,
+            who: Who { owner, operator: false, by: None },
+            request: Box::new(request),
+        });
     }
 
     fn set_capacity(&mut self, capacity: Capacity) {

@@ -8,6 +8,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
@@ -17,6 +18,8 @@ use crate::control::index::foreign::Foreign;
 use crate::control::index::gang::Gang;
 use crate::control::index::leases::Leases;
 use crate::control::index::lists::Lists;
+use crate::control::index::power::Powers;
+use crate::control::index::programs::Programs;
 use crate::control::index::queue::Queue;
 use crate::control::index::timers::Timers;
 use crate::control::index::todo::{Leaving, Todo};
@@ -49,6 +52,8 @@ pub struct Controller {
     pub(crate) host: String,
     /// This program's version.
     pub(crate) version: String,
+    /// The newest version of a cluster that this controller can work with.
+    pub(crate) speaks: ClusterVersion,
     /// Whether the controller may go on from a state older than the one that nodes have seen, losing the jobs in
     /// between.
     pub(crate) accepts_loss: bool,
@@ -93,6 +98,14 @@ pub struct Controller {
     /// Job attempts that a node still runs and should not run, by node. An entry stays until the node reports the
     /// attempt's end.
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
+    /// Nodes that wait to be powered up or down.
+    pub(crate) powers: Powers,
+    /// Programs around jobs that jobs wait for.
+    pub(crate) programs: Programs,
+    /// Nodes that are gone, as the host was told in this run of the controller.
+    pub(crate) dismissed: NodeSet,
+    /// Launches in a row that each node failed by its own fault; soft state.
+    pub(crate) failures: BTreeMap<NodeId, (u32, Time)>,
     /// The shutdown under way; None: no shutdown was requested.
     pub(crate) leaving: Option<Leaving>,
     /// When the controller last looked for records of ended jobs that are old enough to be removed.
@@ -118,6 +131,7 @@ impl Controller {
             observers,
             host: String::default(),
             version: String::default(),
+            speaks: ClusterVersion::OWN,
             accepts_loss: Default::default(),
             restores: Option::default(),
             met: NodeSet::default(),
@@ -137,6 +151,10 @@ impl Controller {
             timers: Timers::default(),
             todo: Todo::default(),
             strays: BTreeMap::default(),
+            powers: Powers::default(),
+            programs: Programs::default(),
+            dismissed: NodeSet::default(),
+            failures: BTreeMap::default(),
             leaving: Option::default(),
             forget_checked: Time::default(),
             scratch: squall_sched::Scratch::default(),
@@ -163,12 +181,20 @@ impl Controller {
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
     }
+    /// Returns whether a node of this name has a session.
+    pub fn has_connected(&self, name: &str) -> bool {
+        self.state.ever_id(name).is_some_and(|node| self.is_connected(node))
+    }
     /// Returns whether a user has a job on the node with the given name. Only then may that node make requests for the
     /// user.
     pub fn has_user_on(&self, node: &str, uid: u32) -> bool {
         let jobs = self.state.node_id(node).and_then(|id| self.state.node(id)).map(|node| &node.jobs);
         let owner = |job| self.state.jobs.get(job).map(|job| job.owner.uid);
         jobs.is_some_and(|jobs| jobs.iter().any(|job| owner(job) == Some(uid)))
+    }
+    /// Makes this controller one of a release that can work with clusters of this version at most.
+    pub fn speak(&mut self, newest: ClusterVersion) {
+        self.speaks = newest;
     }
     /// Sets the maximum number of jobs in one page of a job list.
     pub fn set_page(&mut self, jobs: usize) {

@@ -19,7 +19,8 @@ pub mod state;
 
 pub use controller::Controller;
 pub use decide::rehearsal::Rehearsal;
-pub use port::{CallerId, Cast, Input, LinkId, Out, Who};
+pub use index::privacy::Sight;
+pub use port::{BootingJob, CallerId, Cast, Input, LinkId, Out, PowerProgram, Program, Who};
 
 use squall_model::id::JobId;
 use squall_model::job::Digest;
@@ -29,7 +30,7 @@ use squall_model::wire::client::{Refusal, Request};
 
 use crate::machine::Machine;
 use decide::{follow, lists};
-use effects::{broadcasts, cast, nodes, queries, steps, wall, work};
+use effects::{broadcasts, cast, nodes, power, programs, queries, steps, wall, work};
 use index::timers::Timer;
 use net::scope;
 use state::State;
@@ -43,6 +44,11 @@ impl Controller {
     /// Returns the digest of a job's batch script, for the job's owner or an operator. The host stores the content.
     pub fn script_of(&self, who: &Who, job: JobId) -> Result<Digest, Refusal> {
         decide::script_of(&self.state, who, job)
+    }
+
+    /// Returns what a user may see of others.
+    pub fn sight(&self, who: &Who) -> Sight {
+        Sight::of(&self.state, who)
     }
 
     /// Answers a request that only reads; others are refused. For a standby, whose state comes from the log of the
@@ -119,6 +125,8 @@ impl Controller {
             Input::Multicast { secret } => self.broadcasts.air.open(secret),
             Input::CastOut { stream } => cast::left(self, now, stream),
             Input::ClockSet { by_us } => wall::stepped(self, now, by_us, out),
+            Input::ProgramEnded { job, hook, error } => programs::ended(self, now, (job, hook), error, out),
+            Input::PowerProgramEnded { phase, nodes } => power::ended(self, now, phase, &nodes, out),
             Input::Page => lists::page(self, now, out),
             Input::Feed => follow::page(self, now, out),
             Input::Tick => {}

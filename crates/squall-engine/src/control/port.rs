@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::Event;
-use squall_model::job::{Blob, Owner};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{Blob, ExitCode, JobAttempt, Owner};
+use squall_model::power::PowerPhase;
+use squall_model::set::NodeSet;
+use squall_model::step::JobFacts;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Bytes, DownFrame, Newer, StreamKey, UpFrame, Upward};
+use squall_model::wire::hook::Hook;
 
 /// A client connection. The program around the controller (daemon or simulation) numbers them and never reuses a number
 /// within a run.
@@ -25,6 +30,9 @@ pub struct Who {
     pub owner: Arc<Owner>,
     /// Whether the user may act on all users' jobs and on nodes: root, or the user who runs the cluster.
     pub operator: bool,
+    /// The node that vouches for the user. The user then acts on jobs that this node has, and on those submitted from
+    /// within them. None: the user is known otherwise, and acts on all of their jobs.
+    pub by: Option<NodeId>,
 }
 
 /// An input of the controller: a request, a report, or a change around it.
@@ -98,6 +106,22 @@ pub enum Input {
         /// Change of that difference, microseconds; positive: the wall clock was set forward.
         by_us: i64,
     },
+    /// A program around a job has ended ([`Program`]).
+    ProgramEnded {
+        /// The attempt for which it ran.
+        job: JobAttempt,
+        /// Kind of the program.
+        hook: Hook,
+        /// Why it failed, as a text for users. None: it succeeded.
+        error: Option<String>,
+    },
+    /// A program for the power of nodes has ended ([`PowerProgram`]).
+    PowerProgramEnded {
+        /// The phase of the program.
+        phase: PowerPhase,
+        /// The nodes that it was called with.
+        nodes: NodeSet,
+    },
     /// There is time for one more page of a long job list ([`Controller::lists`]).
     Page,
     /// There is time for one more page of events ([`Controller::has_news`](super::Controller::has_news)).
@@ -138,10 +162,78 @@ pub struct Out {
     pub casts: Vec<Cast>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
+    /// Programs around jobs to run on this host.
+    pub programs: Vec<Program>,
+    /// Programs for the power of nodes to run on this host.
+    pub power: Vec<PowerProgram>,
+    /// Names of nodes that were removed and are gone: their keys are to be revoked.
+    pub gone: Vec<String>,
     /// Set if a node has seen a newer controller and `--accept-loss` was not given: the daemon then ends.
     pub newer: Option<Newer>,
     /// The daemon may end now, as a `ShutDown` request has been carried out.
     pub exit: bool,
+}
+
+/// A program around a job that the controller's host is to run. `Input::ProgramEnded` reports its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Kind of the program.
+    pub hook: Hook,
+    /// The attempt for which it runs.
+    pub job: JobAttempt,
+    /// Facts of the job.
+    pub facts: Box<JobFacts>,
+    /// Paths of the programs, which run one after the other.
+    pub paths: Vec<String>,
+    /// Time limit of each program, seconds. None: it has none.
+    pub limit_s: Option<u64>,
+    /// Exit code of the job (epilogs only).
+    pub exit: Option<ExitCode>,
+    /// Highest exit code of the job's steps (epilogs only).
+    pub derived: Option<ExitCode>,
+}
+
+/// A program that powers nodes up or down, or that is told of those that did not come. `Input::PowerProgramEnded`
+/// reports its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PowerProgram {
+    /// The phase of the nodes.
+    pub phase: PowerPhase,
+    /// The nodes.
+    pub nodes: NodeSet,
+    /// The program's argument: the names of the nodes as a host list.
+    pub argument: String,
+    /// Path of the program.
+    pub path: String,
+    /// Time limit of the program, seconds.
+    pub limit_s: u64,
+    /// The jobs for which nodes are powered up.
+    pub jobs: Vec<BootingJob>,
+}
+
+/// A job that waits for nodes to be powered up, as `ResumeProgram` is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootingJob {
+    /// Id of the job.
+    pub id: JobId,
+    /// The partition in which it runs.
+    pub partition: String,
+    /// All of its nodes, as a host list.
+    pub nodes: String,
+    /// Those of its nodes that the program is called with, as a host list.
+    pub resumed: String,
+    /// Features that it wants (`--constraint`).
+    pub features: Option<String>,
+    /// Its reservation.
+    pub reservation: Option<String>,
+    /// Text of its user (`--extra`).
+    pub extra: Option<String>,
+    /// Whether it has whole nodes.
+    pub exclusive: bool,
+    /// Whether no job of another user is on its nodes.
+    pub own_nodes: bool,
+    /// Whether it may share cores.
+    pub oversubscribe: bool,
 }
 
 /// A piece of a file to be sent by multicast.

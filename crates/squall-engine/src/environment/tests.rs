@@ -1,5 +1,6 @@
 //! Tests of the variables of typical jobs, as a script sees them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
@@ -11,10 +12,10 @@ use squall_model::job::{
 };
 use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
-use squall_model::step::{ClientAddress, Distribution, JobFacts, Layout, Program, StepLaunch, TaskProgram};
+use squall_model::step::{ClientAddress, Distribution, JobFacts, Layout, Program, SharedGpus, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use super::{Env, bind_env, counts_text, default_env, is_output, job_env, step_env, task_env};
+use super::{Env, bind_env, closest_env, counts_text, default_env, is_output, job_env, step_env, task_env};
 use squall_model::step::cpu_bind::CpuBind;
 
 fn facts() -> JobFacts {
@@ -46,7 +47,7 @@ fn facts() -> JobFacts {
 
 fn layout(nodes: &[&str], each: u32, distribution: Distribution) -> Layout {
     let tasks = nodes.iter().map(|_| each).collect();
-    Layout { nodes: nodes.iter().collect(), tasks, distribution, cpus_per_task: each }
+    Layout { nodes: nodes.iter().collect(), tasks, distribution, cpus_per_task: each, ports: None }
 }
 
 fn batch(facts: JobFacts, cores: usize) -> StepLaunch {
@@ -303,7 +304,10 @@ fn what_srun_was_told_goes_before_what_the_job_was_told() {
     for name in ["SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"] {
         assert_eq!(get(&env, name), None, "{name}");
     }
-    assert_eq!(get(&env, "SLURM_STEP_NUM_TASKS"), Some("1"));
+    assert_eq!((get(&env, "SLURM_STEP_NUM_TASKS"), get(&env, "SLURM_STEP_RESV_PORTS")), (Some("1"), None));
+    let mut launch = StepLaunch { program: Program::Tasks(Box::default()), ..batch(facts(), 4) };
+    launch.layout.ports = Some([12_000, 12_001, 12_004].into_iter().collect());
+    assert_eq!(get(&step_env(&launch), "SLURM_STEP_RESV_PORTS"), Some("12000-12001,12004"));
 }
 
 #[test]
@@ -347,9 +351,56 @@ fn counts_fold() {
 }
 
 #[test]
+fn gpus_that_are_the_only_ones_to_be_seen_are_counted_from_0() {
+    let gres = [("gpu".to_owned(), [1, 3, 6].into_iter().collect())].into_iter().collect();
+    let options = Chosen { gpus: Gpus { per_task: GpuCount::parse("1"), ..Gpus::default() }, ..Chosen::default() };
+    let program = TaskProgram { options: options.into(), ..TaskProgram::default() };
+    let layout = layout(&["n1"], 2, Distribution::Block);
+    let mut launch = StepLaunch { program: Program::Tasks(Box::new(program)), gres, layout, ..batch(facts(), 2) };
+    let shown = |launch: &StepLaunch| {
+        let of = |env: Env| get(&env, "CUDA_VISIBLE_DEVICES").map(str::to_owned).unwrap_or_default();
+        let step = step_env(launch);
+        assert_eq!(get(&step, "SLURM_STEP_GPUS"), Some("1,3,6"), "as the node counts them");
+        [of(step), of(task_env(launch, 1, 1, Some(1)))]
+    };
+    assert_eq!(shown(&launch), ["1,3,6", "3"]);
+    launch.sees_own_gpus = true;
+    assert_eq!(shown(&launch), ["0,1,2", "1"]);
+    launch.gpu_ids = [1, 3, 6].map(|gpu| (gpu, format!("MIG-{gpu}"))).into_iter().collect();
+    assert_eq!(shown(&launch), ["MIG-1,MIG-3,MIG-6", "MIG-3"]);
+    let (name, gpus) = ("mps".to_owned(), [3].into_iter().collect());
+    let shared = Some(SharedGpus { name, gpus, count: 50, percent: 25 });
+    let launch = StepLaunch { shared, gres: BTreeMap::new(), gpu_ids: BTreeMap::new(), ..launch };
+    let env = step_env(&launch);
+    let values =
+        ["CUDA_VISIBLE_DEVICES", "SLURM_MPS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"].map(|name| get(&env, name));
+    assert_eq!(values, [Some("0"), Some("50"), Some("25")]);
+}
+
+#[test]
+fn tasks_get_the_gpus_near_their_cpus() {
+    let gres = [("gpu".to_owned(), [0, 1, 2].into_iter().collect())].into_iter().collect();
+    let near = |cpus: &[usize]| -> CoreSet { cpus.iter().copied().collect() };
+    let gpu_cpus = BTreeMap::from([(0, near(&[0, 1])), (1, near(&[2, 3])), (2, near(&[2, 3]))]);
+    let with = |bind: &str| {
+        let gpus = Gpus { bind: AsGiven::<GpuBind>::parse(bind), ..Gpus::default() };
+        let program = TaskProgram { options: Chosen { gpus, ..Chosen::default() }.into(), ..TaskProgram::default() };
+        let (program, gpu_cpus, gres) = (Program::Tasks(Box::new(program)), gpu_cpus.clone(), BTreeMap::clone(&gres));
+        StepLaunch { program, gres, gpu_cpus, ..batch(facts(), 2) }
+    };
+    let closest = with("closest");
+    let shown = |cpus| get(&closest_env(&closest, &near(cpus)), "CUDA_VISIBLE_DEVICES").map(str::to_owned);
+    assert_eq!(
+        [shown(&[1]), shown(&[3]), shown(&[1, 2]), shown(&[9])].map(Option::unwrap),
+        ["0", "1,2", "0,1,2", "0,1,2"]
+    );
+    assert!(closest_env(&with("none"), &near(&[1])).is_empty() && closest_env(&with("x"), &near(&[1])).is_empty());
+}
+
+#[test]
 fn d3_gpu_bind_none_and_masks() {
     let visible = |bind: &str, each: &str, rank: u32| {
-        let (bind, per_task) = (AsGiven::<GpuBind>::parse(bind).ok(), Some(each).and_then(GpuCount::parse));
+        let (bind, per_task) = (AsGiven::<GpuBind>::parse(bind), Some(each).and_then(GpuCount::parse));
         let gpus = Gpus { bind, per_task: per_task.filter(|given| !given.value.is_empty()), ..Gpus::default() };
         let options = Chosen { gpus, ..Chosen::default() }.into();
         let program = TaskProgram { options, ..TaskProgram::default() };

@@ -98,9 +98,10 @@ impl Gather {
     /// Removes the reports of a composite from those that are owed. Returns two flags: whether other nodes still owe
     /// reports about every job and step in it, and whether all its reports were owed.
     fn cross_off(&mut self, composite: &Composite) -> (bool, bool) {
-        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _ } = composite;
+        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _, notes } =
+            composite;
         let plain = lost.is_empty() && failed.is_empty() && knocks.is_empty();
-        let other = !(plain && registrations.is_empty() && newer.is_empty());
+        let other = !(plain && registrations.is_empty() && newer.is_empty() && notes.is_none());
         let mut shared = !(other || ended.is_empty() && gone.is_empty());
         let mut partial = shared;
         let ended = ended.iter().flat_map(|(key, ends)| ends.iter().map(|(nodes, _)| (Ask::Step(*key), nodes)));

@@ -6,6 +6,7 @@
 //! - `asked`: queries that pass through, and their answers.
 //! - `scope`: what a child on another machine is allowed to report.
 //! - `shape`: the parent of each node in a healthy tree.
+//! - `proof`: how the controller signs its messages, and nodes check them.
 //! - `cost`: the time it takes to reach a set of nodes.
 //!
 //! The controller's end of it is `control/net/links.rs`. All state here is soft: what is lost with a relay is still
@@ -16,6 +17,7 @@ pub mod child;
 pub mod cost;
 mod gather;
 mod parent;
+pub mod proof;
 mod relay;
 pub mod scope;
 pub mod shape;

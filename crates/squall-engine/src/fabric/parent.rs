@@ -43,8 +43,8 @@ pub(super) struct Parent {
     pub(super) attached: Option<Attached>,
     home_at: Option<Time>,
     home_wait: Span,
-    /// Whether to try the controller directly, because the parent has no path to it.
-    detour: bool,
+    /// When to try the controller directly, because the parent has no path to it or changes its messages.
+    detour_at: Option<Time>,
 }
 
 /// An open connection to a parent.
@@ -75,7 +75,7 @@ impl Parent {
             attached: None,
             home_at: None,
             home_wait: HOME.0,
-            detour: false,
+            detour_at: None,
         };
         parent.ladder = parent.all();
         parent
@@ -100,7 +100,7 @@ impl Parent {
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
-        self.detour = false;
+        self.detour_at = None;
         self.attached = Some(Attached { to, heard_hops: 0, said_hops: 0, heard: now, said: now, path: None });
         self.next_dial = None;
         self.pause = PAUSE.0;
@@ -117,6 +117,7 @@ impl Parent {
         self.ladder = above.iter().cloned().chain(rest.collect::<Vec<_>>()).collect();
         self.rung = 0;
         self.home_at = None;
+        self.detour_at = None;
         self.climb_at = Some(now);
         self.next_dial = Some(now);
     }
@@ -125,7 +126,12 @@ impl Parent {
     pub(super) fn failed(&mut self, now: Time) {
         let dialled = self.dialling.take();
         if let Some(attached) = &self.attached {
-            self.home_at = (attached.to != self.first_choice()).then(|| now + self.home_wait);
+            let home = self.first_choice();
+            self.home_at = (attached.to != home).then(|| now + self.home_wait);
+            if dialled == Some(Dial::Controller) && (home != Dial::Controller || attached.to == home) {
+                // A detour, or another greeting. The node has no session until one succeeds, or its parent has a path again.
+                self.detour_at = Some(now + self.pause());
+            }
             return;
         }
         // The dial was a return to the own parent. The connection went away meanwhile, and no candidate has been
@@ -145,21 +151,35 @@ impl Parent {
             self.next_dial = Some(now);
             return;
         }
-        self.next_dial = Some(now + self.pause);
-        self.pause = Span(self.pause.0 * 2).min(PAUSE.1);
+        self.next_dial = Some(now + self.pause());
     }
 
-    /// Plans to bypass a parent that is alive but has no path to the controller, and to return later.
-    pub(super) fn detour(&mut self) {
-        if self.attached.as_ref().is_some_and(|attached| attached.to != Dial::Controller) {
-            self.detour = true;
+    /// Returns the pause before the next attempt; each is twice as long as the one before.
+    fn pause(&mut self) -> Span {
+        let next = Span(self.pause.0 * 2).min(PAUSE.1);
+        std::mem::replace(&mut self.pause, next)
+    }
+
+    /// Plans to bypass a parent that is alive but has no path to the controller, or changes its messages, and to return
+    /// later. False: there is no such parent.
+    pub(super) fn detour(&mut self) -> bool {
+        let bypassed = self.attached.as_ref().is_some_and(|attached| attached.to != Dial::Controller);
+        if bypassed {
+            self.detour_at = Some(Time::default());
             self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
         }
+        bypassed
+    }
+
+    /// Plans to connect to the controller once more, in a moment: its greeting says with which key it signs.
+    pub(super) fn greet_again(&mut self, now: Time) {
+        self.detour_at.get_or_insert(now + PAUSE.0);
     }
 
     /// Records a path to the controller.
     pub(super) fn found_path(&mut self, path: Path) {
         let home = self.first_choice();
+        self.detour_at = None;
         if let Some(attached) = &mut self.attached {
             if attached.to == home {
                 self.home_wait = HOME.0;
@@ -173,7 +193,9 @@ impl Parent {
         if self.dialling.is_some() {
             return None;
         }
-        let whom = if std::mem::take(&mut self.detour) && self.attached.is_some() {
+        let detour = self.attached.is_some() && self.detour_at.is_some_and(|at| at <= now);
+        let whom = if detour {
+            self.detour_at = None;
             Dial::Controller
         } else if self.attached.is_some() {
             self.home_at.filter(|at| *at <= now)?;
@@ -200,7 +222,8 @@ impl Parent {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let idle = self.dialling.is_none();
-        let dial = [self.next_dial, self.home_at].into_iter().flatten().filter(|_| idle);
+        let detour = self.detour_at.filter(|_| self.attached.is_some());
+        let dial = [self.next_dial, self.home_at, detour].into_iter().flatten().filter(|_| idle);
         let alive = self.attached.as_ref().map(|attached| attached.said + self.heartbeat());
         dial.chain(self.patience()).chain(alive).min()
     }

@@ -186,9 +186,21 @@ impl Relay {
         }
     }
 
-    /// Tries another path, because the controller does not answer on this one.
-    pub fn detour(&mut self) {
-        self.parent.detour();
+    /// Asks the controller directly for a path, because this one is broken or not to be trusted. False: this node is
+    /// attached to the controller already, or has no parent.
+    pub fn detour(&mut self) -> bool {
+        self.parent.detour()
+    }
+
+    /// Connects to the controller once more, where this node is attached to it already: its greeting says with which key it
+    /// signs.
+    pub fn greet_again(&mut self, now: Time) {
+        self.parent.greet_again(now);
+    }
+
+    /// Returns this node's parent in the tree. None: it has none.
+    pub fn parent(&self) -> Option<&Dial> {
+        self.parent.attached.as_ref().map(|attached| &attached.to)
     }
 
     /// Adds the node's own reports, registration requests and registrations to the next composite.

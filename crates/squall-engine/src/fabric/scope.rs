@@ -63,7 +63,8 @@ impl Scope {
     }
 
     fn confine_reports(&self, composite: &mut Composite, ids: &NodeSet) {
-        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _ } = composite;
+        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _, notes } =
+            composite;
         lost.retain(|node, _| ids.contains(*node));
         for ends in ended.values_mut() {
             ends.retain_mut(|(nodes, _)| {
@@ -72,6 +73,9 @@ impl Scope {
             });
         }
         failed.retain(|(node, _)| ids.contains(*node));
+        for notes in notes.iter_mut() {
+            notes.retain(|(node, _)| ids.contains(*node));
+        }
         gone.retain(|_, nodes| {
             nodes.intersect_with(ids);
             !nodes.is_empty()
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_of_others_is_left_out() {
+    fn cve_2022_29501_what_a_node_says_of_others_is_left_out() {
         let (job, both) = (JobAttempt { job: JobId(7), attempt: Attempt(1) }, [NodeId(4), NodeId(5)]);
         let mut composite = Composite { reports: 3, ..Composite::default() };
         composite.add_gone(job, &both.into_iter().collect());

@@ -3,5 +3,6 @@
 mod chaos;
 mod files;
 mod grove;
+mod proof;
 mod relay;
 mod stories;

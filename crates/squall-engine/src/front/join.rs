@@ -56,6 +56,28 @@ fn is_unknown(refusal: &Refusal) -> bool {
     )
 }
 
+/// Adds what another cell says of its nodes and its version to the answer of the first one.
+fn join_pongs(all: &mut Answer, more: Answer) {
+    if let (
+        Answer::Pong { nodes_up, nodes_expected, trouble, cluster_version, speaks, .. },
+        Answer::Pong {
+            nodes_up: up,
+            nodes_expected: expected,
+            trouble: other,
+            cluster_version: of_other,
+            speaks: other_speaks,
+            ..
+        },
+    ) = (all, more)
+    {
+        *nodes_up += up;
+        *nodes_expected += expected;
+        *trouble = trouble.take().or(other);
+        *cluster_version = (*cluster_version).min(of_other);
+        *speaks = (*speaks).min(other_speaks);
+    }
+}
+
 /// Merges a second cell's configuration into the first: nodes, partitions and licenses of both.
 fn join_configs(all: &mut Config, more: Config) {
     all.nodes.extend(more.nodes);
@@ -85,6 +107,7 @@ pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
             | Answer::Notice(_)
             | Answer::JobDone { .. }
             | Answer::Script(_)
+            | Answer::Tail(_)
             | Answer::Want { .. }
             | Answer::Broadcast { .. }
             | Answer::Why(_)
@@ -141,12 +164,9 @@ fn join(first: Answer, second: Answer) -> Answer {
             join_configs(&mut all, *more);
             Answer::Config(all)
         }
-        (
-            Answer::Pong { host, version, nodes_up, nodes_expected, trouble, started, next_job },
-            Answer::Pong { nodes_up: up, nodes_expected: expected, trouble: other, .. },
-        ) => {
-            let (nodes_up, nodes_expected) = (nodes_up + up, nodes_expected + expected);
-            Answer::Pong { host, version, nodes_up, nodes_expected, trouble: trouble.or(other), started, next_job }
+        (mut all @ Answer::Pong { .. }, more @ Answer::Pong { .. }) => {
+            join_pongs(&mut all, more);
+            all
         }
         (Answer::WouldStart { time, .. }, Answer::WouldStart { job, time: earlier, cpus, nodes, partition })
             if earlier < time =>

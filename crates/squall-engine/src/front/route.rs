@@ -59,6 +59,7 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         | Request::CreateStep { job, .. }
         | Request::AwaitJob { job }
         | Request::Script { job }
+        | Request::Tail { job }
         | Request::Why { job } => Some(*job),
         _ => None,
     };
@@ -76,6 +77,7 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         Request::Accounting(query) => Ok(accounting(cells, &query)),
         Request::History => all(How::Pages, request),
         Request::Nodes
+        | Request::FutureNodes
         | Request::Partitions
         | Request::Config
         | Request::Ping
@@ -95,8 +97,13 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         Request::Policy | Request::ChangePolicy { .. } | Request::Shares => Err(Refusal::NotSupported(
             "each cell keeps its own accounts, limits and shares: ask one, by its folder in SQUALL_STATE".to_owned(),
         )),
-        Request::Controllers | Request::StepDown { .. } => Err(Refusal::NotSupported(
-            "each cell has controllers of its own: ask one, by its folder in SQUALL_STATE".to_owned(),
+        Request::Controllers | Request::StepDown { .. } | Request::RaiseVersion { .. } | Request::RotateKeys { .. } => {
+            Err(Refusal::NotSupported(
+                "each cell has controllers of its own: ask one, by its folder in SQUALL_STATE".to_owned(),
+            ))
+        }
+        Request::CreateNodes(_) | Request::DeleteNodes(_) => Err(Refusal::NotSupported(
+            "each cell has nodes of its own: create or delete them there, by its folder in SQUALL_STATE".to_owned(),
         )),
         Request::Backup | Request::CopyLog => Err(Refusal::NotSupported(
             "each cell has a backup of its own: ask for that of one, by its folder in --state".to_owned(),
@@ -159,6 +166,7 @@ fn trim(cells: &Cells, cell: u32, spec: &mut JobSpec) {
 }
 
 /// Routes changes of jobs, nodes and partitions, and queries of nodes.
+#[expect(clippy::too_many_lines, reason = "a table: a row for each request")]
 fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     Ok(match request {
         Request::Cancel { jobs, signal, step, verbose } => {
@@ -175,6 +183,15 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
         }
         Request::UpdateJob { jobs, change } => {
             jobs_of(cells, How::Change, &jobs, |jobs| Request::UpdateJob { jobs, change: change.clone() })
+        }
+        Request::Reboot { nodes, asap, next, reason } => nodes_of(cells, How::Change, &nodes, "ALL", |nodes| {
+            Request::Reboot { nodes, asap, next, reason: reason.clone() }
+        })?,
+        Request::Power { nodes, wish } => {
+            nodes_of(cells, How::Change, &nodes, "ALL", |nodes| Request::Power { nodes, wish })?
+        }
+        Request::CancelReboot { nodes } => {
+            nodes_of(cells, How::Change, &nodes, "ALL", |nodes| Request::CancelReboot { nodes })?
         }
         Request::UpdateNodes { nodes, admin, reason, change } => {
             nodes_of(cells, How::Change, &nodes, "ALL", |nodes| Request::UpdateNodes {

@@ -112,6 +112,12 @@ fn node(name: &str) -> NodeInfo {
         gres_used: String::new(),
         reservation: String::new(),
         maint: false,
+        reboot: None,
+        power: None,
+        cloud: false,
+        future: false,
+        kept: None,
+        next: None,
     }
 }
 

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use squall_model::config::{HealthConfig, Hooks};
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::wire::hook::Hook;
 use squall_model::wire::stepd::ToStepd;
 
+use crate::fabric::proof::Pinned;
 use crate::node::{Boot, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine, attempt_of};
 
 /// State of a step in the spool.
@@ -38,6 +41,16 @@ pub(crate) struct Disk {
     /// Steps with an unreadable launch in their folder.
     pub(crate) unreadable: BTreeSet<StepKey>,
     pub(crate) files: Counted,
+    /// The controllers' keys that the node knows.
+    pub(crate) pinned: Pinned,
+    /// Programs around jobs, and how the node is checked.
+    pub(crate) programs: (Hooks, HealthConfig),
+    /// Programs that were started.
+    pub(crate) hooks: Vec<(Hook, Option<JobAttempt>)>,
+    /// Kinds of programs that end at once, and their error. Others run until they are ended by [`Disk::end_hook`].
+    pub(crate) hook_ends: BTreeMap<Hook, Option<String>>,
+    /// Programs of which the end was noted.
+    pub(crate) passed: BTreeSet<(JobAttempt, Hook)>,
 }
 
 /// Returns a step's end with that exit code.
@@ -51,7 +64,18 @@ impl Disk {
         self.life += 1;
         let (life, session) = (self.life, self.session);
         let (name, version, incarnation) = (name.into(), String::new(), Incarnation(7));
-        let machine = NodeMachine::new(Boot { name, incarnation, life, session, above, hardware, version });
+        let machine = NodeMachine::new(Boot {
+            name,
+            incarnation,
+            life,
+            session,
+            above,
+            hardware,
+            version,
+            pinned: self.pinned.clone(),
+            hooks: self.programs.0.clone(),
+            health: self.programs.1.clone(),
+        });
         let jobs = self.marks.values().map(|facts| NodeInput::FoundJob { facts: facts.clone() });
         let steps = self.spool.values().map(|(launch, state)| {
             let state = match state {
@@ -69,7 +93,8 @@ impl Disk {
         });
         let leftovers = self.leftovers.iter().map(|job| NodeInput::FoundLeftover { job: *job });
         let files = self.files.restart(0, &mut Neighbours::default());
-        (machine, jobs.chain(steps).chain(leftovers).chain(files).collect())
+        let passed = self.passed.iter().map(|&(job, hook)| NodeInput::FoundHook { job, hook });
+        (machine, jobs.chain(steps).chain(passed).chain(leftovers).chain(files).collect())
     }
 
     /// Carries out an act; returns the inputs that follow for the machine.
@@ -101,14 +126,33 @@ impl Disk {
             }
             NodeAct::ForgetJob { job } => {
                 self.marks.remove(job);
+                self.passed.retain(|(of, _)| of != job);
                 self.spool.retain(|key, _| attempt_of(*key) != *job);
             }
             NodeAct::Content(act) => {
                 return self.files.act(0, act.clone(), &mut Neighbours::default()).into_iter().collect();
             }
-            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Gang(_) | NodeAct::Say(_) => {}
+            NodeAct::Hook(run) => {
+                let (hook, job) = (run.hook, run.job());
+                self.hooks.push((hook, job));
+                if let Some(error) = self.hook_ends.get(&hook) {
+                    return vec![self.end_hook(hook, job, error.clone())];
+                }
+            }
+            NodeAct::KillHook { hook, job } => {
+                return vec![self.end_hook(*hook, *job, Some("killed".into()))];
+            }
+            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Gang(_) | NodeAct::Keys(_) | NodeAct::Say(_) => {}
         }
         Vec::new()
+    }
+
+    /// Ends a program, and notes that as the host does.
+    pub(crate) fn end_hook(&mut self, hook: Hook, job: Option<JobAttempt>, error: Option<String>) -> NodeInput {
+        if let Some(job) = job.filter(|_| hook == Hook::Epilog || error.is_none()) {
+            self.passed.insert((job, hook));
+        }
+        NodeInput::HookEnded { hook, job, error }
     }
 
     /// Ends the tasks of a step; None: they are not running.

@@ -9,6 +9,7 @@ use squall_model::set::CoreSet;
 use squall_model::step::StepLaunch;
 use squall_model::time::Time;
 use squall_model::wire::node::EndReason;
+use squall_model::wire::proof::Warrant;
 
 use crate::node::{NodeMachine, NodeOut, attempt_of};
 
@@ -18,6 +19,8 @@ pub(super) struct Lease {
     launch: Box<StepLaunch>,
     /// Script and environment of the job.
     blobs: Vec<Blob>,
+    /// What proves that the controller sent the job.
+    warrant: Option<Arc<Warrant>>,
 }
 
 impl NodeMachine {
@@ -34,7 +37,7 @@ impl NodeMachine {
         let wanted =
             |blob: &&Blob| [launch.facts.spec.script, Some(launch.facts.spec.env)].contains(&Some(blob.digest));
         let blobs = out.blobs.iter().filter(wanted).cloned().collect();
-        self.leases.push((attempt, Lease { launch, blobs }));
+        self.leases.push((attempt, Lease { launch, blobs, warrant: self.warrant.clone() }));
         self.next_in_line(now, out);
     }
 
@@ -71,12 +74,14 @@ impl NodeMachine {
             held.union_with(&lease.launch.cores);
         }
         for at in ready.into_iter().rev() {
-            let (_, Lease { mut launch, blobs }) = self.leases.remove(at);
+            let (_, Lease { mut launch, blobs, warrant }) = self.leases.remove(at);
             let facts = Arc::make_mut(&mut launch.facts);
             facts.end = facts.end.map(|end| now + end.since(facts.start));
             facts.start = now;
             out.blobs.extend(blobs);
-            self.start_job(Arc::clone(&launch.facts), Some(launch), out);
+            let of_message = std::mem::replace(&mut self.warrant, warrant);
+            self.start_job(now, Arc::clone(&launch.facts), Some(launch), out);
+            self.warrant = of_message;
         }
     }
 }

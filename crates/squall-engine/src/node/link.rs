@@ -8,11 +8,13 @@ use squall_model::id::{JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::fabric::{Composite, Newer, Put, Variable};
 use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::stepd::ToStepd;
 
-use crate::fabric::Delivery;
+use crate::fabric::proof::{self, Checked, Unproven};
+use crate::fabric::{Delivery, Dial};
 use crate::node::{ContentAct, NodeAct, NodeMachine, NodeOut};
 
 /// Timeout of a registration request or a registration, first and largest value; it doubles each time. A new offer
@@ -141,8 +143,9 @@ impl NodeMachine {
     }
 
     fn put(&mut self, now: Time, node: Option<NodeId>, put: &Put, out: &mut NodeOut) {
-        let Ok(parcel) = put.parcel.open() else {
-            return out.acts.push(NodeAct::Say("a message of the controller can't be read".to_owned()));
+        let Checked { parcel, evidence } = match proof::check(&self.boot.pinned, put, self.id, &self.boot.name) {
+            Ok(checked) => checked,
+            Err(problem) => return self.distrust(now, problem, out),
         };
         match (self.link.stage, parcel.messages.first()) {
             (_, Some(Down::Identify)) => return self.identify(now, Session { epoch: put.epoch, number: put.seq }),
@@ -158,11 +161,36 @@ impl NodeMachine {
         self.link.answer_wait = ANSWER_WAIT.0;
         self.link.heard = now;
         out.blobs.extend(parcel.blobs.iter().cloned());
-        for message in &parcel.messages {
+        for (index, message) in parcel.messages.iter().enumerate() {
+            let starts = matches!(message, Down::StartJob { batch: Some(_), .. } | Down::StartStep(_));
+            self.warrant = evidence.as_ref().filter(|_| starts).and_then(|evidence| evidence.warrant(index));
             self.message(now, message.clone(), out);
             if out.exit {
                 return;
             }
+        }
+        self.warrant = None;
+    }
+
+    /// Goes on without the parent that has passed on a message which is not the controller's: asks the controller itself
+    /// for a new session. What the parent has withheld or changed is then sent again. If there is no parent between, the
+    /// controller has rotated its keys, and this node lacks the present one: the controller's next greeting has it.
+    fn distrust(&mut self, now: Time, unproven: Unproven, out: &mut NodeOut) {
+        let problem = unproven.text();
+        let text = match self.relay.parent() {
+            Some(Dial::Node(parent)) => format!(
+                "a message of the controller that came through node {parent} {problem}: it is refused. Node {parent}, or \
+                 one between it and the controller, was taken over or is of a release that does not pass signatures on; \
+                 asking the controller directly"
+            ),
+            _ => format!("a message of the controller {problem}: it is refused"),
+        };
+        out.acts.push(NodeAct::Say(text));
+        if self.relay.detour() {
+            self.link.stage = Stage::Away;
+        } else if unproven == Unproven::Forged {
+            self.relay.greet_again(now);
+            self.link.stage = Stage::Away;
         }
     }
 
@@ -193,6 +221,7 @@ impl NodeMachine {
             last_job: self.last_job(),
             health: self.health(),
             version: self.boot.version.clone(),
+            speaks: ClusterVersion::OWN,
             heard,
         };
         let composite = Composite { registrations: vec![registration], reports: 1, ..Composite::default() };
@@ -215,7 +244,8 @@ impl NodeMachine {
         match message {
             Down::Identify => {}
             Down::Knock => self.knock(now),
-            Down::Welcome { .. } => {
+            Down::Welcome { node, .. } => {
+                self.id = Some(node);
                 out.acts.push(NodeAct::SaveSession(self.link.newest));
                 self.counts.sessions += 1;
                 self.unstarted.clear();
@@ -223,20 +253,29 @@ impl NodeMachine {
             }
             Down::StartJob { facts, batch } => {
                 let leased = batch.as_ref().is_some_and(|batch| batch.leased);
-                let batch = batch.zip(self.relay.node()).and_then(|(batch, here)| batch.launch_on(&facts, here));
+                let batch = batch.zip(self.id).and_then(|(batch, here)| batch.launch_on(&facts, here));
                 match batch.map(Box::new) {
                     Some(launch) if leased => self.lease(now, launch, out),
-                    batch => self.start_job(facts, batch, out),
+                    batch => self.start_job(now, facts, batch, out),
                 }
             }
             Down::StartStep(start) => {
-                if let Some(launch) = self.relay.node().and_then(|here| start.launch_on(here)) {
-                    self.start_step(Box::new(launch), out);
+                if let Some(launch) = self.id.and_then(|here| start.launch_on(here)) {
+                    self.start_step(now, Box::new(launch), out);
                 }
             }
             Down::Signal { job, target, signal } => self.signal(now, job, (target, signal), out),
             Down::EndStep { key, kill_wait_s, why } => self.end_step(now, key, kill_wait_s, why, out),
-            Down::EndJob { job, kill_wait_s, cont, why } => self.end_job(now, job, kill_wait_s, cont, why, out),
+            Down::EndJob { job, kill_wait_s, cont, why, exit } => {
+                self.note_exit(job, exit);
+                self.end_job(now, job, kill_wait_s, cont, why, out);
+            }
+            Down::Reboot { incarnation } => {
+                if incarnation == self.boot.incarnation {
+                    self.reboot(now, out);
+                }
+            }
+            Down::Keys(keys) => out.acts.push(NodeAct::Keys(keys)),
             Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
             Down::Watch { key, watcher } => out.acts.push(NodeAct::Tell { key, message: ToStepd::Watch(watcher) }),
             Down::Notify { job, text } => {
@@ -256,7 +295,7 @@ impl NodeMachine {
             Down::Strobe(strobe) => self.strobe(now, &strobe, out),
             Down::Turns(turns) => self.turns(turns, out),
             Down::Place(placement) => out.acts.push(NodeAct::Content(ContentAct::Place(placement))),
-            Down::Refused { reason } => {
+            Down::Refused { reason, .. } => {
                 out.acts.push(NodeAct::Say(format!("the controller does not accept this node: {reason}")));
                 out.refused = true;
                 out.exit = true;
@@ -274,7 +313,7 @@ impl NodeMachine {
         if self.outbox.is_said() {
             return;
         }
-        let Some(node) = self.relay.node().filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
+        let Some(node) = self.id.filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
         self.link.reports_since.get_or_insert(now);
         if self.reports_due().is_some_and(|due| now < due) {
             return;

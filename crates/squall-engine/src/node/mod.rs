@@ -26,6 +26,7 @@ mod counted;
 #[cfg(test)]
 pub(crate) mod disk;
 mod gang;
+mod hooks;
 mod lease;
 mod link;
 mod reports;
@@ -39,20 +40,26 @@ use std::sync::Arc;
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
 pub use gang::{Alignment, GangAct};
+pub use hooks::HookRun;
+use squall_model::config::{HealthConfig, Hooks};
 use squall_model::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Blob, JobAttempt, Usage};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
-use squall_model::set::NodeSet;
+use squall_model::rotation::ControllerKeys;
+use squall_model::set::{CoreSet, NodeSet};
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
 use squall_model::wire::counts::NodeCounts;
 pub use squall_model::wire::fabric::Health;
 use squall_model::wire::fabric::{ContentId, Holding, Letter, Variable};
+use squall_model::wire::hook::Hook;
 use squall_model::wire::peer::PeerMessage;
+use squall_model::wire::proof::Warrant;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::ToStepd;
 
+use crate::fabric::proof::Pinned;
 use crate::fabric::{Delivery, NetInput, NetOut, Relay};
 use crate::machine::Machine;
 use crate::node::content::Contents;
@@ -81,6 +88,12 @@ pub struct Boot {
     pub hardware: Hardware,
     /// Version of the daemon.
     pub version: String,
+    /// Keys with which the controllers sign what they send.
+    pub pinned: Pinned,
+    /// Programs that run around jobs.
+    pub hooks: Hooks,
+    /// How the node is checked and rebooted.
+    pub health: HealthConfig,
 }
 
 /// State, at the start of a daemon's run, of a step that an earlier run was told to spawn.
@@ -120,6 +133,13 @@ pub enum NodeInput {
         launch: Box<StepLaunch>,
         /// State of the step at the start of this run.
         state: FoundStep,
+    },
+    /// A program around a job of which an earlier run of the daemon saw the end: a prolog that succeeded, or an epilog.
+    FoundHook {
+        /// The job of the program.
+        job: JobAttempt,
+        /// Kind of the program.
+        hook: Hook,
     },
     /// A remainder of an attempt that the spool does not list, such as a cgroup or processes. The machine has it
     /// swept and does not register before. So a registration proves that nothing unlisted is left on the node, and no
@@ -170,6 +190,15 @@ pub enum NodeInput {
     Swept {
         /// Attempt that was swept.
         job: JobAttempt,
+    },
+    /// A program has ended ([`NodeAct::Hook`]), which the host has noted for later runs of the daemon.
+    HookEnded {
+        /// Kind of the program.
+        hook: Hook,
+        /// The attempt for which it ran. None: it ran for the node.
+        job: Option<JobAttempt>,
+        /// Why it failed, as a text for users. None: it succeeded.
+        error: Option<String>,
     },
     /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
@@ -231,6 +260,8 @@ pub enum NodeInput {
 pub enum NodeAct {
     /// Saves the newest session durably, so that a later run refuses older ones.
     SaveSession(Session),
+    /// Keeps the controllers' new keys durably: what comes from now on is checked with them.
+    Keys(Box<ControllerKeys>),
     /// Prepares for a job: makes its cgroup and, unless `batch`, its mark in the spool (given back as `FoundJob`). A
     /// repetition for the same attempt does nothing. On a full disk the mark may be missing. Then a later run does
     /// not know the job and the controller starts it there again, which is harmless since no step of it ran.
@@ -242,6 +273,8 @@ pub enum NodeAct {
         /// Whether a `Spawn` of the job's batch script follows in the same acts. The step's folder then serves as the
         /// job's mark.
         batch: bool,
+        /// Devices that the job holds on this node: indices by name of the resource.
+        gres: BTreeMap<String, CoreSet>,
     },
     /// Spawns a step daemon. In this order: save the launch durably, reserve disk space for the result, start the
     /// daemon. If memory or disk space is lacking, nothing is started or saved, and `Failed` is given.
@@ -277,6 +310,15 @@ pub enum NodeAct {
         /// The attempt to be forgotten.
         job: JobAttempt,
     },
+    /// Runs a program as root. `HookEnded` reports its end.
+    Hook(Box<HookRun>),
+    /// Kills a running program with all processes of its session. `HookEnded` reports its end.
+    KillHook {
+        /// Kind of the program.
+        hook: Hook,
+        /// The attempt for which it runs. None: it runs for the node.
+        job: Option<JobAttempt>,
+    },
     /// Writes a line to the log.
     Say(String),
     /// Action on a file.
@@ -292,6 +334,9 @@ pub struct NodeOut {
     pub acts: Vec<NodeAct>,
     /// Scripts and environments that the acts need.
     pub blobs: Vec<Blob>,
+    /// For each `Spawn` among the acts, the proof that the controller ordered it. Without an entry, proofs are not
+    /// checked.
+    pub warrants: BTreeMap<StepKey, Arc<Warrant>>,
     /// Messages and connection changes for the neighbours in the tree.
     pub net: NetOut,
     /// Whether the daemon is to end. Step daemons that still run are left alone.
@@ -306,6 +351,10 @@ pub struct NodeMachine {
     boot: Boot,
     link: Link,
     relay: Relay,
+    /// Id of this node, as the controller has told it; None: it has not.
+    id: Option<NodeId>,
+    /// What proves the message that is being handled.
+    warrant: Option<Arc<Warrant>>,
     variables: BTreeMap<Variable, i64>,
     contents: Contents,
     beat: Beat,
@@ -318,6 +367,7 @@ pub struct NodeMachine {
     /// Leased (prefetched) jobs that have not begun, in the order in which they came.
     leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
+    hooks: hooks::Hooks,
     timers: BTreeSet<(Time, Timer)>,
     /// Ends of steps given by `Found…` inputs; handled once all `Found…` inputs are in.
     found: Vec<(StepKey, Finish)>,
@@ -342,6 +392,12 @@ enum Timer {
     Held(JobAttempt),
     /// End of the short time in which a job runs outside its time slot to receive a signal.
     Lifted(JobAttempt),
+    /// Time limit of a program.
+    Hook(Hook, Option<JobAttempt>),
+    /// Time after which a job's remaining processes count as impossible to kill.
+    Unkillable(JobAttempt),
+    /// Time of the node's next check.
+    Check,
 }
 
 impl NodeMachine {
@@ -350,6 +406,8 @@ impl NodeMachine {
         Self {
             link: Link::after(boot.session),
             relay: Relay::new(boot.above.clone()),
+            id: None,
+            warrant: None,
             variables: BTreeMap::new(),
             contents: Contents::default(),
             beat: Beat::default(),
@@ -358,6 +416,7 @@ impl NodeMachine {
             unstarted: BTreeSet::new(),
             leases: Vec::new(),
             outbox: Outbox::default(),
+            hooks: hooks::Hooks::default(),
             timers: BTreeSet::new(),
             found: Vec::new(),
             last_job: JobId(0),
@@ -399,7 +458,7 @@ impl NodeMachine {
 
     /// Sends a message of a step daemon of this node into the tree.
     fn post(&mut self, now: Time, step: StepKey, (to, message): (NodeId, Sealed<PeerMessage>), out: &mut NodeOut) {
-        let Some(sender) = self.relay.node() else { return };
+        let Some(sender) = self.id else { return };
         let mut local = Vec::new();
         self.relay.post(Box::new(Letter { step, sender, to, message }), &mut local);
         self.deliver_all(now, local, out);
@@ -414,6 +473,11 @@ impl NodeMachine {
         let mark = (boot ^ boot >> 32 ^ boot >> 64 ^ boot >> 96) as u32;
         let run = u64::from(mark) << 32 | self.boot.life & u64::from(u32::MAX);
         Health { run, counts, ..self.health }
+    }
+
+    /// Returns whether a job is on this node and was not told to end.
+    pub fn has_open(&self, job: JobAttempt) -> bool {
+        self.jobs.get(&job).is_some_and(Job::is_open)
     }
 
     /// Sends due reports and lets the relay send what is pending, with the current values of all variables.
@@ -451,6 +515,9 @@ impl NodeMachine {
                 Timer::Step(key) => self.step_overdue(due, key, out),
                 Timer::Held(job) => self.tell_held(job),
                 Timer::Lifted(job) => self.lower(job, out),
+                Timer::Hook(hook, job) => self.hook_overdue(due, (hook, job), out),
+                Timer::Unkillable(job) => self.unkillable(now, due, job, out),
+                Timer::Check => self.check(now, out),
             }
         }
         self.link_tick(now);
@@ -470,10 +537,16 @@ impl Machine for NodeMachine {
                 self.finished(now, key, finish, out);
             }
         }
+        if !self.hooks.settled && matches!(input, NodeInput::Net(_) | NodeInput::Tick { .. }) {
+            self.found_all(now, out);
+        }
         match input {
             NodeInput::FoundJob { facts } => {
                 self.jobs.entry(attempt_of(facts.key)).or_insert_with(|| Job::new(&facts));
+                self.found_around(&facts, false);
             }
+            NodeInput::FoundHook { job, hook } => self.found_hook(job, hook),
+            NodeInput::HookEnded { hook, job, error } => self.hook_ended(now, (hook, job), error, out),
             NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
             NodeInput::FoundUnreadable { job, step } => self.found_unreadable(job, step, out),
             NodeInput::FoundLeftover { job } => {
@@ -522,6 +595,7 @@ fn is_found(input: &NodeInput) -> bool {
         input,
         NodeInput::FoundJob { .. }
             | NodeInput::FoundStep { .. }
+            | NodeInput::FoundHook { .. }
             | NodeInput::FoundUnreadable { .. }
             | NodeInput::FoundLeftover { .. }
     )

@@ -8,6 +8,7 @@ use squall_model::report::Report;
 use squall_model::set::NodeSet;
 use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::fabric::{Composite, LaunchFailure};
+use squall_model::wire::hook::{Hook, NodeNote};
 
 use crate::node::attempt_of;
 
@@ -22,13 +23,41 @@ pub(super) struct Outbox {
     /// Steps, of those in `steps`, with a report that was not sent in this session.
     unsaid_steps: Vec<StepKey>,
     unsaid_jobs: Vec<JobAttempt>,
+    /// Reports about programs and about the node. Those about jobs stay until the job's `JobGone` is acknowledged.
+    notes: BTreeMap<NoteKey, NodeNote>,
+    /// Reports, of those in `notes`, that were not sent in this session.
+    unsaid_notes: BTreeSet<NoteKey>,
     /// Whether an unsent report must not be delayed, because a user or process may be waiting for it.
     urgent: bool,
     /// Counters of what this run of the daemon reported; those of launches and sessions are 0.
     pub(super) counts: NodeCounts,
 }
 
+/// A later report about the same job and kind of program replaces an earlier one.
+type NoteKey = (Option<JobAttempt>, Hook);
+
 impl Outbox {
+    /// Adds a report about a program or about the node.
+    pub(super) fn note(&mut self, note: NodeNote) {
+        let key = (note.job(), note.hook());
+        self.notes.insert(key, note);
+        self.unsaid_notes.insert(key);
+        self.urgent = true;
+    }
+
+    /// Adds such a report, if there is one.
+    pub(super) fn notes(&mut self, note: Option<NodeNote>) {
+        if let Some(note) = note {
+            self.note(note);
+        }
+    }
+
+    /// Returns the reports about a job's programs.
+    fn notes_of(&self, job: JobAttempt) -> impl Iterator<Item = NoteKey> + '_ {
+        let keys = self.notes.range((Some(job), Hook::Prolog)..).map(|(key, _)| *key);
+        keys.take_while(move |(of, _)| *of == Some(job))
+    }
+
     /// Adds a report.
     pub(super) fn push(&mut self, report: Report) {
         self.urgent |= match &report {
@@ -73,7 +102,14 @@ impl Outbox {
     /// Removes the report of a job that is gone, which the controller has acknowledged. Returns whether there was
     /// one.
     pub(super) fn job_known(&mut self, job: JobAttempt) -> bool {
-        self.jobs.remove(&job)
+        let known = self.jobs.remove(&job);
+        if known && !self.notes.is_empty() {
+            for key in self.notes_of(job).collect::<Vec<_>>() {
+                self.notes.remove(&key);
+                self.unsaid_notes.remove(&key);
+            }
+        }
+        known
     }
 
     /// Marks all reports as unsent, for a new session.
@@ -82,6 +118,7 @@ impl Outbox {
         self.counts.repeats += (self.steps.len() + self.jobs.len()).saturating_sub(unsaid) as u64;
         self.unsaid_steps = self.steps.keys().copied().collect();
         self.unsaid_jobs = self.jobs.iter().copied().collect();
+        self.unsaid_notes = self.notes.keys().copied().collect();
         self.urgent = !self.is_said();
     }
 
@@ -92,7 +129,7 @@ impl Outbox {
 
     /// Returns whether every report was sent in this session.
     pub(super) fn is_said(&self) -> bool {
-        self.unsaid_steps.is_empty() && self.unsaid_jobs.is_empty()
+        self.unsaid_steps.is_empty() && self.unsaid_jobs.is_empty() && self.unsaid_notes.is_empty()
     }
 
     /// Returns the unsent reports as a composite (message of merged reports) of `node`, and marks them as sent.
@@ -119,6 +156,15 @@ impl Outbox {
                 _ => continue,
             }
             composite.reports += 1;
+        }
+        if !self.notes.is_empty() {
+            let gone = self.unsaid_jobs.iter().flat_map(|job| self.notes_of(*job)).collect::<Vec<_>>();
+            self.unsaid_notes.extend(gone);
+        }
+        for key in std::mem::take(&mut self.unsaid_notes) {
+            let note = self.notes.get(&key).cloned();
+            composite.reports += note.iter().len() as u64;
+            composite.notes.get_or_insert_default().extend(note.map(|note| (node, note)));
         }
         for job in std::mem::take(&mut self.unsaid_jobs) {
             if self.jobs.contains(&job) {

@@ -11,7 +11,9 @@ use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepStart};
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::fabric::{Comparison, Composite, DownFrame, Query, Test, UpFrame, Upward, Variable, Window};
+use squall_model::wire::hook::NodeNote;
 use squall_model::wire::node::{Down, EndReason, Registration, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
@@ -24,6 +26,8 @@ use crate::node::disk::{Disk, Spooled, end};
 use crate::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 
 mod found;
+mod hooks;
+mod proven;
 
 fn key(job: u32, step: StepNo) -> StepKey {
     StepKey { job: JobId(job), attempt: Attempt(1), step }
@@ -56,7 +60,8 @@ fn start_step(key: StepKey, nodes: usize) -> Down {
         shares.push(node, CoreSet::default(), 0);
     }
     let tasks = vec![1; nodes].into();
-    let layout = Layout { nodes: facts.nodes.clone(), tasks, distribution: Distribution::Block, cpus_per_task: 1 };
+    let layout =
+        Layout { nodes: facts.nodes.clone(), tasks, distribution: Distribution::Block, cpus_per_task: 1, ports: None };
     Down::StartStep(Box::new(StepStart { key, facts, layout, shares, kill_wait_s: 30, ..StepStart::default() }))
 }
 
@@ -85,6 +90,7 @@ struct World {
     over: BTreeSet<JobAttempt>,
     gone: BTreeSet<JobAttempt>,
     ended: BTreeMap<StepKey, Vec<Report>>,
+    notes: Vec<NodeNote>,
     /// Whether the controller is slow, so that frames to it wait.
     mute: bool,
     unheard: Vec<UpFrame>,
@@ -115,6 +121,7 @@ impl World {
             over: BTreeSet::new(),
             gone: BTreeSet::new(),
             ended: BTreeMap::new(),
+            notes: Vec::new(),
             mute: false,
             unheard: Vec::new(),
         };
@@ -233,6 +240,7 @@ impl World {
             let (key, error, node_fault) = (failure.key, failure.error, failure.node_fault);
             self.over(key, Report::LaunchFailed { key, error, node_fault });
         }
+        self.notes.extend(composite.notes.into_iter().flatten().map(|(_, note)| note));
         for (job, nodes) in composite.gone {
             self.root.know_job(job, &nodes);
             self.running.remove(&job);
@@ -262,7 +270,7 @@ impl World {
     fn register(&mut self, registration: &Registration) {
         let Some(offer) = self.root.take_offer(&registration.name, registration.session) else { return };
         self.registrations += 1;
-        self.root.welcome(HERE, offer, "1".into());
+        self.root.welcome(HERE, (offer, registration.name.clone()), ("1".into(), ClusterVersion::OWN));
         let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
         for (job, nodes) in wanted {
             if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {
@@ -293,7 +301,7 @@ impl World {
         let job = attempt_of(key(job, StepNo::BATCH));
         self.running.remove(&job);
         self.over.insert(job);
-        self.send(vec![Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::Cancelled }]);
+        self.send(vec![Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::Cancelled, exit: None }]);
     }
 
     fn tick(&mut self, span: Span) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::gang::Turn;
+use squall_model::gres;
 use squall_model::id::{Attempt, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::report::{Report, StepEnd};
@@ -15,6 +16,7 @@ use squall_model::wire::stepd::ToStepd;
 
 use crate::invariant::invariant;
 use crate::node::gang::GangAct;
+use crate::node::hooks::Around;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
 /// Time after KILL was due, after which a step daemon is killed with all its tasks.
@@ -42,6 +44,10 @@ pub(super) struct Job {
     pub(super) turn: Option<Turn>,
     /// Cores that the job holds until it is gone. Empty if its script is on another node.
     pub(super) cores: CoreSet,
+    /// What programs around the job need of it. None: there are none.
+    pub(super) around: Option<Box<Around>>,
+    /// Time at which processes of the job that are left count as impossible to kill. None: the job is not being swept.
+    pub(super) unkillable: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,8 @@ enum JobPhase {
     Ending,
     /// No step is running; the host kills what is left.
     Sweeping,
+    /// The epilog is running. It runs after `Sweeping`, or before it in the job's cgroup (`PrologFlags=RunInJob`).
+    Epilog,
     /// Nothing of the job is left, and the controller has not acknowledged that yet.
     Gone,
 }
@@ -98,29 +106,33 @@ pub(super) enum Finish {
 impl Job {
     /// Returns whether the job accepts steps and this one was not started here.
     pub(super) fn lacks(&self, step: StepNo) -> bool {
-        self.phase == JobPhase::Open && !self.steps.contains_key(&step)
+        self.phase == JobPhase::Open && !self.knows(step)
+    }
+
+    /// Returns whether the step was started here or waits for the job's prolog.
+    fn knows(&self, step: StepNo) -> bool {
+        self.steps.contains_key(&step) || self.waiting().any(|key| key.step == step)
+    }
+
+    /// Returns the steps that wait for the job's prolog.
+    fn waiting(&self) -> impl Iterator<Item = StepKey> + '_ {
+        self.around.iter().flat_map(|around| around.waiting())
     }
 
     pub(super) fn new(facts: &JobFacts) -> Self {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
-        Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new() }
+        Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new(), around: None, unkillable: None }
     }
     /// Makes a job that was not known on this node and is to end. The sweep that follows kills whatever is left of it.
     fn unknown() -> Self {
-        let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
-        Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
+        let (steps, phase, cores) = (BTreeMap::new(), JobPhase::Sweeping, CoreSet::new());
+        Self { alone: false, steps, phase, held: None, turn: None, cores, around: None, unkillable: None }
     }
     /// Makes a job with a launch that can't be read. Its cores are not known, so it holds `cores`, all of the node, and
     /// no lease begins before it is gone.
     fn unread(cores: CoreSet) -> Self {
         Self { cores, phase: JobPhase::Open, ..Self::unknown() }
     }
-    /// Records that the job's batch script is spawned here, and the cores that it uses.
-    fn spawns(&mut self, launch: &StepLaunch) {
-        self.steps.insert(launch.key.step, Step::new(launch.kill_wait_s));
-        self.cores = launch.cores.clone();
-    }
-
     pub(super) fn is_open(&self) -> bool {
         self.phase == JobPhase::Open
     }
@@ -166,7 +178,7 @@ impl Job {
     /// Returns the steps that are running, and those of which the end is not acknowledged.
     pub(super) fn known_steps(&self, attempt: JobAttempt) -> impl Iterator<Item = StepKey> + '_ {
         let known = self.steps.iter().filter(|(_, step)| step.phase != StepPhase::Known);
-        known.map(move |(step, _)| key_of(attempt, *step))
+        known.map(move |(step, _)| key_of(attempt, *step)).chain(self.waiting())
     }
 
     fn live(&self) -> impl Iterator<Item = StepNo> + '_ {
@@ -184,7 +196,7 @@ impl Step {
     }
 }
 
-fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
+pub(super) fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
     StepKey { job: attempt.job, attempt: attempt.attempt, step }
 }
 
@@ -201,6 +213,7 @@ impl NodeMachine {
         if key.step == StepNo::BATCH {
             job.cores = launch.cores.clone();
         }
+        self.found_around(&launch.facts, true);
         self.found_as(key, launch.kill_wait_s, state);
     }
 
@@ -236,7 +249,13 @@ impl NodeMachine {
         }
     }
 
-    pub(super) fn start_job(&mut self, facts: Arc<JobFacts>, batch: Option<Box<StepLaunch>>, out: &mut NodeOut) {
+    pub(super) fn start_job(
+        &mut self,
+        now: Time,
+        facts: Arc<JobFacts>,
+        batch: Option<Box<StepLaunch>>,
+        out: &mut NodeOut,
+    ) {
         if self.leaving.is_some() {
             return;
         }
@@ -257,18 +276,38 @@ impl NodeMachine {
             return self.refuse(launch.key, error, true);
         }
         let fresh = !self.jobs.contains_key(&attempt);
-        let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(&facts));
         if fresh {
-            let place = self.relay.node().and_then(|here| facts.place(here));
+            let around = self.around(&facts);
+            let place = self.id.and_then(|here| facts.place(here));
             let memory_mb = place.and_then(|place| facts.memory_mb.get(place)).copied().unwrap_or(0);
-            out.acts.push(NodeAct::OpenJob { facts, memory_mb, batch: batch.is_some() });
+            // The script's folder comes after the prolog, so it can't be the mark of a job with one.
+            let batch = batch.is_some() && around.is_none();
+            self.jobs.insert(attempt, Job { around, ..Job::new(&facts) });
+            self.job_is_fresh(attempt);
+            let gres = self.id.map(|here| gres::on_node(&facts.gres, here)).unwrap_or_default();
+            out.acts.push(NodeAct::OpenJob { facts, memory_mb, batch, gres });
         }
         if let Some(launch) = batch
-            && job.lacks(launch.key.step)
+            && let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.lacks(launch.key.step))
         {
-            job.spawns(&launch);
-            self.spawn(launch, out);
+            job.cores = launch.cores.clone();
+            self.launch(now, launch, out);
         }
+        self.job_opened(now, attempt, out);
+    }
+
+    /// Spawns a step, once the job's prolog has ended.
+    pub(super) fn launch(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
+        let Some(launch) = self.hold(now, launch, out) else { return };
+        let key = launch.key;
+        let Some(job) = self.jobs.get_mut(&attempt_of(key)) else {
+            return invariant!("the job of a step that is launched is known");
+        };
+        job.steps.insert(key.step, Step::new(launch.kill_wait_s));
+        self.counts.steps += 1;
+        self.counts.tasks += launch.ranks().len() as u64;
+        out.warrants.extend(self.warrant.clone().map(|warrant| (launch.key, warrant)));
+        out.acts.push(NodeAct::Spawn(launch));
     }
 
     /// Returns the other attempts of the same job that are not gone.
@@ -279,7 +318,7 @@ impl NodeMachine {
         attempts.map(|(other, _)| *other)
     }
 
-    pub(super) fn start_step(&mut self, launch: Box<StepLaunch>, out: &mut NodeOut) {
+    pub(super) fn start_step(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
         if self.leaving.is_some() {
             return;
         }
@@ -287,25 +326,18 @@ impl NodeMachine {
         let Some(job) = self.jobs.get_mut(&attempt_of(key)) else {
             return self.refuse(key, format!("job {} is not on this node", key.job), false);
         };
-        if job.steps.contains_key(&key.step) || self.outbox.tells_of(key) {
+        if job.knows(key.step) || self.outbox.tells_of(key) {
             return;
         }
         if job.phase == JobPhase::Open {
-            job.steps.insert(key.step, Step::new(launch.kill_wait_s));
-            self.spawn(launch, out);
+            self.launch(now, launch, out);
         } else {
             self.refuse(key, format!("job {} is ending", key.job), false);
         }
     }
 
-    fn spawn(&mut self, launch: Box<StepLaunch>, out: &mut NodeOut) {
-        self.counts.steps += 1;
-        self.counts.tasks += launch.ranks().len() as u64;
-        out.acts.push(NodeAct::Spawn(launch));
-    }
-
     /// Reports a launch as failed without trying it.
-    fn refuse(&mut self, key: StepKey, error: String, node_fault: bool) {
+    pub(super) fn refuse(&mut self, key: StepKey, error: String, node_fault: bool) {
         if !self.outbox.tells_of(key) {
             self.outbox.push(Report::LaunchFailed { key, error, node_fault });
         }
@@ -342,6 +374,9 @@ impl NodeMachine {
     }
 
     pub(super) fn end_step(&mut self, now: Time, key: StepKey, wait_s: u64, why: EndReason, out: &mut NodeOut) {
+        if self.drop_waiting(now, attempt_of(key), Some(key.step)) {
+            return;
+        }
         let known = self.jobs.get(&attempt_of(key)).and_then(|job| job.steps.get(&key.step));
         match known {
             Some(step) if step.is_live() => {
@@ -369,9 +404,9 @@ impl NodeMachine {
         self.forget_lease(attempt);
         let Some(job) = self.jobs.get_mut(&attempt) else {
             self.jobs.insert(attempt, Job::unknown());
-            return out.acts.push(NodeAct::Sweep { job: attempt });
+            return self.sweep(now, attempt, out);
         };
-        if matches!(job.phase, JobPhase::Sweeping | JobPhase::Gone) {
+        if matches!(job.phase, JobPhase::Sweeping | JobPhase::Epilog | JobPhase::Gone) {
             return;
         }
         job.phase = JobPhase::Ending;
@@ -384,7 +419,16 @@ impl NodeMachine {
             }
             self.tell_end(now, key, wait_s, why, out);
         }
-        self.sweep_if_idle(attempt, out);
+        self.drop_waiting(now, attempt, None);
+        self.sweep_if_idle(now, attempt, out);
+    }
+
+    /// Records the exit code of a job that the controller ends, for its epilog.
+    pub(super) fn note_exit(&mut self, attempt: JobAttempt, exit: Option<ExitCode>) {
+        let around = self.jobs.get_mut(&attempt).and_then(|job| job.around.as_mut());
+        if let Some((around, exit)) = around.zip(exit) {
+            around.exit = Some(exit);
+        }
     }
 
     /// Ends all jobs at once, at a shutdown that keeps none.
@@ -470,6 +514,9 @@ impl NodeMachine {
             self.timers.remove(&(overdue, Timer::Step(key)));
         }
         let kill_wait_s = step.kill_wait_s;
+        if let (Finish::Ended(end), Some(around), StepNo::BATCH) = (&finish, &mut job.around, key.step) {
+            around.exit = Some(end.exit);
+        }
         let told = key.step == StepNo::BATCH && step.overdue.is_some();
         let report = match finish {
             Finish::Ended(mut end) => {
@@ -493,45 +540,87 @@ impl NodeMachine {
             self.end_job(now, attempt, kill_wait_s, false, EndReason::None, out);
         } else {
             self.lower(attempt, out);
-            self.sweep_if_idle(attempt, out);
+            self.sweep_if_idle(now, attempt, out);
         }
     }
 
-    /// Kills everything that is left of an ending job (sweeps it), if no step of it is running.
-    fn sweep_if_idle(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
-        let Some(job) = self.jobs.get_mut(&attempt) else {
+    /// Kills everything that is left of an ending job (sweeps it), if no step of it is running, nor its prolog. An
+    /// epilog that runs in the job's cgroup comes before.
+    pub(super) fn sweep_if_idle(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        let Some(job) = self.jobs.get(&attempt) else {
             return invariant!("a job whose step has ended, or that is to end, is known");
         };
-        if job.phase == JobPhase::Ending && job.live().next().is_none() {
-            job.phase = JobPhase::Sweeping;
-            out.acts.push(NodeAct::Sweep { job: attempt });
+        let prolog = job.around.as_ref().is_some_and(|around| around.prolog_runs());
+        if job.phase != JobPhase::Ending || prolog || job.live().next().is_some() {
+            return;
         }
+        let first = self.boot.hooks.prolog_flags.run_in_job && self.begin_epilog(now, attempt, out);
+        if first {
+            self.enter(attempt, JobPhase::Epilog);
+        } else {
+            self.sweep(now, attempt, out);
+        }
+    }
+
+    fn enter(&mut self, attempt: JobAttempt, phase: JobPhase) {
+        self.jobs.entry(attempt).and_modify(|job| job.phase = phase);
+    }
+
+    /// Has everything killed that is left of a job.
+    fn sweep(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        let patience_s = self.boot.health.unkillable_step_timeout_s;
+        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        job.phase = JobPhase::Sweeping;
+        job.unkillable = (patience_s > 0).then(|| now + Span::from_secs(patience_s));
+        self.timers.extend(job.unkillable.map(|due| (due, Timer::Unkillable(attempt))));
+        out.acts.push(NodeAct::Sweep { job: attempt });
     }
 
     /// Reports the end of a batch script without waiting longer until the job's remaining processes are killed.
     pub(super) fn tell_held(&mut self, attempt: JobAttempt) {
         let held = self.jobs.get_mut(&attempt).and_then(|job| job.held.take());
-        self.push_reports(held.map(|(_, report)| report));
+        if let Some((until, report)) = held {
+            self.timers.remove(&(until, Timer::Held(attempt)));
+            self.outbox.push(report);
+        }
     }
 
     pub(super) fn swept(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
         self.leftover_swept(now, attempt);
         let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.phase == JobPhase::Sweeping) else { return };
-        job.phase = JobPhase::Gone;
+        if let Some(due) = job.unkillable.take() {
+            self.timers.remove(&(due, Timer::Unkillable(attempt)));
+        }
         let mut reports = Vec::new();
         let shared = job.turn.take().is_some();
         out.acts.extend(shared.then_some(NodeAct::Gang(GangAct::Drop { job: attempt })));
-        if let Some((until, report)) = job.held.take() {
-            self.timers.remove(&(until, Timer::Held(attempt)));
-            reports.push(report);
-        }
         for (no, step) in job.steps.iter_mut().filter(|(_, step)| step.is_live()) {
             step.phase = StepPhase::Told;
             let end = never_seen(now, "the node lost sight of the step");
             reports.push(Report::StepEnded { key: key_of(attempt, *no), end });
         }
-        reports.push(Report::JobGone { job: attempt });
         self.push_reports(reports);
+        if self.begin_epilog(now, attempt, out) {
+            self.enter(attempt, JobPhase::Epilog);
+        } else {
+            self.gone(now, attempt, out);
+        }
+    }
+
+    /// Continues the end of a job after its epilog.
+    pub(super) fn epilog_ended(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        if self.boot.hooks.prolog_flags.run_in_job {
+            self.sweep(now, attempt, out);
+        } else {
+            self.gone(now, attempt, out);
+        }
+    }
+
+    /// Reports that nothing is left of a job.
+    fn gone(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        self.tell_held(attempt);
+        self.enter(attempt, JobPhase::Gone);
+        self.outbox.push(Report::JobGone { job: attempt });
         self.next_in_line(now, out);
         if self.leaving.is_some() {
             out.acts.push(NodeAct::Say(format!("job {} was ended by the shutdown", attempt.job)));

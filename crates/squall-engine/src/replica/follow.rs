@@ -6,7 +6,7 @@ use squall_model::time::{Span, Time};
 
 use super::etcd::{Ask, Compare, Done, Op, Pair, Problem, Reply, Txn};
 use super::lead::Lead;
-use super::{Act, Lane, Phase, RETRY, Replica, Why};
+use super::{Act, Lane, Phase, RETRY, Replica, Settings, Why};
 
 /// Interval of polls of a standby that has applied the whole log.
 const POLL: Span = Span::from_millis(50);
@@ -16,12 +16,12 @@ const ENTRIES_MAX: i64 = 16;
 const PER_RANK: Span = Span::from_millis(50);
 /// Time that a controller leaves to the one that the last leader has named.
 const COURTESY: Span = Span::from_secs(1);
-/// Time after which a reluctant controller leads, if none has led so far.
-const RELUCTANCE: Span = Span::from_secs(10);
-
 /// Time after which a leader of the same name is another process, and not an earlier run of this controller with another
-/// journal.
+/// journal: the lease of that run is over by then. While etcd does not answer no lease ends, so this time has to pass
+/// between answers, none of which is later than [`TWIN_GAP`] after the one before.
 const TWIN: Span = Span::from_secs(10);
+/// Longest time between two answers of etcd within [`TWIN`].
+const TWIN_GAP: Span = Span::from_secs(2);
 
 /// The open question of a standby's log lane.
 #[derive(Debug, PartialEq)]
@@ -40,18 +40,19 @@ type At<T> = Option<(T, i64)>;
 pub(super) struct Follow {
     asked: Asked,
     next: Time,
-    started: Time,
+    /// When a leader of this controller's own name, but with another journal, was seen first and last, without a gap.
+    twin: Option<(Time, Time)>,
     /// Whether any controller has led since the start.
     seen_leader: bool,
-    /// Since when nobody leads.
+    /// Since when no controller leads.
     vacant: Option<Time>,
-    /// Revision of `leader` when it was read last. 0: nobody leads.
+    /// Revision of `leader` when it was read last. 0: none leads.
     leader_at: i64,
     /// Revision of `head`. 0: there is no log.
     head_at: i64,
-    /// Whether the log is to be founded anew from this journal, or for the first time.
+    /// Whether the log is to be founded from this journal: for the first time, or because etcd has lost it.
     founds: bool,
-    /// Whom the last leader named.
+    /// The controller that the last leader named to go first.
     named: Option<String>,
     /// Whether everything was applied when etcd was polled last.
     drained: bool,
@@ -64,7 +65,7 @@ impl Follow {
         Self {
             asked: Asked::Nothing,
             next: now,
-            started: now,
+            twin: None,
             seen_leader: false,
             vacant: None,
             leader_at: 0,
@@ -74,6 +75,13 @@ impl Follow {
             drained: false,
             own: false,
         }
+    }
+
+    /// Returns for how long a leader of the same name has been seen, now included.
+    pub(super) fn twin_is_there(&mut self, now: Time) -> Span {
+        let since = self.twin.filter(|(_, last)| now.since(*last) <= TWIN_GAP).map_or(now, |(first, _)| first);
+        self.twin = Some((since, now));
+        now.since(since)
     }
 
     /// Returns when the log lane is needed.
@@ -104,7 +112,7 @@ impl Replica {
         self.lease.want(candidate);
         if candidate && let Some(lease) = self.lease.held(now) {
             follow.asked = Asked::Campaign;
-            let txn = self.campaign(lease);
+            let txn = self.campaign(now, lease);
             out.push(Act::Ask { lane: Lane::Log, ask: Ask::Txn(txn) });
         } else if now >= follow.next {
             follow.asked = Asked::Poll;
@@ -120,14 +128,14 @@ impl Replica {
         Txn { then: single.into_iter().chain([entries]).collect(), ..Txn::default() }
     }
 
-    /// The transaction by which this controller becomes leader: nobody leads, and the log ends where it was read.
-    fn campaign(&self, lease: i64) -> Txn {
+    /// The transaction by which this controller becomes leader: none leads, and the log ends where it was read.
+    fn campaign(&self, now: Time, lease: i64) -> Txn {
         let Phase::Following(follow) = &self.phase else { return Txn::default() };
         let (keys, settings) = (&self.keys, &self.settings);
         let log = if follow.founds { settings.new_log } else { self.log.unwrap_or_default() };
         let put = |key: &str, value: Vec<u8>, lease| Op::Put { key: key.to_owned(), value, lease };
         let mut then = vec![
-            put(&keys.leader, encoding::to_vec(&settings.leader()), Some(lease)),
+            put(&keys.leader, encoding::to_vec(&self.own(now)), Some(lease)),
             put(&keys.head, encoding::to_vec(&Head { last: self.last, run: settings.run, log }), None),
         ];
         if follow.founds {
@@ -153,7 +161,7 @@ impl Replica {
         };
         let taken = match asked {
             Asked::Campaign if done.succeeded => {
-                self.win(done.revision, done.revision, out);
+                self.win(now, done.revision, done.revision, out);
                 Ok(())
             }
             Asked::Nothing | Asked::Campaign => Ok(()),
@@ -189,7 +197,7 @@ impl Replica {
         })
     }
 
-    /// Looks at what a poll has read: who leads, and what is new.
+    /// Looks at what a poll has read: the leader, and what is new.
     fn look(&mut self, now: Time, view: View, out: &mut Vec<Act>) -> Result<(), Why> {
         self.side.see_trusted(view.trusted);
         self.side.see_first(view.first);
@@ -200,10 +208,9 @@ impl Replica {
             return Err(Why::Stopped);
         }
         let own = leader.is_some_and(|leader| self.settings.was(leader));
-        if let (Phase::Following(follow), Some(twin)) = (&self.phase, leader)
-            && twin.name == self.settings.name
-            && twin.journal != self.settings.journal
-            && now.since(follow.started) >= TWIN
+        let twin = leader.filter(|leader| leader.name == self.settings.name && leader.journal != self.settings.journal);
+        if let (Phase::Following(follow), Some(twin)) = (&mut self.phase, twin)
+            && follow.twin_is_there(now) >= TWIN
         {
             return Err(Why::Twin { name: twin.name.clone(), address: twin.address.clone() });
         }
@@ -211,7 +218,7 @@ impl Replica {
         if won && self.lease.held(now).is_some() {
             let revisions = view.leader.zip(view.head).map(|((_, leader), (_, head))| (leader, head));
             if let Some((leader, head)) = revisions {
-                self.win(leader, head, out);
+                self.win(now, leader, head, out);
             }
             return Ok(());
         }
@@ -309,7 +316,14 @@ impl Replica {
         }
     }
 
-    fn win(&mut self, leader_at: i64, head_at: i64, out: &mut Vec<Act>) {
+    /// Returns what others read of this controller, which leads since `now`.
+    fn own(&self, now: Time) -> Leader {
+        let Settings { name, address, run, journal, release, started, .. } = self.settings.clone();
+        let since = Some(started + now.since(self.began));
+        Leader { name, address, run, journal, release, since }
+    }
+
+    fn win(&mut self, now: Time, leader_at: i64, head_at: i64, out: &mut Vec<Act>) {
         let Phase::Following(follow) = &self.phase else { return };
         if follow.founds {
             self.log = Some(self.settings.new_log);
@@ -319,17 +333,12 @@ impl Replica {
         self.phase = Phase::Leading(Lead::new(leader_at, head_at));
         self.lease.want(true);
         let term = leader_at.unsigned_abs();
-        self.set_leader(Some((self.settings.leader(), term)), out);
+        self.set_leader(Some((self.own(now), term)), out);
         out.push(Act::Lead { term });
     }
 }
 
-impl super::Settings {
-    pub(super) fn leader(&self) -> Leader {
-        let Self { name, address, run, journal, release, .. } = self.clone();
-        Leader { name, address, run, journal, release }
-    }
-
+impl Settings {
     /// Whether that leader is this controller itself, in an earlier run, which is over: the state folder has one lock.
     fn was(&self, leader: &Leader) -> bool {
         leader.name == self.name && leader.journal == self.journal && leader.run != self.run
@@ -341,7 +350,6 @@ impl super::Settings {
         match &follow.named {
             Some(name) if *name == self.name => Span(0),
             Some(_) => Span(COURTESY.0 + rank.0),
-            None if self.reluctant && !follow.seen_leader => RELUCTANCE,
             None if follow.own => Span(0),
             None => rank,
         }

@@ -32,6 +32,8 @@ struct Batch {
     first: u64,
     last: u64,
     bytes: Arc<Vec<u8>>,
+    /// Number of pieces that hold the batch. 0: it stands in its entry.
+    pieces: u32,
     /// Pieces that are written before the entry, by number.
     left: VecDeque<u32>,
 }
@@ -60,8 +62,8 @@ impl Lead {
     }
 
     pub(super) fn begin(&mut self, first: u64, last: u64, bytes: Arc<Vec<u8>>) {
-        let count = if bytes.len() > PIECE_BYTES { bytes.len().div_ceil(PIECE_BYTES) as u32 } else { 0 };
-        self.batch = Some(Batch { first, last, bytes, left: (0..count).collect() });
+        let pieces = if bytes.len() > PIECE_BYTES { bytes.len().div_ceil(PIECE_BYTES) as u32 } else { 0 };
+        self.batch = Some(Batch { first, last, bytes, pieces, left: (0..pieces).collect() });
     }
 
     pub(super) fn resign(&mut self, to: Option<String>, stop: bool) {
@@ -102,9 +104,9 @@ impl Replica {
                 txn.then = vec![put(keys.piece(first, run, *piece), batch.bytes[begin..end].to_vec(), None)];
                 lead.asked = Asked::Piece;
             } else {
-                let pieces = if batch.bytes.len() > PIECE_BYTES { batch.bytes.len().div_ceil(PIECE_BYTES) } else { 0 };
+                let pieces = batch.pieces;
                 let bytes = if pieces == 0 { batch.bytes.to_vec() } else { Vec::new() };
-                let entry = Entry { last, run, pieces: pieces as u32, bytes };
+                let entry = Entry { last, run, pieces, bytes };
                 let head = Head { last, run, log: self.log.unwrap_or_default() };
                 txn.compare.push(Compare { key: keys.head.clone(), modified: lead.head_at });
                 txn.then = vec![

@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 use squall_model::replica::{Leader, Member, TrustFile};
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
+use squall_model::wire::join::PublicKey;
 
 use crate::machine::Machine;
 use etcd::{Ask, Problem, Reply};
@@ -53,6 +55,8 @@ pub struct Settings {
     pub address: String,
     /// Release of its program.
     pub release: String,
+    /// The newest version of a cluster that it can work with.
+    pub speaks: ClusterVersion,
     /// Random number of this run of its process.
     pub run: u64,
     /// When its process started, by the wall clock.
@@ -65,12 +69,10 @@ pub struct Settings {
     pub new_log: u64,
     /// Last record of its journal.
     pub last: u64,
-    /// Its place in `[[controllers]]`, from 0: who is first goes first.
+    /// Its place in `[[controllers]]`, from 0: the first one leads first.
     pub rank: u32,
     /// Number of controllers in the configuration.
     pub controllers: usize,
-    /// Whether it leads only if no other does for a while.
-    pub reluctant: bool,
     /// Whether its journal counts although etcd has lost the log, or has an older one.
     pub accept_loss: bool,
     /// Length of the leader's lease, seconds.
@@ -123,6 +125,8 @@ pub enum Input {
         /// Number of the last record.
         seq: u64,
     },
+    /// Public half of the controllers' key to come, if this controller has it.
+    Holds(Option<PublicKey>),
     /// Files of `keys/` were changed here, by their paths below it.
     Trust(Vec<(String, TrustFile)>),
 }
@@ -158,13 +162,18 @@ pub enum Act {
     },
     /// The batch was appended. Err: there is no room; nothing was appended.
     Appended(Result<(), String>),
-    /// Who leads has changed: the leader, with the number of its term.
+    /// Another controller leads, or none: the leader, with the number of its term.
     Leader(Option<(Leader, u64)>),
     /// The controllers that have told of themselves a moment ago, by name.
     Members(Vec<(String, Member)>),
     /// All files of `keys/` that are in etcd, by their paths below it: at the start, and when one was changed.
     Trust(Vec<(String, TrustFile)>),
-    /// What comes after this journal is not in etcd any more: fetch a copy from the leader, and begin anew.
+    /// All files of `keys/` that were given by [`Input::Trust`] are in etcd.
+    Shared {
+        /// How often files were given so far.
+        given: u64,
+    },
+    /// What comes after this journal is not in etcd any more: fetch a copy from the leader, and start again.
     Behind {
         /// Number of the first record that is in etcd.
         first: u64,
@@ -221,7 +230,8 @@ pub enum Why {
     /// The journal is a copy of another log, or of none.
     #[error(
         "this journal is no copy of the log in etcd ({prefix}): it is of another cluster, or from before the log was founded. \
-         Move the folder `journal` away, and start again: the controller then fetches a copy"
+         Move the folder `journal` away, and start again: the controller then fetches a copy. If it was restored from a \
+         backup, name another `prefix` in [log] instead"
     )]
     Foreign {
         /// Prefix of the keys.
@@ -267,8 +277,10 @@ pub struct Replica {
     log: Option<u64>,
     /// Number of the last record that was applied or appended.
     last: u64,
-    /// Who leads, with the number of its term.
+    /// The leader, with the number of its term.
     leader: Option<(Leader, u64)>,
+    /// When it was made, by the clock of its inputs; [`Settings::started`] is the same moment by the wall clock.
+    began: Time,
     /// When it had applied the whole log last.
     fresh: Option<Time>,
     /// Since when etcd has not answered.
@@ -288,6 +300,7 @@ impl Replica {
             log: settings.log,
             last: settings.last,
             leader: None,
+            began: now,
             fresh: None,
             silent_since: None,
             troubled: false,
@@ -398,6 +411,7 @@ impl Machine for Replica {
             }
             Input::Durable { seq } => self.side.durable = seq,
             Input::Trust(files) => self.side.push(files),
+            Input::Holds(next) => self.side.holds = next,
         }
         self.proceed(now, out);
     }

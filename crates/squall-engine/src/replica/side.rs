@@ -5,21 +5,20 @@ use std::collections::BTreeMap;
 use squall_model::encoding;
 use squall_model::replica::{Member, TrustFile};
 use squall_model::time::{Span, Time};
+use squall_model::wire::join::PublicKey;
 
 use super::etcd::{Ask, Done, Op, Problem, Reply, Txn};
 use super::follow::decoded;
 use super::{Act, Lane, Phase, RETRY, Replica};
 
-/// Shortest interval at which a controller tells how far its copy is.
+/// Interval at which a controller tells how far its copy is, by which others see that it runs.
 const TELL: Span = Span::from_secs(1);
-/// Longest such interval, by which others see that it is there.
-const BEAT: Span = Span::from_secs(5);
 /// Interval at which a leader looks at the others.
 const LOOK: Span = Span::from_millis(500);
-/// Interval at which a standby does, so that it can tell who is there.
-const GLANCE: Span = Span::from_secs(2);
+/// Interval at which a standby does, so that it can tell which controllers run.
+const GLANCE: Span = Span::from_secs(1);
 /// Time after which a controller that tells nothing more does not run.
-const SILENT: Span = Span::from_secs(12);
+const SILENT: Span = Span::from_secs(4);
 /// Time for which a controller that tells nothing more is waited for with trimming.
 const ABSENT: Span = Span::from_secs(600);
 /// Interval of trimming the log.
@@ -59,16 +58,18 @@ pub(super) struct Side {
     asked: Asked,
     /// Not before this time, after a question without an answer.
     next: Time,
+    /// Public half of the controllers' key to come, if this controller has it.
+    pub(super) holds: Option<PublicKey>,
     since: Time,
     /// Records up to this one are on the disk.
     pub(super) durable: u64,
     /// Number of the last record that was applied or appended.
     pub(super) applied: u64,
-    /// What was told last: `durable` and `applied`.
-    told: (u64, u64),
     told_at: Option<Time>,
     /// Files to be passed to other controllers.
     pushes: BTreeMap<String, TrustFile>,
+    /// How often files to be passed on were given.
+    given: u64,
     /// Revision of `trusted`, 0 if there is none: as seen (None: not yet), and as fetched (None: nothing was).
     trusted: (Option<i64>, Option<i64>),
     looked: Option<Time>,
@@ -86,12 +87,13 @@ impl Side {
         Self {
             asked: Asked::Nothing,
             next: now,
+            holds: None,
             since: now,
             durable,
             applied: durable,
-            told: (0, 0),
             told_at: None,
             pushes: BTreeMap::new(),
+            given: 0,
             trusted: (None, None),
             looked: None,
             members: BTreeMap::new(),
@@ -104,6 +106,7 @@ impl Side {
     }
 
     pub(super) fn push(&mut self, files: Vec<(String, TrustFile)>) {
+        self.given += 1;
         self.pushes.extend(files);
     }
 
@@ -128,8 +131,7 @@ impl Side {
     }
 
     fn tell_at(&self) -> Time {
-        let pause = if (self.durable, self.applied) == self.told { BEAT } else { TELL };
-        self.told_at.map_or(self.since, |at| at + pause)
+        self.told_at.map_or(self.since, |at| at + TELL)
     }
 
     fn look_at(&self, leads: bool) -> Time {
@@ -184,8 +186,10 @@ impl Replica {
         if now >= side.tell_at() {
             let (address, release) = (self.settings.address.clone(), self.settings.release.clone());
             let (durable, run, since) = (side.durable, self.settings.run, self.settings.started);
-            let member = Member { address, release, durable, applied: self.last, since, run };
-            (side.told, side.told_at) = ((durable, self.last), Some(now));
+            let speaks = self.settings.speaks;
+            let next = side.holds;
+            let member = Member { address, release, durable, applied: self.last, since, run, speaks, next };
+            side.told_at = Some(now);
             return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
         }
         if now >= side.look_at(matches!(self.phase, Phase::Leading(_))) {
@@ -226,6 +230,10 @@ impl Replica {
                     }),
                     _ => {}
                 }
+            }
+            // Files that were given while this was under way are still to be passed on.
+            (Asked::Push(_), Ok(Reply::Txn(_))) if self.side.pushes.is_empty() => {
+                out.push(Act::Shared { given: self.side.given });
             }
             (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
             (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 
 use super::etcd::{Ask, Problem, Reply};
+use super::follow::Follow;
 use super::model::Model;
 use super::{Act, Input, Lane, Replica, Settings, Why};
 use crate::machine::Machine;
@@ -98,6 +100,7 @@ fn settings(of: usize, life: u64, host: Option<&Host>) -> Settings {
         prefix: "/squall/test".into(),
         name: format!("head{of}"),
         address: format!("10.0.0.{of}:6817"),
+        speaks: ClusterVersion::OWN,
         release: "0.2.0".into(),
         run: (of as u64) << 32 | life,
         started: Time(1),
@@ -107,7 +110,6 @@ fn settings(of: usize, life: u64, host: Option<&Host>) -> Settings {
         last: host.map_or(0, |host| host.journal.len() as u64),
         rank: of as u32,
         controllers: 3,
-        reluctant: false,
         accept_loss: false,
         lease_s: 2,
         quota: 1 << 30,
@@ -300,7 +302,7 @@ impl World {
                 (host.journal, host.log, host.runs) = (journal, log, false);
                 self.add(now + Span(1000), Event::Start { of });
             }
-            Act::Leader(_) | Act::Members(_) | Act::Trust(_) | Act::Full(_) | Act::Trouble(_) => {}
+            Act::Leader(_) | Act::Members(_) | Act::Trust(_) | Act::Shared { .. } | Act::Full(_) | Act::Trouble(_) => {}
         }
     }
 
@@ -369,4 +371,15 @@ fn a_shutdown_ends_the_standbys_and_a_controller_that_is_started_right_after_it_
     let (leads, runs): (Vec<bool>, Vec<bool>) = world.hosts.iter().map(|host| (host.leads, host.runs)).unzip();
     let only: Vec<bool> = (0..3).map(|of| of == leader).collect();
     assert_eq!((leads, runs), (only.clone(), only));
+}
+
+#[test]
+fn a_silence_of_etcd_does_not_count_as_time_that_a_twin_leads() {
+    let mut follow = Follow::new(Time(0));
+    let second = |second| Time::from_secs(second);
+    assert_eq!(follow.twin_is_there(second(1)), Span(0));
+    assert_eq!(follow.twin_is_there(second(3)), Span::from_secs(2));
+    // No lease ends while etcd is down.
+    assert_eq!(follow.twin_is_there(second(20)), Span(0));
+    assert_eq!(follow.twin_is_there(second(22)), Span::from_secs(2));
 }

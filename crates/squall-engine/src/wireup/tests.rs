@@ -20,6 +20,7 @@ fn layout(nodes: u32, tasks: u32) -> Layout {
         tasks: vec![tasks; nodes as usize].into(),
         distribution: Distribution::Block,
         cpus_per_task: 1,
+        ports: None,
     }
 }
 
@@ -267,6 +268,23 @@ fn said(acts: &[PmiAct]) -> String {
             other => format!("{other:?}\n"),
         })
         .collect()
+}
+
+proptest::proptest! {
+    #[test]
+    fn cve_2020_27745_whatever_tasks_say_is_survived(
+        words in proptest::collection::vec((0..3_u32, "(cmd=[a-z-]{1,12}[ ;\n]|[a-z_]{1,9}=[^\n]{0,20}[ ;\n]| {0,5}[0-9]{1,9}|.{0,9}){0,9}"), 0..9),
+        brought in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..99),
+    ) {
+        let (mut pmi, mut out) = (Pmi::new("7.0".into(), &layout(2, 1), &[0, 1]), Vec::new());
+        for (rank, text) in &words {
+            pmi.hear(*rank, text.as_bytes(), &mut out);
+        }
+        pmi.gathered(Ok(&brought), &mut out);
+        let sent = out.iter().map(|act| if let PmiAct::Send { bytes, .. } = act { bytes.len() } else { 0 });
+        let said: usize = words.iter().map(|(_, text)| text.len()).sum();
+        proptest::prop_assert!(sent.sum::<usize>() <= (100 + said + brought.len()) * 100, "{out:?}");
+    }
 }
 
 #[test]

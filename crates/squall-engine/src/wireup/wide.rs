@@ -48,6 +48,7 @@ impl Wide {
             tasks: vec![EACH; nodes as usize].into(),
             distribution: Distribution::Block,
             cpus_per_task: 1,
+            ports: None,
         };
         Self {
             nodes: (0..nodes).map(|n| Exchange::new(n, layout.clone(), PATIENCE, shape)).collect(),

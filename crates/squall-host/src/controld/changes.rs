@@ -21,11 +21,15 @@ pub(super) fn log(state: &State, records: &[Record]) {
             Event::NodeRegistered { .. } | Event::NodeDown { .. } | Event::NodeUp { .. } | Event::NodesSet { .. } => {
                 log_nodes(state, event);
             }
+            Event::NodesRemoved { nodes, by } => info!(node = names(state, nodes), uid = by, "node removed"),
+            Event::NodesCreated { node, by } => info!(node = node.name, uid = by, "node created"),
             Event::PartitionSet { name, state } => {
                 info!(partition = name, state = format!("{state:?}").to_lowercase(), "partition set");
             }
             Event::PartitionChanged { name, config: Some(_) } => info!(partition = name, "partition changed"),
             Event::PartitionChanged { name, config: None } => info!(partition = name, "partition deleted"),
+            Event::VersionRaised { to, by } => info!(version = %to, uid = by, "version of the cluster raised"),
+            Event::KeysRotated { by, .. } => info!(uid = by, "the controllers' keys were rotated"),
             Event::Configured { .. } => info!("configuration read"),
             _ if jobs => log_job(state, event),
             _ => {}

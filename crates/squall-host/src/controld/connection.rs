@@ -11,16 +11,22 @@ use std::time::{Duration, Instant};
 
 use squall_engine::control::Who;
 use squall_model::encoding;
+use squall_model::job::JobAttempt;
+use squall_model::power::PowerPhase;
+use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::UpFrame;
+use squall_model::wire::hook::Hook;
 use squall_model::wire::info::ControllerInfo;
 use squall_model::wire::join::{BEARER, Bearer, SOCKET, VOUCHED, Vouched};
 use squall_model::wire::{Hello, Leader, Proof, Role};
 use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::programs::Programs;
+use super::ring::Ring;
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::bearer::{Bearers, Borne};
 use crate::hop::{self, Reader, Writer};
@@ -82,6 +88,22 @@ pub(super) enum Arrival {
     CastOut {
         stream: u64,
     },
+    /// A program around a job has ended.
+    ProgramEnded {
+        job: JobAttempt,
+        hook: Hook,
+        error: Option<String>,
+    },
+    /// A program for the power of nodes has ended.
+    PowerProgramEnded {
+        phase: PowerPhase,
+        nodes: NodeSet,
+    },
+    /// A machine wants to join as this node: is one of this name connected?
+    Sought {
+        node: String,
+        connected: oneshot::Sender<bool>,
+    },
 }
 
 impl Arrival {
@@ -90,7 +112,11 @@ impl Arrival {
         match self {
             Self::Opened { kind, .. } | Self::Closed { kind, .. } => kind.user(),
             Self::Asked { who, .. } => Some(who.owner.uid),
-            Self::Frame { .. } | Self::CastOut { .. } => None,
+            Self::Frame { .. }
+            | Self::CastOut { .. }
+            | Self::Sought { .. }
+            | Self::ProgramEnded { .. }
+            | Self::PowerProgramEnded { .. } => None,
         }
     }
 
@@ -98,7 +124,9 @@ impl Arrival {
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
-            Self::CastOut { .. } => 0,
+            Self::CastOut { .. } | Self::ProgramEnded { .. } | Self::PowerProgramEnded { .. } | Self::Sought { .. } => {
+                0
+            }
         }
     }
 }
@@ -157,6 +185,8 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Door {
     cluster: Arc<str>,
+    /// The keys of this controller.
+    ring: Ring,
     last: AtomicU64,
     arrivals: Arrivals,
     authority: Arc<Authority>,
@@ -175,7 +205,12 @@ impl Door {
     /// Makes the door, and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
     /// them is reserved for the journal and other files, and an eighth of the connections for nodes. `others`: the
     /// controllers of the cluster, if it has several.
-    pub(super) fn new(cluster: String, files: usize, bearers: Bearers, others: Option<Others>) -> (Arc<Self>, Inbox) {
+    pub(super) fn new(
+        (cluster, ring): (String, Ring),
+        files: usize,
+        bearers: Bearers,
+        others: Option<Others>,
+    ) -> (Arc<Self>, Inbox) {
         let (to_nodes, nodes) = mpsc::channel(ARRIVALS_MAX);
         let (to_users, users_inbox) = mpsc::channel(ARRIVALS_MAX);
         let arrivals = Arrivals { nodes: to_nodes, users: to_users };
@@ -187,7 +222,8 @@ impl Door {
         let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
         let phase = watch::channel(Phase::Leads(None)).0;
-        let door = Self { cluster, last, arrivals, authority, seats, clients, users, hosts, bearers, others, phase };
+        let door =
+            Self { cluster, ring, last, arrivals, authority, seats, clients, users, hosts, bearers, others, phase };
         (Arc::new(door), inbox)
     }
 
@@ -214,6 +250,11 @@ impl Door {
         }
         // Those who watch are told when there is another leader, not at each record.
         self.phase.send_if_modified(|phase| phase.follow(leader, as_of));
+    }
+
+    /// Returns what runs programs around jobs, and reports their ends like events of nodes.
+    pub(super) fn programs(&self) -> Programs {
+        Programs::reporting_to(self.arrivals.nodes.clone())
     }
 
     /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.
@@ -253,6 +294,7 @@ impl Door {
         Guest {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
             cluster: Arc::clone(&self.cluster),
+            ring: self.ring.clone(),
             arrivals: self.arrivals.clone(),
             authority: Arc::clone(&self.authority),
             clients: Arc::clone(&self.clients),
@@ -269,6 +311,7 @@ impl Door {
 struct Guest {
     id: u64,
     cluster: Arc<str>,
+    ring: Ring,
     arrivals: Arrivals,
     authority: Arc<Authority>,
     clients: Arc<Semaphore>,
@@ -323,7 +366,8 @@ impl Guest {
                     };
                 }
                 let account = also.as_ref().unwrap_or(&entered).account();
-                self.converse(&mut reader, writer, &who, None, account, expired(until)).await
+                let way = Way { via: None, by_token: until.is_some() };
+                self.converse(&mut reader, writer, &who, way, account, expired(until)).await
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
@@ -341,7 +385,8 @@ impl Guest {
             (following, Some(others)) if as_standby => (Role::Standby(following.standby(&others.name)), None),
             _ => (Role::Controller, None),
         };
-        Hello { cluster: self.cluster.to_string(), term, ..Hello::new(role) }
+        let (cluster, (key, signer)) = (self.cluster.to_string(), self.ring.public());
+        Hello { cluster, term, signer: Some(signer), key: Some(key), ..Hello::new(role) }
     }
 
     /// Returns the way to the controller that leads. None: this one leads.
@@ -421,18 +466,18 @@ impl Guest {
         reader: &mut Reader,
         writer: Writer,
         who: &Who,
-        via: Option<&Via>,
+        way: Way<'_>,
         account: &Account,
         until: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
         let out = Outgoing::of(account);
         let requests = async {
             tokio::select! {
-                done = self.requests(reader, who, via, account, &out) => done,
+                done = self.requests(reader, who, way, account, &out) => done,
                 done = until => done,
             }
         };
-        let kind = Kind::Client { uid: who.owner.uid, away: via.is_some() };
+        let kind = Kind::Client { uid: who.owner.uid, away: way.via.is_some() };
         self.talk(writer, kind, out.clone(), requests).await
     }
 
@@ -459,7 +504,7 @@ impl Guest {
         &self,
         reader: &mut Reader,
         who: &Who,
-        via: Option<&Via>,
+        way: Way<'_>,
         account: &Account,
         out: &Outgoing,
     ) -> io::Result<()> {
@@ -469,8 +514,11 @@ impl Guest {
             if request == Request::Controllers {
                 let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow())).unwrap_or_default();
                 out.push(&Answer::Controllers(all)).map_err(io::Error::other)?;
+            } else if way.by_token && matches!(request, Request::Token { .. }) {
+                let why = "a token makes no other token; `scontrol token` does";
+                out.push(&Answer::Refused(Refusal::BadToken(why.to_owned()))).map_err(io::Error::other)?;
             } else {
-                let (id, who, via) = (self.id, who.clone(), via.cloned());
+                let (id, who, via) = (self.id, who.clone(), way.via.cloned());
                 let (request, at) = (Box::new(request), Instant::now());
                 self.arrive(Arrival::Asked { id, who, via, request, at, claim }).await?;
             }
@@ -491,6 +539,15 @@ impl Guest {
         let to = if arrival.user().is_some() { &self.arrivals.users } else { &self.arrivals.nodes };
         to.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
+}
+
+/// How the requests of a client come.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    /// The machine through which they come. None: they come directly.
+    via: Option<&'a Via>,
+    /// Whether the client's user is known by a token. With a stolen token no longer one can be made.
+    by_token: bool,
 }
 
 /// A user as whom a client may act, and when that ends, seconds since 1970 (None: with the connection).

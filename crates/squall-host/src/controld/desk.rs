@@ -10,12 +10,11 @@ use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::fabric::{DownFrame, Downward, Put};
-use squall_model::wire::node::Down;
-use squall_model::wire::sealed::Sealed;
+use squall_model::wire::fabric::{DownFrame, Downward};
 use squall_store::BlobReader;
 
 use crate::bearer::Bearers;
+use crate::trust::Trust;
 
 /// Bytes of scripts and environments cached in memory.
 const CACHE_BYTES: usize = 16 << 20;
@@ -38,6 +37,23 @@ impl Desk {
         Self { place, bearers, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
     }
 
+    /// Revokes the keys of nodes that were removed and are gone. Their connections end by that. A controller that dies
+    /// before it is done does it at its next start.
+    pub(super) fn revoke(&self, gone: Vec<String>) {
+        if gone.is_empty() {
+            return;
+        }
+        let trust = Trust::of(&self.place);
+        drop(tokio::task::spawn_blocking(move || {
+            for node in gone {
+                match trust.revoke_node(&node) {
+                    Ok(_) => tracing::info!(node, "removed node gone: its key is revoked"),
+                    Err(e) => tracing::error!(node, error = %e, "the key of a removed node can't be revoked"),
+                }
+            }
+        }));
+    }
+
     /// Caches blobs that are likely to be needed soon; drops the oldest ones beyond `CACHE_BYTES`.
     pub(super) fn remember(&mut self, blobs: &[Blob]) {
         for blob in blobs {
@@ -54,14 +70,13 @@ impl Desk {
         }
     }
 
-    /// Adds the scripts and environments to which a frame's messages refer, and splits it into frames of permitted
-    /// length: as a rule one. Blobs that can't be read are left out.
-    pub(super) fn frames(&mut self, frame: DownFrame) -> Vec<DownFrame> {
+    /// Splits a frame into frames of permitted length: as a rule one.
+    pub(super) fn frames(frame: DownFrame) -> Vec<DownFrame> {
         let mut frames = vec![DownFrame { hop: frame.hop, says: Vec::new() }];
         let mut room = PARCELS_MAX;
         for (number, mut say) in (frame.hop..).zip(frame.says) {
             let bytes = match &mut say {
-                Downward::Put(put) | Downward::Reply { put, .. } => self.complete(put),
+                Downward::Put(put) | Downward::Reply { put, .. } => put.parcel.encode(),
                 Downward::Chunk(chunk) => chunk.bytes.0.len(),
                 Downward::Letter(letter) => letter.message.encode(),
                 _ => 0,
@@ -79,22 +94,8 @@ impl Desk {
         frames
     }
 
-    /// Adds to a `Put` the scripts and environments to which its messages refer, and encodes it; returns its length in
-    /// bytes.
-    fn complete(&mut self, put: &mut Put) -> usize {
-        if let Sealed::Open(parcel) = &mut put.parcel {
-            let mut digests: Vec<Digest> = parcel.messages.iter().flat_map(Down::digests).collect();
-            if !digests.is_empty() {
-                digests.sort_unstable();
-                digests.dedup();
-                // A node that lacks a script reports it, and the job is started again later.
-                Arc::make_mut(parcel).blobs = digests.iter().filter_map(|digest| self.blob(digest)).collect();
-            }
-        }
-        put.parcel.encode()
-    }
-
-    fn blob(&mut self, digest: &Digest) -> Option<Blob> {
+    /// Returns a script or an environment. None: it can't be read.
+    pub(super) fn blob(&mut self, digest: &Digest) -> Option<Blob> {
         if let Some(blob) = self.cache.get(digest) {
             return Some(blob.clone());
         }
@@ -161,35 +162,22 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use squall_model::id::Epoch;
-    use squall_model::job::JobSpec;
+    use squall_model::job::Blob;
     use squall_model::set::NodeSet;
-    use squall_model::step::{BatchStart, JobFacts};
-    use squall_model::wire::fabric::Parcel;
-    use squall_store::Log;
-    use squall_store::memory::MemoryLog;
+    use squall_model::wire::fabric::{Parcel, Put};
+    use squall_model::wire::sealed::Sealed;
 
-    use super::{Bearers, Blob, Config, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
+    use super::{Desk, DownFrame, Downward};
 
-    fn start(script: Digest) -> Downward {
-        let facts =
-            JobFacts { spec: JobSpec { script: Some(script), ..JobSpec::default() }.into(), ..JobFacts::default() };
-        let messages = vec![Down::StartJob { facts: std::sync::Arc::new(facts), batch: Some(BatchStart::default()) }];
-        let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
-        Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), asks: Vec::new(), parcel })
+    fn put(size: usize) -> Downward {
+        let parcel = Sealed::new(Parcel { blobs: vec![Blob::new(vec![1; size])], ..Parcel::default() });
+        Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), asks: Vec::new(), parcel, proof: None })
     }
 
     /// Sends puts with scripts of these sizes; returns for each frame the number of its first message and their count.
     fn sent(sizes: &[usize]) -> Vec<(u64, usize)> {
-        let place = Place::at(&std::env::temp_dir().join("squall-desk")).unwrap();
-        let mut desk = Desk::new(place.clone(), MemoryLog::default().blobs(), Bearers::of(&place, &Config::default()));
-        let blobs: Vec<Blob> = sizes.iter().zip(0..).map(|(size, fill)| Blob::new(vec![fill; *size])).collect();
-        desk.remember(&blobs);
-        let says = blobs.iter().map(|blob| start(blob.digest)).collect();
-        let frames = desk.frames(DownFrame { hop: 7, says });
-        for put in frames.iter().flat_map(|frame| &frame.says) {
-            let Downward::Put(put) = put else { panic!("{put:?}") };
-            assert_eq!(put.parcel.open().unwrap().blobs.len(), 1);
-        }
+        let says = sizes.iter().map(|size| put(*size)).collect();
+        let frames = Desk::frames(DownFrame { hop: 7, says });
         frames.iter().map(|frame| (frame.hop, frame.says.len())).collect()
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use squall_engine::replica::Why;
 use squall_model::id::JobId;
+use squall_model::version::TooOld;
 use squall_model::wire::fabric::Newer;
 use squall_store::LogError;
 use squall_store::file::JournalError;
@@ -55,9 +56,13 @@ pub enum ControllerError {
         /// Number of the first record that is in etcd.
         first: u64,
     },
+    /// It is older than the version of the cluster.
+    #[error("{0}")]
+    TooOld(TooOld),
     /// A batch of the log in etcd can't be read.
     #[error(
-        "cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it"
+        "cannot read the batch in etcd that ends with record {last}: {problem}. A newer release may have written it: install the \
+         release that the other controllers have, and start it again"
     )]
     Batch {
         /// Number of its last record.

@@ -1,5 +1,6 @@
 //! One of several controllers: it follows the log in etcd, with a state that is always ready, until it leads.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +9,13 @@ use squall_engine::control::Controller;
 use squall_engine::replica::{self, Why};
 use squall_files::place::Place;
 use squall_model::config::Config;
+use squall_model::event::Record;
 use squall_model::time::Time;
+use squall_model::version::{ClusterVersion, TooOld};
 use squall_model::wire::Leader;
+use squall_model::wire::client::Refusal;
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
+use squall_model::wire::join::PublicKey;
 use squall_store::accounts::Accounts;
 use squall_store::entry::Entry;
 use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
@@ -22,7 +27,8 @@ use tracing::{error, info};
 
 use super::clock::Clock;
 use super::connection::{Door, Inbox};
-use super::keyring::Keyring;
+use super::ring::Ring;
+use super::share::{Asker, Sharing};
 use super::standby::Readers;
 use super::{Begun, ControllerError, Own, Signals};
 use crate::sys::clock;
@@ -46,7 +52,9 @@ pub(super) struct Standby {
     accounted: u64,
     /// Time of the last record.
     last: Time,
-    keyring: Keyring,
+    sharing: Sharing,
+    asker: Asker,
+    ring: Ring,
     clock: Clock,
     journal: PathBuf,
     reign: Reign,
@@ -63,6 +71,8 @@ pub(super) struct Crown {
     over: oneshot::Receiver<Why>,
     /// Name of this controller.
     name: String,
+    /// Names of all controllers, in the order of the configuration.
+    order: Vec<String>,
     term: u64,
 }
 
@@ -73,7 +83,7 @@ impl Standby {
         config: &Config,
         settings: replica::Settings,
         own: Own,
-        accounted: u64,
+        (accounted, asker, ring): (u64, Asker, Ring),
     ) -> Result<Self, ControllerError> {
         let Own { machine, log: copy, accounts, last } = own;
         let name = settings.name.clone();
@@ -88,7 +98,9 @@ impl Standby {
             accounts,
             accounted,
             last,
-            keyring: Keyring::of(place.keys()),
+            sharing: Sharing::begin(place, reign.clone()),
+            asker,
+            ring,
             clock: Clock::start(place, last),
             journal: place.journal(),
             reign,
@@ -172,7 +184,8 @@ impl Standby {
         match news {
             News::Adopt(log) => self.adopt(log)?,
             News::Apply(last, bytes) => self.apply(last, &bytes).await?,
-            News::Trust(files) => keep(&mut self.keyring, files, &self.reign),
+            News::Trust(files) => self.sharing.keep(files),
+            News::Shared(given) => self.sharing.shared(given),
             News::Trouble(why) => say_trouble(why.as_deref()),
             News::Behind(first) => return Err(ControllerError::Behind { first }),
             News::Ended(why) => return Err(ControllerError::Unfit(why)),
@@ -189,6 +202,8 @@ impl Standby {
     /// Applies a batch of the leader, and writes it to the journal.
     async fn apply(&mut self, last: u64, bytes: &[u8]) -> Result<(), ControllerError> {
         let entry = Entry::decode(bytes).map_err(|problem| ControllerError::Batch { last, problem })?;
+        // Nothing of a record is taken that this release may not understand.
+        entry.records.iter().filter_map(Record::raises).try_for_each(check_version)?;
         let batch = entry.into_append();
         let mut said = false;
         while let Err(e) = etcd::append_to_copy(&mut self.copy, &batch) {
@@ -214,7 +229,14 @@ impl Standby {
             self.copy.flush()?;
             self.reign.durable(self.copy.next_seq() - 1);
         }
-        share(&mut self.keyring, &self.reign);
+        self.sharing.look();
+        self.reign.holds(self.ring.next());
+        // Before that, the keys may be those of an earlier rotation.
+        if self.as_of().is_some()
+            && let Some(named) = &self.machine.state().keys
+        {
+            self.ring.renew(named).map_err(ControllerError::io("use the rotated keys in", self.journal.clone()))?;
+        }
         Ok(())
     }
 
@@ -224,10 +246,11 @@ impl Standby {
         let name = self.name;
         info!(term, records = self.copy.next_seq() - 1, "this controller leads");
         let (tell, over) = oneshot::channel();
-        let (reign, keyring) = (self.reign.clone(), self.keyring);
-        spawn_local(attend(self.news, keyring, reign.clone(), tell));
+        let reign = self.reign.clone();
+        spawn_local(attend(self.news, self.sharing, self.asker, tell));
         let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
-        let crown = Crown { reign, over, name, term };
+        let order = self.config.controllers.0.iter().map(|one| one.name().to_owned()).collect();
+        let crown = Crown { reign, over, name, order, term };
         let machine = Controller::new(self.machine.into_state());
         Ok(Begun { machine, log, accounts: self.accounts, last: self.last, crown: Some(crown) })
     }
@@ -250,7 +273,8 @@ impl Crown {
         (&mut self.over).await.unwrap_or(Why::Expired)
     }
 
-    /// Returns the standby that is to take over: `to`, or the one that is least behind. Err: there is none.
+    /// Returns the standby that is to take over: `to`, or the one that is least behind; of several, the first in
+    /// `[[controllers]]`. Err: there is none.
     pub(super) fn heir(&self, to: Option<&str>) -> Result<String, String> {
         let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
         match to {
@@ -260,10 +284,25 @@ impl Crown {
                 found.ok_or_else(|| format!("{to} does not follow: it can't take over"))
             }
             None => {
-                let nearest = others.max_by_key(|(_, member)| member.applied).map(|(name, _)| name);
+                let rank = |name: &String| self.order.iter().position(|one| one == name);
+                let nearest = others.max_by_key(|(name, member)| (member.applied, Reverse(rank(name))));
+                let nearest = nearest.map(|(name, _)| name);
                 nearest.ok_or_else(|| format!("no other controller follows {}: none can take over", self.name))
             }
         }
+    }
+
+    /// Returns the newest version of a cluster that each other controller can work with, by name.
+    pub(super) fn others(&self) -> Vec<(String, ClusterVersion)> {
+        let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
+        others.map(|(name, member)| (name, member.speaks)).collect()
+    }
+
+    /// Returns the other controllers by name, each with the public half of the key to come, if it has that.
+    pub(super) fn nexts(&self) -> Vec<(String, Option<PublicKey>)> {
+        let members = self.reign.members();
+        let of = |name: &String| members.iter().find(|(of, _)| of == name).and_then(|(_, member)| member.next);
+        self.order.iter().filter(|name| **name != self.name).map(|name| (name.clone(), of(name))).collect()
     }
 
     /// Ends the leadership, after everything was appended; `to` goes first. Returns how it has ended.
@@ -284,18 +323,33 @@ impl Crown {
     }
 }
 
+/// Returns the standby that takes over when an operator asks for that: `to`, or any.
+pub(super) fn heir(crown: Option<&Crown>, operator: bool, to: Option<&str>) -> Result<String, Refusal> {
+    match crown {
+        _ if !operator => Err(Refusal::AccessDenied),
+        Some(crown) => crown.heir(to).map_err(Refusal::NotSupported),
+        None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
+    }
+}
+
 /// Takes the news of a controller that leads, and the changes of its keys.
-async fn attend(mut news: mpsc::Receiver<News>, mut keyring: Keyring, reign: Reign, over: oneshot::Sender<Why>) {
+async fn attend(mut news: mpsc::Receiver<News>, mut sharing: Sharing, asker: Asker, over: oneshot::Sender<Why>) {
+    let Some(mut asks) = asker.inbox() else { return };
     loop {
         let heard = tokio::select! {
             heard = news.recv() => heard,
             () = tokio::time::sleep(LOOK_EVERY) => {
-                share(&mut keyring, &reign);
+                sharing.look();
+                continue;
+            }
+            Some(ask) = asks.recv() => {
+                sharing.ask(ask);
                 continue;
             }
         };
         match heard {
-            Some(News::Trust(files)) => keep(&mut keyring, files, &reign),
+            Some(News::Trust(files)) => sharing.keep(files),
+            Some(News::Shared(given)) => sharing.shared(given),
             Some(News::Trouble(why)) => say_trouble(why.as_deref()),
             Some(News::Ended(why)) => {
                 // If nobody waits, the controller has ended already.
@@ -316,18 +370,21 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
         let of = |one: &squall_model::config::ControllerConfig| {
             let name = one.name().to_owned();
             let known = members.iter().find(|(other, _)| *other == name).map(|(_, member)| member);
+            let leads = leader.as_ref().filter(|leader| leader.name == name);
             ControllerInfo {
                 address: one.address.clone(),
                 role: match known {
-                    _ if Some(&name) == leader.as_ref() => ControllerRole::Leader,
+                    _ if leads.is_some() => ControllerRole::Leader,
                     Some(_) => ControllerRole::Standby,
                     None => ControllerRole::default(),
                 },
-                since: known.map(|member| member.since),
+                // A leader that steps down starts again, so a standby is one since its start.
+                since: leads.and_then(|leader| leader.since).or(known.map(|member| member.since)),
                 applied: known.map(|member| member.applied),
                 durable: known.map(|member| member.durable),
                 behind: known.map(|member| head - member.applied),
                 version: known.map(|member| member.release.clone()),
+                speaks: known.map(|member| member.speaks),
                 name,
             }
         };
@@ -336,17 +393,9 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
     }
 }
 
-/// Passes on what was changed in `keys/`.
-fn share(keyring: &mut Keyring, reign: &Reign) {
-    reign.trust(keyring.changed());
-}
-
-/// Takes the files of `keys/` that are in etcd.
-fn keep(keyring: &mut Keyring, files: Vec<(String, squall_model::replica::TrustFile)>, reign: &Reign) {
-    match keyring.take(files) {
-        Ok(own) => reign.trust(own),
-        Err(e) => error!(error = %e, "the keys that another controller has changed can't be written"),
-    }
+/// Refuses to go on in a cluster of a version that this release can't work with.
+pub(super) fn check_version(cluster: ClusterVersion) -> Result<(), ControllerError> {
+    if cluster > ClusterVersion::OWN { Err(ControllerError::TooOld(TooOld { cluster })) } else { Ok(()) }
 }
 
 fn say_trouble(why: Option<&str>) {
@@ -392,6 +441,7 @@ pub(super) fn settings(
         name: name.to_owned(),
         address: all.get(rank).map(|own| own.address.clone()).unwrap_or_default(),
         release: version.to_owned(),
+        speaks: ClusterVersion::OWN,
         run: random()?,
         started: clock::now(),
         journal: copy.cluster() as u64,
@@ -400,7 +450,6 @@ pub(super) fn settings(
         last: copy.next_seq() - 1,
         rank: rank as u32,
         controllers: all.len(),
-        reluctant: false,
         accept_loss,
         lease_s: log.lease_s,
         quota: log.quota_mb << 20,

@@ -61,7 +61,7 @@ async fn ask(name: &str, addresses: Vec<String>, token: &Token) -> io::Result<Ve
     let late = |_| io::Error::other("the controller does not answer");
     match timeout(ANSWER_TIME, link::read::<Told>(&mut met.reader)).await.map_err(late)?? {
         Some(Told::Controller(files)) => Ok(files),
-        Some(Told::Refused(reason)) => Err(io::Error::other(reason)),
+        Some(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
         Some(Told::Charter { .. } | Told::Peer(_)) => Err(io::ErrorKind::InvalidData.into()),
         None => Err(io::Error::other("the controller hung up")),
     }

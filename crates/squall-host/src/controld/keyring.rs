@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use squall_files::durable;
+use squall_model::job::{Checksum, Digest};
 use squall_model::replica::TrustFile;
 use tracing::warn;
 
@@ -35,15 +36,26 @@ impl Keyring {
         Self { folder, known: BTreeMap::new(), looked: BTreeMap::new(), met: false }
     }
 
-    /// Returns the files that were changed here since the last call. None before the files in etcd are known.
-    pub(super) fn changed(&mut self) -> Vec<(String, TrustFile)> {
+    /// Whether the files in etcd are known.
+    pub(super) fn has_met(&self) -> bool {
+        self.met
+    }
+
+    /// Returns the digest of the shared files, as this controller knows them.
+    pub(super) fn digest(&self) -> Digest {
+        digest(&self.known)
+    }
+
+    /// Returns the files that were changed here since the last call. None: the files in etcd are not known yet,
+    /// or those here can't be read.
+    pub(super) fn changed(&mut self) -> Option<Vec<(String, TrustFile)>> {
         if !self.met {
-            return Vec::new();
+            return None;
         }
-        self.look().unwrap_or_else(|e| {
+        let changed = self.look().inspect_err(|e| {
             warn!(folder = %self.folder.display(), error = %e, "the keys can't be read: other controllers don't get what was changed");
-            Vec::new()
-        })
+        });
+        changed.ok()
     }
 
     /// Takes the files in etcd, all of them; writes those that another controller has changed. Returns those that were
@@ -101,17 +113,37 @@ impl Keyring {
                 .collect();
             for path in gone {
                 self.known.remove(&path);
-                changed.push((path, TrustFile { content: None, mode: MODE }));
+                changed.push((path, TrustFile { content: None }));
             }
             for (path, bytes) in found {
                 if self.known.get(&path) != Some(&bytes) {
                     self.known.insert(path.clone(), bytes.clone());
-                    changed.push((path, TrustFile { content: Some(bytes), mode: MODE }));
+                    changed.push((path, TrustFile { content: Some(bytes) }));
                 }
             }
         }
         Ok(changed)
     }
+}
+
+/// Returns the digest of the shared files that are in the folder `keys/` at this moment.
+pub(super) fn digest_of(keys: &Path) -> io::Result<Digest> {
+    let mut all = BTreeMap::new();
+    for name in folders(keys)? {
+        all.append(&mut content(&keys.join(&name), &name)?);
+    }
+    Ok(digest(&all))
+}
+
+fn digest(files: &BTreeMap<String, Vec<u8>>) -> Digest {
+    let mut hash = Checksum::default();
+    for (path, bytes) in files {
+        for part in [path.as_bytes(), bytes] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    hash.digest()
 }
 
 /// Whether a path is that of a file in a folder of `keys/`. What comes from etcd may say anything.
@@ -161,10 +193,10 @@ fn make_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use std::fs;
 
-    use super::{Keyring, TrustFile};
+    use super::{Keyring, TrustFile, digest_of};
 
     fn file(content: Option<&str>) -> TrustFile {
-        TrustFile { content: content.map(|text| text.as_bytes().to_vec()), mode: 0o600 }
+        TrustFile { content: content.map(|text| text.as_bytes().to_vec()) }
     }
 
     fn paths(files: &[(String, TrustFile)]) -> Vec<&str> {
@@ -179,16 +211,20 @@ mod tests {
         fs::write(dir.join("nodes/n1"), "key 1").unwrap();
         fs::write(dir.join("nodes/n2"), "an old key").unwrap();
         let mut keyring = Keyring::of(dir.clone());
-        assert!(keyring.changed().is_empty(), "etcd comes first");
+        assert!(keyring.changed().is_none(), "etcd comes first");
         // At the start: what etcd has is newer, and it gets what it never had.
         let etcd = vec![("nodes/n2".into(), file(Some("key 2"))), ("tokens/ab12".into(), file(None))];
         assert_eq!(paths(&keyring.take(etcd).unwrap()), ["nodes/n1"]);
         assert_eq!(fs::read_to_string(dir.join("nodes/n2")).unwrap(), "key 2");
-        assert!(keyring.changed().is_empty(), "what came from etcd is not passed back");
+        assert!(keyring.changed().unwrap().is_empty(), "what came from etcd is not passed back");
+        let before = keyring.digest();
         // A change here.
         fs::write(dir.join("nodes/n3"), "key 3").unwrap();
         fs::remove_file(dir.join("nodes/n1")).unwrap();
-        assert_eq!(keyring.changed(), [("nodes/n1".into(), file(None)), ("nodes/n3".into(), file(Some("key 3")))]);
+        let changed = [("nodes/n1".into(), file(None)), ("nodes/n3".into(), file(Some("key 3")))];
+        assert_eq!(keyring.changed().unwrap(), changed);
+        assert_ne!(keyring.digest(), before);
+        assert_eq!(keyring.digest(), digest_of(&dir).unwrap());
         // Changes elsewhere.
         let etcd = vec![
             ("nodes/n2".into(), file(None)),

@@ -127,6 +127,7 @@ pub(super) const fn submits(request: &Request) -> bool {
 }
 
 /// Returns the name of a request as `sdiag` shows it.
+#[expect(clippy::too_many_lines, reason = "a table with a row for each request")]
 pub(super) fn request_kind(request: &Request) -> &'static str {
     match request {
         Request::Submit { .. } => "REQUEST_SUBMIT_BATCH_JOB",
@@ -150,13 +151,16 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Top { .. } => "REQUEST_TOP_JOB",
         Request::UpdateStep { .. } => "REQUEST_UPDATE_JOB_STEP",
         Request::UpdateJob { .. } => "REQUEST_UPDATE_JOB",
-        Request::UpdateNodes { .. } => "REQUEST_UPDATE_NODE",
+        Request::UpdateNodes { .. } | Request::Power { .. } => "REQUEST_UPDATE_NODE",
+        Request::Reboot { .. } | Request::CancelReboot { .. } => "REQUEST_REBOOT_NODES",
+        Request::CreateNodes(_) => "REQUEST_CREATE_NODE",
+        Request::DeleteNodes(_) => "REQUEST_DELETE_NODE",
         Request::ChangePartition { was: None, .. } => "REQUEST_CREATE_PARTITION",
         Request::ChangePartition { now: None, .. } => "REQUEST_DELETE_PARTITION",
         Request::ChangePartition { .. } | Request::UpdatePartition { .. } => "REQUEST_UPDATE_PARTITION",
         Request::Jobs { .. } => "REQUEST_JOB_INFO",
         Request::Follow { .. } => "REQUEST_FOLLOW_EVENTS",
-        Request::Nodes => "REQUEST_NODE_INFO",
+        Request::Nodes | Request::FutureNodes => "REQUEST_NODE_INFO",
         Request::Partitions => "REQUEST_PARTITION_INFO",
         Request::Config => "REQUEST_BUILD_INFO",
         Request::Expected => "REQUEST_JOB_START_INFO",
@@ -180,6 +184,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Record { .. } => "REQUEST_ACCOUNTING_CHANGE",
         Request::History => "REQUEST_ACCOUNTING_HISTORY",
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
+        Request::Tail { .. } => "REQUEST_JOB_OUTPUT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
         Request::ShutDown { .. } => "REQUEST_SHUTDOWN",
         Request::Backup => "REQUEST_BACKUP",
@@ -187,6 +192,8 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Caller => "REQUEST_CALLER",
         Request::Controllers => "REQUEST_CONTROLLER_INFO",
         Request::StepDown { .. } => "REQUEST_TAKEOVER",
+        Request::RaiseVersion { .. } => "REQUEST_RAISE_VERSION",
+        Request::RotateKeys { .. } => "REQUEST_ROTATE_KEYS",
         Request::Token { .. } => "REQUEST_AUTH_TOKEN",
         Request::RevokeTokens { .. } => "REQUEST_AUTH_TOKEN_REVOKE",
         Request::Unresolved => "REQUEST_CELL_DEPENDENCIES",

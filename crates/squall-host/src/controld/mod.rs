@@ -15,9 +15,15 @@ mod follow;
 mod join;
 mod keyring;
 mod meter;
+mod programs;
+mod ring;
+mod screen;
+mod sealer;
+mod share;
 mod standby;
 mod turn;
 
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -44,13 +50,19 @@ use crate::life;
 use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
+use crate::privileges;
 use crate::service;
+use crate::trust::Trust;
 use backups::Backups;
 use clock::Clock;
 use connection::{Door, Gate, Others};
 pub use error::ControllerError;
 use follow::Crown;
 pub use join::{has_joined, join};
+use ring::Ring;
+use sealer::Sealer;
+use share::Asker;
+pub use share::await_shared;
 use turn::Daemon;
 
 /// This program, also if its file was replaced meanwhile.
@@ -78,7 +90,7 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
         .map_err(ControllerError::io("start threads for", settings.place.dir().to_owned()))?;
     let lost = ControllerError::io("run", settings.place.dir().to_owned());
     // It runs as a task like the others: waking the future of `block_on` itself costs two system calls each time.
-    let serving = async { spawn_local(serve(settings)).await.map_err(|e| lost(std::io::Error::other(e)))? };
+    let serving = async { spawn_local(serve(settings)).await.map_err(|e| lost(io::Error::other(e)))? };
     runtime.block_on(serving)
 }
 
@@ -103,10 +115,10 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     result
 }
 
-/// Fetches a copy of the leader's journal, and begins anew with it.
+/// Fetches a copy of the leader's journal, and starts again with it.
 async fn fetch_copy(place: &Place) -> Result<(), ControllerError> {
     let config = check_config(place)?.config;
-    let others = Others::of(place, &config, &controller_name(place))
+    let others = Others::of(place, &config, &controller_name(place), Asker::new())
         .map_err(ControllerError::io("read the keys of", place.keys()))?;
     let mut signals = Signals::listen(place)?;
     if let Some(others) = others {
@@ -128,6 +140,10 @@ fn begin_anew() -> ControllerError {
     ControllerError::io("execute", SELF.into())(error)
 }
 
+/// Warning of a controller that is started to measure how fast it is without a disk.
+const NOT_DURABLE: &str =
+    "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring";
+
 /// Runs the controller; `held` receives pid file and state lock, by which other processes see that the controller runs.
 async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock)>) -> Result<(), ControllerError> {
     let place = settings.place.clone();
@@ -137,26 +153,33 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let lock = StateLock::take(&place)?;
     backup::finish(&place).map_err(ControllerError::io("put restored files into", place.dir().to_owned()))?;
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
+    // Restored files may go where links lead. From here on only programs of the site write outside of the state folder.
+    if !config.hooks.are_of_controller() && !config.power.has_programs() {
+        privileges::confine(&place, true);
+    }
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
     lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
-    if !settings.durable {
-        warn!(
-            "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring"
-        );
-    }
-    oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
-    let several = config.has_standbys();
+    let durable = (!settings.durable).then_some(NOT_DURABLE);
+    oddities.iter().chain(&idle).map(|notice| &**notice).chain(durable).for_each(|notice| warn!("{notice}"));
+    let (several, asker) = (config.has_standbys(), Asker::new());
     let (own, accounted) = read(&settings, &config)?;
     let backups = Backups::new(place.clone(), own.log.copier(), settings.version.clone());
     let mut signals = Signals::listen(&place)?;
     let bearers = Bearers::of(&place, &config);
     let name = controller_name(&place);
-    let others = Others::of(&place, &config, &name).map_err(ControllerError::io("read the keys of", place.keys()))?;
-    let (door, mut inbox) = Door::new(config.cluster.clone(), files, bearers.clone(), others);
-    let gate = Gate::open(&place, &config)
+    // One of several learns from etcd which keys are the present ones.
+    let ring = Ring::open(&place, own.machine.state().keys.as_deref().filter(|_| !several))
+        .map_err(ControllerError::io("read the keys of", place.keys()))?;
+    let others = Others::of(&place, &config, &name, asker.clone())
+        .map_err(ControllerError::io("read the keys of", place.keys()))?;
+    if let Some(others) = &others {
+        ring.call_by(&others.controllers);
+    }
+    let (door, mut inbox) = Door::new((config.cluster.clone(), ring.clone()), files, bearers.clone(), others);
+    let gate = Gate::open(&place, &config, &ring)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mouth = mouth(&place, &config, &door)?;
@@ -166,11 +189,11 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         door.follow(None, None);
         entrance.open(&door)?;
         let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
-        let standby = follow::Standby::begin(&place, &config, part, own, accounted)?;
+        let standby = follow::Standby::begin(&place, &config, part, own, (accounted, asker, ring.clone()))?;
         info!("ready");
         service::ready();
         spawn_local(service::beat());
-        standby.follow(&door, &mut inbox, &mut signals).await?
+        Box::pin(standby.follow(&door, &mut inbox, &mut signals)).await?
     } else {
         let Own { machine, log, accounts, last } = own;
         Some(Begun { machine, log: Box::new(log), accounts, last, crown: None })
@@ -180,7 +203,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     clock.remember();
     prepare(&mut machine, &settings)?;
     let term = crown.as_ref().map(Crown::term);
-    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), backups);
+    let sealer = Sealer::new(ring, Trust::of(&place));
+    let helpers = (backups, sealer, door.programs());
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
@@ -218,6 +243,7 @@ fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerEr
     for notice in &notices {
         warn!("{notice}");
     }
+    follow::check_version(state.cluster_version)?;
     keep_cell(&state, config, place)?;
     keep_nodes(&state, config, place)?;
     say_what_was_read(&settings.version, config, &report, &state);
@@ -424,7 +450,7 @@ pub fn controller_name(place: &Place) -> String {
 pub(crate) fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
     let path = place.controller_socket();
     match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
             return Err(ControllerError::io("remove", path)(e));
         }
         _ => {}

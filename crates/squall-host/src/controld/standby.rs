@@ -42,7 +42,11 @@ impl Readers {
                 (self.lists, self.waits) = (true, false);
             }
             // Nodes are passed on to the controller that leads.
-            Arrival::Frame { .. } | Arrival::CastOut { .. } => {}
+            Arrival::Frame { .. }
+            | Arrival::CastOut { .. }
+            | Arrival::ProgramEnded { .. }
+            | Arrival::PowerProgramEnded { .. }
+            | Arrival::Sought { .. } => {}
         }
     }
 
@@ -142,13 +146,22 @@ mod tests {
                 let place = Place::at(&dir.join(head)).unwrap();
                 std::fs::create_dir_all(place.run()).unwrap();
                 let trust = Trust::of(&place);
-                trust.write(&["controller"], &keys.to_bytes()).unwrap();
+                trust.write(&["controller"], &keys.to_bytes()[..]).unwrap();
                 trust.own_node("n1", &own.public).unwrap();
                 let config = config.clone().as_controller(head).unwrap();
-                let others = Others::of(&place, &config, head).unwrap();
+                let asker = crate::controld::Asker::new();
+                let mut asks = asker.inbox().unwrap();
+                // Whatever changes is shared at once.
+                tokio::spawn(async move {
+                    while let Some(ask) = asks.recv().await {
+                        let _ = ask.send(());
+                    }
+                });
+                let others = Others::of(&place, &config, head, asker).unwrap();
                 assert!(others.is_some());
-                let (door, inbox) = Door::new("lab".into(), 1024, Bearers::of(&place, &config), others);
-                let (tcp, gate) = Gate::open(&place, &config).await.unwrap().unwrap();
+                let ring = crate::controld::Ring::open(&place, None).unwrap();
+                let (door, inbox) = Door::new(("lab".into(), ring.clone()), 1024, Bearers::of(&place, &config), others);
+                let (tcp, gate) = Gate::open(&place, &config, &ring).await.unwrap().unwrap();
                 tokio::spawn(Arc::clone(&door).accept_remote(tcp, gate));
                 tokio::spawn(Arc::clone(&door).accept(listen(&place).unwrap()));
                 doors.push(door);

@@ -8,10 +8,12 @@ use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
 use squall_engine::replica::Why;
 use squall_files::place::Place;
+use squall_model::id::JobId;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
+use squall_model::wire::fabric::DownFrame;
 use squall_model::wire::info::Diag;
-use squall_store::accounts::{Accounts, Reply};
+use squall_store::accounts::Accounts;
 use squall_store::{Log, LogError};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
@@ -22,8 +24,11 @@ use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
-use super::follow::Crown;
+use super::follow::{self, Crown};
 use super::meter::{self, Appended, Meter};
+use super::programs::Programs;
+use super::screen::Screened;
+use super::sealer::Sealer;
 use super::{ControllerError, Signals};
 use crate::backup::Scope;
 use crate::bearer::Bearers;
@@ -31,6 +36,7 @@ use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
 use crate::service;
+use crate::tail::{self, Tails};
 
 /// Most arrivals (events of connections) that may be queued in `Daemon::waiting`.
 const WAITING_MAX: usize = 32 << 10;
@@ -68,8 +74,11 @@ pub(super) struct Daemon {
     log: Option<Box<dyn Log>>,
     accounts: Accounts,
     backups: Backups,
+    programs: Programs,
     desk: Desk,
+    sealer: Sealer,
     meter: Meter,
+    tails: Tails,
     peers: HashMap<u64, Peer>,
     /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
@@ -104,6 +113,8 @@ type Later = (u64, Who, Box<Request>);
 struct Peer {
     out: Outgoing,
     node: bool,
+    /// Name of the node, if it is on another machine.
+    name: Option<String>,
 }
 
 impl Daemon {
@@ -113,7 +124,7 @@ impl Daemon {
         accounts: Accounts,
         (place, bearers): (Place, Bearers),
         (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
-        backups: Backups,
+        (backups, sealer, programs): (Backups, Sealer, Programs),
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
@@ -123,8 +134,11 @@ impl Daemon {
             log: Some(log),
             accounts,
             backups,
+            programs,
             desk,
+            sealer,
             meter,
+            tails: Tails::default(),
             peers,
             waiting: Fair::default(),
             mouth,
@@ -350,7 +364,11 @@ impl Daemon {
     fn take(&mut self, arrival: Arrival) -> Duration {
         match arrival {
             Arrival::Opened { id, kind, out } => {
-                self.peers.insert(id, Peer { out, node: matches!(kind, Kind::Node(_)) });
+                let (node, name) = match &kind {
+                    Kind::Node(name) => (true, name.clone()),
+                    Kind::Client { .. } => (false, None),
+                };
+                self.peers.insert(id, Peer { out, node, name });
                 if let Kind::Node(name) = kind {
                     self.step(Input::Opened { link: LinkId(id), name });
                 }
@@ -367,6 +385,9 @@ impl Daemon {
                 }
             }
             Arrival::CastOut { stream } => self.step(Input::CastOut { stream }),
+            Arrival::Sought { node, connected } => drop(connected.send(self.pipeline.machine().has_connected(&node))),
+            Arrival::ProgramEnded { job, hook, error } => self.step(Input::ProgramEnded { job, hook, error }),
+            Arrival::PowerProgramEnded { phase, nodes } => self.step(Input::PowerProgramEnded { phase, nodes }),
             Arrival::Frame { id, frame } => {
                 let kind = meter::frame_kind(&frame);
                 let start = Instant::now();
@@ -395,7 +416,7 @@ impl Daemon {
 
     /// Decides a request of a user for whom another machine vouches. If that is a node, the user must have a job there,
     /// and changes of accounts are refused, whatever the user's admin level. Submissions are logged with the machine.
-    fn ask_by(&mut self, id: u64, who: Who, via: &Via, request: Box<Request>) {
+    fn ask_by(&mut self, id: u64, mut who: Who, via: &Via, request: Box<Request>) {
         let Via { host, login, controller } = via;
         if !login && matches!(*request, Request::ChangePolicy { .. }) {
             return self.refuse(id, Refusal::AccessDenied);
@@ -409,6 +430,14 @@ impl Daemon {
         }
         if !login && !self.pipeline.machine().has_user_on(host, who.owner.uid) {
             return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
+        }
+        if !login {
+            let state = self.pipeline.machine().state();
+            who.by = state.node_id(host);
+            let tokens = matches!(*request, Request::Token { .. } | Request::RevokeTokens { .. });
+            if tokens && !state.config.nodes_vouch_for_users.0 {
+                return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::Token));
+            }
         }
         let (user, uid, gid) = (who.owner.user.clone(), who.owner.uid, who.owner.gid);
         let before = self.pipeline.open_out().map_or(0, |out| out.answers.len());
@@ -429,7 +458,11 @@ impl Daemon {
         match &mut *request {
             Request::Backup if !who.operator => return self.refuse(id, Refusal::AccessDenied),
             Request::CopyLog => return self.refuse(id, Refusal::AccessDenied),
-            Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Backup => {
+            Request::Accounting(_)
+            | Request::History
+            | Request::Script { .. }
+            | Request::Tail { .. }
+            | Request::Backup => {
                 return self.pipeline.later((id, who, request));
             }
             Request::Reconfigure { config } => {
@@ -448,6 +481,15 @@ impl Daemon {
                 }
                 return;
             }
+            Request::RaiseVersion { others, .. } => {
+                *others = self.crown.as_ref().map(Crown::others).unwrap_or_default();
+            }
+            Request::RotateKeys { grace_s, keys } => {
+                match self.sealer.ring.prepare(who.operator, *grace_s, self.crown.as_ref().map(Crown::nexts)) {
+                    Ok(made) => *keys = Some(made),
+                    Err(refusal) => return self.refuse(id, refusal),
+                }
+            }
             Request::StepDown { to } => return self.step_down(id, &who, to.as_deref()),
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}
@@ -457,12 +499,7 @@ impl Daemon {
 
     /// Hands over, after this batch, to the standby `to`; None: to any.
     fn step_down(&mut self, id: u64, who: &Who, to: Option<&str>) {
-        let heir = match &self.crown {
-            _ if !who.operator => Err(Refusal::AccessDenied),
-            Some(crown) => crown.heir(to).map_err(Refusal::NotSupported),
-            None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
-        };
-        match heir {
+        match follow::heir(self.crown.as_ref(), who.operator, to) {
             Ok(heir) => self.resigns = Some((CallerId(id), Some(heir))),
             Err(refusal) => self.refuse(id, refusal),
         }
@@ -592,21 +629,34 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends the frames and answers of a durable batch.
-    fn release(&mut self, release: Release<Later>) {
-        let Release { records, sends, drops, casts, answers, later, exit } = release;
-        self.done |= exit;
-        if let Some(records) = &records {
-            changes::log(self.pipeline.machine().state(), records);
-        }
+    /// Signs frames for nodes, and sends them.
+    fn send(&mut self, mut sends: Vec<(LinkId, DownFrame)>) {
+        let child = |link: LinkId| self.peers.get(&link.0).and_then(|peer| peer.name.as_deref());
+        let state = self.pipeline.machine().state();
+        let named = |node| state.node(node).map_or_else(String::new, |node| node.name.clone());
+        self.sealer.heed(state.cluster_version);
+        self.sealer.seal(&mut self.desk, &mut sends, child, named);
         for (link, frame) in sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
-            let pushed = self.desk.frames(frame).iter().try_for_each(|f| peer.out.push(f));
+            let pushed = Desk::frames(frame).iter().try_for_each(|f| peer.out.push(f));
             if let Err(e) = pushed {
                 error!(error = %e, "a frame for a node can't be sent: its connection is closed");
                 peer.out.close();
             }
         }
+    }
+
+    /// Sends the frames and answers of a durable batch.
+    fn release(&mut self, release: Release<Later>) {
+        let Release { records, sends, drops, casts, answers, programs, power, gone, later, exit } = release;
+        self.programs.start_all(programs, power, &self.pipeline.machine().state().config.cluster);
+        self.desk.revoke(gone);
+        self.done |= exit;
+        if let Some(records) = &records {
+            changes::log(self.pipeline.machine().state(), records);
+        }
+        self.send(sends);
+        self.sealer.follow(records.iter().flat_map(|all| all.iter()));
         for link in drops {
             if let Some(peer) = self.peers.get(&link.0) {
                 peer.out.close();
@@ -621,9 +671,7 @@ impl Daemon {
             self.answer(caller.0, answer);
         }
         let answered = Instant::now();
-        for arrived in self.unanswered.drain(..) {
-            self.meter.acknowledged(answered - arrived);
-        }
+        self.unanswered.drain(..).for_each(|arrived| self.meter.acknowledged(answered - arrived));
         // Accounting follows the answers of the batch, and precedes queries about its records.
         if let Some(records) = records {
             self.accounts.feed(records);
@@ -631,9 +679,13 @@ impl Daemon {
         for (id, who, request) in later {
             match *request {
                 request @ (Request::Accounting(_) | Request::History) => {
-                    if let Some(peer) = self.peers.get(&id) {
+                    let sight = self.pipeline.machine().sight(&who);
+                    if request == Request::History && !sight.history() {
+                        self.answer(id, Answer::Refused(Refusal::AccessDenied));
+                    } else if let Some(peer) = self.peers.get(&id) {
                         let query = if let Request::Accounting(query) = request { Some(query) } else { None };
-                        self.accounts.ask(query, self.clock.ahead_us(), Box::new(peer.out.clone()));
+                        let reply = Box::new(Screened { out: peer.out.clone(), sight });
+                        self.accounts.ask(query, self.clock.ahead_us(), reply);
                     }
                 }
                 request @ (Request::Backup | Request::CopyLog) => {
@@ -643,6 +695,7 @@ impl Daemon {
                         self.backups.start((cluster, scope), self.accounts.copying(), &peer.out);
                     }
                 }
+                Request::Tail { job } => self.tail(id, &who, job),
                 Request::Script { job } => {
                     let answer = match self.pipeline.machine().script_of(&who, job) {
                         Ok(digest) => self.desk.script(&digest),
@@ -652,6 +705,20 @@ impl Daemon {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Has the end of a job's output read with its owner's rights, and sends it to the client.
+    fn tail(&mut self, id: u64, who: &Who, job: JobId) {
+        let Some(out) = self.peers.get(&id).map(|peer| peer.out.clone()) else { return };
+        let found = tail::output_of(self.pipeline.machine().state(), who, job);
+        let answer = move |tail| {
+            if out.push(&Answer::Tail(Box::new(tail))).is_err() {
+                out.close();
+            }
+        };
+        if let Err(refusal) = found.and_then(|(owner, path)| self.tails.read(&owner, path, answer)) {
+            self.answer(id, Answer::Refused(refusal));
         }
     }
 
@@ -726,22 +793,6 @@ fn append(mut log: Box<dyn Log>, work: Append) -> JoinHandle<Flushed> {
         let done = appended.map(|bytes| Appended { bytes, flush: start.elapsed() });
         (log, work, done)
     })
-}
-
-impl Reply for Outgoing {
-    fn has_room(&self) -> bool {
-        Self::has_room(self)
-    }
-
-    fn is_closed(&self) -> bool {
-        Self::is_closed(self)
-    }
-
-    fn push(&self, answer: &Answer) {
-        if Self::push(self, answer).is_err() {
-            self.close();
-        }
-    }
 }
 
 fn lost(e: JoinError) -> ControllerError {

@@ -28,18 +28,18 @@ const PIECE_BYTES_MAX: usize = CHUNK_WINDOW_BYTES as usize;
 const KEPT_BYTES_MAX: usize = 2 * PIECE_BYTES_MAX;
 
 /// A piece to be sent, with its cipher.
-pub(super) struct Sealed<'a> {
+pub(crate) struct Sealed<'a> {
     cast: &'a Cast,
     cipher: Option<LessSafeKey>,
 }
 
 impl<'a> Sealed<'a> {
-    pub(super) fn new(cast: &'a Cast) -> Self {
+    pub(crate) fn new(cast: &'a Cast) -> Self {
         Self { cast, cipher: cipher(&cast.key) }
     }
 
     /// Returns the piece's datagrams; `number` is the last number used, and is advanced.
-    pub(super) fn datagrams(&self, number: &mut u64) -> impl Iterator<Item = Vec<u8>> {
+    pub(crate) fn datagrams(&self, number: &mut u64) -> impl Iterator<Item = Vec<u8>> {
         let parts = self.cast.bytes.0.chunks(PART_BYTES).enumerate();
         parts.filter_map(|(index, part)| {
             *number += 1;
@@ -80,12 +80,12 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Returns the number of the stream to which a datagram belongs; None: the datagram has another format.
-pub(super) fn stream_of(datagram: &[u8]) -> Option<u64> {
+pub(crate) fn stream_of(datagram: &[u8]) -> Option<u64> {
     datagram.starts_with(&MARK).then(|| u64_at(datagram, MARK.len())).flatten()
 }
 
 /// Reassembles the pieces of a stream.
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     stream: u64,
     cipher: Option<LessSafeKey>,
     /// Incomplete pieces by their offset in the file.
@@ -107,13 +107,13 @@ impl std::fmt::Debug for Assembler {
 }
 
 impl Assembler {
-    pub(super) fn new(stream: u64, key: &StreamKey) -> Self {
+    pub(crate) fn new(stream: u64, key: &StreamKey) -> Self {
         Self { stream, cipher: cipher(key), pieces: BTreeMap::new(), kept: 0 }
     }
 
     /// Decrypts a datagram; returns the piece that it completes, with its offset. An invalid datagram is ignored, as if
     /// lost.
-    pub(super) fn take(&mut self, datagram: &mut [u8]) -> Option<(u64, Bytes)> {
+    pub(crate) fn take(&mut self, datagram: &mut [u8]) -> Option<(u64, Bytes)> {
         let number = u64_at(datagram, 12)?;
         let (head, sealed) = datagram.split_at_mut_checked(HEAD_BYTES)?;
         let plain = self.cipher.as_ref()?.open_in_place(nonce(number), Aad::from(&*head), sealed).ok()?;

@@ -125,6 +125,7 @@ impl Daemon {
         if let Err(e) = self.spool.write_result(key, &FromStepd::Ended(end.clone())) {
             tracing::error!(step = %key, error = %e, "the result of the step could not be noted");
         }
+        self.frequencies.release(key);
         self.inputs.push_back(NodeInput::Ended { key, end });
         if self.sweeps.contains_key(&attempt_of(key)) {
             self.advance_sweeps(self.now());

@@ -2,11 +2,11 @@
 //! a connection that is kept for a while.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use squall_files::place::Place;
 use squall_model::config::Config;
-use squall_model::wire::join::{LOGIN_TOKEN, Question, TOKEN, Told};
+use squall_model::wire::join::{LOGIN_TOKEN, PublicKey, Question, TOKEN, Told};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -24,6 +24,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 const WAITING_MAX: usize = 256;
 /// A connection without questions for this long is closed.
 const IDLE: Duration = Duration::from_mins(2);
+/// How long a machine waits for the connection of the one before it under its name to end, and the pause between two
+/// tries.
+const PREDECESSOR_TIME: Duration = Duration::from_mins(3);
+const PREDECESSOR_PAUSE: Duration = Duration::from_secs(2);
 
 /// This machine's place in the cluster that it has joined, and the way to the controllers there.
 #[derive(Clone)]
@@ -36,12 +40,17 @@ impl Membership {
     /// Returns the place of this machine, which has the keys in `trust`.
     pub(super) fn new(joined: Joined, trust: &Trust) -> io::Result<Self> {
         let controllers = Controllers::new(&joined.name, trust.own_key(None)?, joined.key, joined.controllers.clone());
-        Ok(Self { joined, controllers })
+        Ok(Self { joined, controllers: controllers.keeping(trust) })
     }
 
     /// Returns this machine's name in the cluster.
     pub(super) fn name(&self) -> &str {
         &self.joined.name
+    }
+
+    /// Returns the controllers' public key.
+    pub(super) fn key(&self) -> PublicKey {
+        self.controllers.key()
     }
 
     /// Takes over the controllers that the cluster's configuration names now, and stores them.
@@ -52,7 +61,7 @@ impl Membership {
             return Ok(());
         }
         tracing::info!(controllers = controllers.join(","), "the cluster's controllers are others now");
-        trust.note_joined(&Joined { controllers, ..self.joined.clone() })
+        trust.note_joined(&Joined { controllers, key: self.key(), ..self.joined.clone() })
     }
 
     /// Connects to the controller for questions.
@@ -143,17 +152,27 @@ pub fn join(place: &Place, joined: &Joined, secret: &Token) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let told: io::Result<Told> = runtime.block_on(async {
         let scheme = if joined.login { LOGIN_TOKEN } else { TOKEN };
-        let mut line = membership.enquire(Proof::Scheme(scheme.to_owned(), secret.secret.to_vec())).await?;
-        // Any question would do: the controller refuses it if it does not take the invitation.
-        let question = if joined.login { Question::Charter { port: 0 } } else { Question::Peer(joined.name.clone()) };
-        membership.exchange(&mut line, &question).await
+        let end = Instant::now() + PREDECESSOR_TIME;
+        loop {
+            let mut line = membership.enquire(Proof::Scheme(scheme.to_owned(), secret.secret.to_vec())).await?;
+            // Any question would do: the controller refuses it if it does not take the invitation.
+            let question =
+                if joined.login { Question::Charter { port: 0 } } else { Question::Peer(joined.name.clone()) };
+            match membership.exchange(&mut line, &question).await? {
+                Told::NotNow(reason) if Instant::now() < end => tracing::warn!(%reason, "waiting to join"),
+                told => return Ok(told),
+            }
+            tokio::time::sleep(PREDECESSOR_PAUSE).await;
+        }
     });
+    // The invitation may be from before a rotation of the controllers' key.
+    let joined = Joined { key: membership.key(), ..joined.clone() };
     match told {
-        Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
-        Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(joined),
+        // A machine that has joined before has a key that is known, and can wait for the controller.
+        Ok(Told::NotNow(_)) | Err(_) if again => trust.note_joined(&joined),
+        Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
+        Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(&joined),
         Ok(Told::Controller(_)) => Err(io::ErrorKind::InvalidData.into()),
-        // A machine that has joined before can wait for the controller.
-        Err(_) if again => trust.note_joined(joined),
         Err(e) => Err(e),
     }
 }

@@ -95,6 +95,8 @@ impl Daemon {
             && !launch.facts.spec.get_user_env
             && !launch.facts.ganged
             && launch.site.is_empty()
+            && launch.container().is_none()
+            && launch.private.is_empty()
             && memory
             && !groups.has_to_join()
             && self.cgroups.birthplace(launch.key).is_some()

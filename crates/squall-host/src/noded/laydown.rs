@@ -124,7 +124,18 @@ mod tests {
         let content = ContentId { owner: uid, digest: Digest::of(b"content") };
         let path = ByteBuf::default();
         let (replace, per_node) = (false, false);
-        Placement { epoch: Epoch(1), number: 7, content, owner, path, mode: 0o640, modified: None, replace, per_node }
+        Placement {
+            epoch: Epoch(1),
+            number: 7,
+            content,
+            owner,
+            path,
+            mode: 0o640,
+            modified: None,
+            replace,
+            per_node,
+            job: None,
+        }
     }
 
     /// Ten nodes that share a disk install one file at once; none may take the file of another for a foreign one.

@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 use super::errands::{Errands, Membership};
 use super::voucher;
 use crate::logging;
+use crate::privileges;
 use crate::service;
 use crate::sys::limits;
 use crate::trust::Trust;
@@ -25,6 +26,7 @@ const RENEWAL: Duration = Duration::from_mins(10);
 
 /// Runs the daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
 pub fn run(place: &Place) -> ExitCode {
+    privileges::confine(place, false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     match runtime.and_then(|runtime| runtime.block_on(serve(place))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,11 +87,11 @@ async fn keep_renewed(place: Place, membership: Membership, errands: Errands, mu
 /// addresses of all controllers.
 async fn renew(place: &Place, membership: &Membership, errands: &Errands) -> io::Result<()> {
     match errands.ask(Question::Charter { port: 0 }).await? {
-        Told::Charter { address, config } => {
+        Told::Charter { address, config, signer: _ } => {
             membership.renew(&Trust::of(place), &config)?;
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))
         }
-        Told::Refused(reason) => Err(io::Error::other(reason)),
+        Told::Refused(reason) | Told::NotNow(reason) => Err(io::Error::other(reason)),
         Told::Peer(_) | Told::Controller(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -32,13 +32,17 @@ fn try_make_known(place: &Place, name: &str) -> io::Result<()> {
         vec![name.to_owned()]
     } else {
         let config = read_config(place).map_err(io::Error::other)?;
-        life::real_names(&config).map_err(io::Error::other)?
+        let mut names = life::real_names(&config).map_err(io::Error::other)?;
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+        names
     };
     let known = fs::read_to_string(HOSTS)?;
     let Some(text) = with_names(&known, &names, address(place)) else { return Ok(()) };
     let path = place.hosts();
     durable::write(&path, text.as_bytes(), 0o644)?;
-    host::lay_over(&path, Path::new(HOSTS))
+    host::lay_over(&[(&path, Path::new(HOSTS))])
 }
 
 /// Returns the address by which other machines reach this one, or loopback if there are no others.

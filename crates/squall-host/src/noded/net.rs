@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use squall_engine::fabric::scope::Scope;
@@ -11,12 +10,13 @@ use squall_files::place::SocketPath;
 use squall_model::codec;
 use squall_model::config::Config;
 use squall_model::encoding::{Decoded, Encoded};
+use squall_model::rotation::ControllerKeys;
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Chunk, UpFrame};
 use squall_model::wire::join::PublicKey;
+use squall_model::wire::proof::SignerKey;
 use squall_model::wire::{Hello, Role};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Sender;
 use tracing::{error, info, warn};
 
@@ -28,6 +28,7 @@ use crate::hop::{self, Reader, Writer};
 use crate::leader::{Controllers, Met};
 use crate::link::{Outgoing, make_room, read, write};
 use crate::local::Direct;
+use crate::strangers::{Stranger, Strangers};
 
 /// Time within which the peer must send its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
@@ -67,16 +68,21 @@ pub(super) struct Conversation {
     term: u64,
     /// The controllers, if the peer is one of several. The connection is closed when another one leads.
     controllers: Option<Controllers>,
+    /// The key with which the peer signs, if it is a controller that does.
+    pub(super) signer: Option<SignerKey>,
+    /// The peer's public key, if it is a controller that says it.
+    pub(super) theirs: Option<PublicKey>,
 }
 
 impl Conversation {
     fn new(reader: Reader, writer: Writer) -> Self {
-        Self { reader, writer, key: None, term: 0, controllers: None }
+        Self { reader, writer, key: None, term: 0, controllers: None, signer: None, theirs: None }
     }
 
     /// Makes the conversation with a controller that leads.
     pub(super) fn with_leader(met: Met, controllers: Controllers) -> Self {
-        Self { term: met.term, ..Self::new(met.reader, met.writer) }.among(controllers)
+        let (term, signer, theirs) = (met.term, met.hello.signer, met.hello.key);
+        Self { term, signer, theirs, ..Self::new(met.reader, met.writer) }.among(controllers)
     }
 
     /// Returns the conversation with one of these controllers.
@@ -200,6 +206,11 @@ impl Net {
         }
     }
 
+    /// Keeps the controllers' new keys.
+    pub(super) fn learn(&self, keys: &ControllerKeys) {
+        self.reach.learn(keys);
+    }
+
     /// Removes from a child's frame all that the child may not send. `reach`: the nodes that can be reached through the
     /// child; None: there are none.
     pub(super) fn confine(&self, link: u32, frame: &mut UpFrame, reach: Option<&NodeSet>) {
@@ -309,17 +320,16 @@ async fn accept(listener: UnixListener, reach: Reach, events: Sender<Event>) {
 }
 
 async fn accept_far(listener: TcpListener, reach: Reach, events: Sender<Event>) {
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let strangers = Strangers::new(STRANGERS_MAX);
     loop {
-        let Ok(stranger) = Arc::clone(&strangers).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 let (reach, events) = (reach.clone(), events.clone());
+                let (stranger, ended) = strangers.enter(address.ip());
                 tokio::task::spawn_local(async move {
-                    if let Ok(conversation) = greet_far_child(stream, &reach).await {
+                    if let Ok(conversation) = ended.or(greet_far_child(stream, &reach, &stranger)).await {
                         drop(events.send(Event::Net(NetEvent::Child(conversation))).await);
                     }
-                    drop(stranger);
                 });
             }
             Err(e) => refused(&e).await,
@@ -355,9 +365,9 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
     }
 }
 
-async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Conversation> {
+async fn greet_far_child(stream: TcpStream, reach: &Reach, stranger: &Stranger) -> io::Result<Conversation> {
     let keys = reach.keys().ok_or(io::ErrorKind::PermissionDenied)?;
-    let (mut reader, mut writer, key) = hop::answer(stream, keys).await?;
+    let (mut reader, mut writer, key) = hop::answer(stream, keys, stranger).await?;
     let Role::Node(name) = greeting(&mut reader).await?.role else { return Err(io::Error::other("it is no node")) };
     // The key is checked before the peer gets any information.
     if !reach.knows(&name, &key).await {
@@ -378,7 +388,8 @@ pub(super) async fn introduce(
     if hello.role != *expected {
         return Err(io::Error::other("somebody else answers"));
     }
-    Ok(Conversation { term: hello.term.unwrap_or(0), ..Conversation::new(reader, writer) })
+    let (term, signer, theirs) = (hello.term.unwrap_or(0), hello.signer, hello.key);
+    Ok(Conversation { term, signer, theirs, ..Conversation::new(reader, writer) })
 }
 
 async fn converse<T: Decoded>(

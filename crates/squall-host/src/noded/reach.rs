@@ -10,6 +10,7 @@ use squall_engine::fabric::Dial;
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
+use squall_model::rotation::ControllerKeys;
 use squall_model::wire::join::{Peer, PublicKey, Question, Told};
 use squall_model::wire::{Hello, Role};
 use tokio::net::{TcpListener, UnixStream};
@@ -25,6 +26,7 @@ use crate::leader::Controllers;
 use crate::life;
 use crate::link::make_room;
 use crate::noise::KeyPair;
+use crate::signing::Known;
 use crate::trust::Trust;
 
 /// Interval of the check whether a child's key is still trusted: on the controller's machine, where the check is cheap,
@@ -42,6 +44,7 @@ pub(super) struct Reach {
     name: String,
     /// Own key and directory of nodes, for connections to other machines. None: the cluster is on one machine only.
     far: Option<Arc<Far>>,
+    known: Arc<Known>,
 }
 
 /// Own key and directory of nodes, for connections to other machines.
@@ -69,7 +72,8 @@ impl Reach {
         let trust = Trust::of(place);
         let config = read_config(place).map_err(io::Error::other)?;
         let port = port.unwrap_or(config.slurmd_port.0);
-        let (far, listener) = match trust.joined()? {
+        let here = || Known::of(place, None);
+        let (far, listener, known) = match trust.joined()? {
             Some(joined) if joined.login => {
                 let problem = "this machine has joined its cluster as a login host: use `squall login`";
                 return Err(io::Error::other(problem));
@@ -82,8 +86,9 @@ impl Reach {
                 let port = listener.local_addr()?.port();
                 let membership = Membership::new(joined, &trust)?;
                 let errands = Errands::start(membership.clone());
-                await_charter(place, &membership, &errands, port).await?;
-                (Some((trust.own_key(None)?, Directory::There(membership, errands, port))), Some(listener))
+                let known = Known::of(place, Some((trust.own_key(None)?, membership.key())))?;
+                await_charter((place, &known), &membership, &errands, port).await?;
+                (Some((trust.own_key(None)?, Directory::There(membership, errands, port))), Some(listener), known)
             }
             None if config.slurmctld_port.0 != 0 => {
                 let keys = trust.own_key(Some(name))?;
@@ -92,12 +97,12 @@ impl Reach {
                 trust
                     .note_address(name, &format!("{}:{}", life::reached_as(&config), listener.local_addr()?.port()))?;
                 let others = others(name, &keys, &trust, &config)?;
-                (Some((keys, Directory::Here(trust, others))), Some(listener))
+                (Some((keys, Directory::Here(trust, others))), Some(listener), here()?)
             }
-            None => (None, None),
+            None => (None, None, here()?),
         };
         let far = far.map(|(keys, directory)| Arc::new(Far { keys, directory, found: Mutex::default() }));
-        Ok((Self { place: place.clone(), name: name.to_owned(), far }, listener))
+        Ok((Self { place: place.clone(), name: name.to_owned(), far, known: Arc::new(known) }, listener))
     }
 
     /// Returns the path of the socket to which children of this machine connect.
@@ -122,9 +127,29 @@ impl Reach {
         self.membership().and_then(|membership| membership.controllers.addresses().into_iter().next())
     }
 
+    /// Returns what this machine knows of the controllers' keys.
+    pub(super) fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known)
+    }
+
+    /// Takes the controllers' new keys, of which a message signed by the one before tells.
+    pub(super) fn learn(&self, keys: &ControllerKeys) {
+        match self.far.as_deref().map(|far| &far.directory) {
+            Some(Directory::There(membership, ..)) => membership.controllers.learn(keys.key),
+            Some(Directory::Here(_, Some(controllers))) => controllers.learn(keys.key),
+            Some(Directory::Here(_, None)) | None => {}
+        }
+        self.known.learn(Some(keys.signer));
+        self.known.learn_controllers(Some(keys.key));
+    }
+
     /// Connects to the parent that `dial` names, and exchanges greetings.
     pub(super) async fn dial(&self, dial: &Dial) -> io::Result<Conversation> {
         let conversation = self.connect(dial).await;
+        if let (Dial::Controller, Ok(conversation)) = (dial, &conversation) {
+            self.known.learn(conversation.signer);
+            self.known.learn_controllers(conversation.theirs);
+        }
         conversation.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", name_of(dial))))
     }
 
@@ -133,10 +158,11 @@ impl Reach {
             (Some(Far { directory: Directory::There(membership, errands, port), .. }), Dial::Controller) => {
                 let conversation = self.connect_leader(&membership.controllers).await?;
                 // The controller's machine may be another one than before, and name further controllers.
-                let (place, membership, errands) = (self.place.clone(), membership.clone(), errands.clone());
+                let (place, known) = (self.place.clone(), self.known());
+                let (membership, errands) = (membership.clone(), errands.clone());
                 let port = *port;
                 tokio::task::spawn_local(async move {
-                    if let Err(e) = renew_charter(&place, &membership, &errands, port).await {
+                    if let Err(e) = renew_charter((&place, &known), &membership, &errands, port).await {
                         debug!(error = %e, "going on with the configuration from before");
                     }
                 });
@@ -224,7 +250,7 @@ impl Far {
                 };
                 Ok(peer)
             }
-            Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
+            Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
             Ok(Told::Charter { .. } | Told::Controller(_)) => Err(io::ErrorKind::InvalidData.into()),
             Err(e) => found().get(name).cloned().map(Some).ok_or(e),
         }
@@ -243,10 +269,15 @@ fn others(name: &str, keys: &KeyPair, trust: &Trust, config: &Config) -> io::Res
 
 /// Gets the cluster's configuration from the controller. If that can't be reached, an earlier copy is used; without one
 /// this waits.
-async fn await_charter(place: &Place, membership: &Membership, errands: &Errands, port: u16) -> io::Result<()> {
+async fn await_charter(
+    (place, known): (&Place, &Known),
+    membership: &Membership,
+    errands: &Errands,
+    port: u16,
+) -> io::Result<()> {
     let mut complaint = String::new();
     loop {
-        match renew_charter(place, membership, errands, port).await {
+        match renew_charter((place, known), membership, errands, port).await {
             Ok(Renewed::Stored) => return Ok(()),
             Ok(Renewed::Refused(reason)) => return Err(io::Error::other(reason)),
             // An earlier release could leave an empty file after a power cut.
@@ -274,9 +305,15 @@ enum Renewed {
 
 /// Asks the controller for the cluster's configuration, and stores it with this machine's address and those of the
 /// controllers. Err: the controller can't be asked.
-async fn renew_charter(place: &Place, membership: &Membership, errands: &Errands, port: u16) -> io::Result<Renewed> {
+async fn renew_charter(
+    (place, known): (&Place, &Known),
+    membership: &Membership,
+    errands: &Errands,
+    port: u16,
+) -> io::Result<Renewed> {
     match errands.ask(Question::Charter { port }).await? {
-        Told::Charter { config, address } => {
+        Told::Charter { config, address, signer } => {
+            known.learn(signer);
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
             membership.renew(&Trust::of(place), &config)?;
             if std::fs::read(place.config()).is_ok_and(|known| known == config.as_bytes()) {
@@ -284,7 +321,7 @@ async fn renew_charter(place: &Place, membership: &Membership, errands: &Errands
             }
             durable::write(&place.config(), config.as_bytes(), 0o644).map(|()| Renewed::Stored)
         }
-        Told::Refused(reason) => Ok(Renewed::Refused(reason)),
+        Told::Refused(reason) | Told::NotNow(reason) => Ok(Renewed::Refused(reason)),
         Told::Peer(_) | Told::Controller(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

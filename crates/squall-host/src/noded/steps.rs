@@ -1,6 +1,6 @@
 //! Step daemons: starts them, finds those of earlier incarnations, sends them messages, and handles their end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -17,6 +17,7 @@ use squall_model::encoding::ByteBuf;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::StepEnd;
+use squall_model::set::CoreSet;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
@@ -92,6 +93,7 @@ impl Daemon {
     /// Reports to the state machine what earlier incarnations left: jobs, steps and processes.
     pub(super) fn find(&mut self) {
         self.cgroups.thaw_all();
+        self.find_hooks();
         let (jobs, unreadable) = self.spool.jobs();
         self.inputs.extend(jobs.into_iter().map(|facts| NodeInput::FoundJob { facts: Arc::new(facts) }));
         for job in unreadable {
@@ -123,6 +125,8 @@ impl Daemon {
         for (key, traces) in orphans {
             self.adopt(key, traces);
         }
+        let (served, orphans) = (&self.served, &self.orphans);
+        self.frequencies.keep(|key| served.contains_key(&key) || orphans.contains_key(&key));
         self.find_leftovers();
     }
 
@@ -242,6 +246,7 @@ impl Daemon {
         }
         let of_steps = self.folders.iter().map(|key| attempt_of(*key));
         let known: BTreeSet<JobAttempt> = of_steps.chain(self.spool.marked_jobs()).collect();
+        self.private.sweep(&known);
         let left: BTreeSet<JobAttempt> = left.into_iter().filter(|job| !known.contains(job)).collect();
         self.inputs.extend(left.into_iter().map(|job| NodeInput::FoundLeftover { job }));
     }
@@ -249,11 +254,11 @@ impl Daemon {
 
 /// Functions that carry out acts of the state machine.
 impl Daemon {
-    pub(super) fn open_job(&mut self, facts: &JobFacts, memory_mb: u64, batch: bool) {
+    pub(super) fn open_job(&mut self, facts: &JobFacts, memory_mb: u64, batch: bool, gres: &BTreeMap<String, CoreSet>) {
         let job = attempt_of(facts.key);
         self.clean.insert(job);
-        let limits = self.limits(memory_mb, std::iter::empty(), facts.ganged);
-        if let Err(e) = self.cgroups.open_job(job, &limits) {
+        let limits = self.limits(memory_mb, std::iter::empty(), facts.ganged, gres);
+        if let Err(e) = self.cgroups.open_job(job, &limits, batch) {
             error!(job = %job.job, error = %e, "no cgroup for the job");
         }
         if !batch && let Err(e) = self.spool.add_job(facts) {
@@ -263,6 +268,9 @@ impl Daemon {
 
     pub(super) fn spawn(&mut self, launch: Box<StepLaunch>) {
         let (key, by_tree) = (launch.key, speaks_by_tree(&launch));
+        if let Err(error) = self.set_frequency(&launch) {
+            return self.inputs.push_back(NodeInput::Failed { key, error, node_fault: false });
+        }
         match self.try_spawn(*launch) {
             Ok(()) => {
                 self.regroup(attempt_of(key));
@@ -272,15 +280,34 @@ impl Daemon {
         }
     }
 
+    /// Sets the frequency of a step's CPUs, if it asks for one. Err: why it can't be, as a text for users.
+    fn set_frequency(&mut self, launch: &StepLaunch) -> Result<(), String> {
+        let Program::Tasks(program) = &launch.program else { return Ok(()) };
+        let Some(asked) = &program.options.shown.cpu_freq else { return Ok(()) };
+        let cpus: Vec<usize> = launch.cores.iter().filter_map(|core| self.hardware.cpu(core)).collect();
+        let set = if self.binds {
+            self.frequencies.set(launch.key, &cpus, asked)
+        } else {
+            Err("several nodes share this machine and its CPUs".to_owned())
+        };
+        set.map_err(|problem| format!("--cpu-freq={asked}: the frequency of the CPUs can't be set: {problem}"))
+    }
+
     pub(super) fn spawn_failed(&mut self, key: StepKey, e: &io::Error) {
         error!(step = %key, error = %e, "the step could not be started");
         self.folders.remove(&key);
         self.cgroups.close_step(key);
+        self.frequencies.release(key);
         self.inputs.push_back(NodeInput::Failed { key, error: e.to_string(), node_fault: true });
     }
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
         launch.site.clone_from(&self.scripts);
+        launch.container_runtime.clone_from(&self.container_runtime);
+        if self.private.are_on() {
+            let made = self.private.of_job(attempt_of(launch.key), &launch.facts.owner);
+            launch.private = made.map_err(|e| io::Error::new(e.kind(), format!("private folders: {e}")))?;
+        }
         let groups = self.add_folder(&mut launch)?;
         let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
         if !self.is_for_foster(&launch, &groups) {
@@ -289,7 +316,8 @@ impl Daemon {
         let environment = self.blob(launch.facts.spec.env).unwrap_or_default().to_vec();
         let birthplace = self.cgroups.birthplace(launch.key).unwrap_or_default().into_os_string().into_encoded_bytes();
         let (environment, birthplace) = (ByteBuf::from(environment), ByteBuf::from(birthplace));
-        let order = Order { launch, environment, groups: groups.to_text(), birthplace, cpus };
+        let warrant = self.warrant(launch.key).cloned();
+        let order = Order { launch, environment, groups: groups.to_text(), birthplace, cpus, warrant };
         self.give_to_foster(order).or_else(|order| self.start_daemon(&order.launch, &order.cpus))
     }
 
@@ -297,14 +325,24 @@ impl Daemon {
     fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<StepGroups> {
         let key = launch.key;
         // From here on cores have the kernel's numbers, if steps are bound to CPUs.
-        let limits = self.limits(launch.memory_mb, launch.cores.iter(), launch.facts.ganged);
+        let limits = self.limits(launch.memory_mb, launch.cores.iter(), launch.facts.ganged, &launch.gres);
         if self.binds {
             launch.cores.clone_from(&limits.cpus);
         }
-        let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
-            error!(step = %key, error = %e, "no cgroup for the step");
-            StepGroups::default()
-        });
+        launch.sees_own_gpus = self.cgroups.constrains_devices() && self.device_files.have_gpus();
+        // The step daemon counts CPUs as the kernel does.
+        let cpus = |cores: &CoreSet| cores.iter().filter_map(|core| self.hardware.cpu(core)).collect();
+        launch.gpu_cpus = self.device_files.near(&launch.gres).map(|(gpu, cores)| (gpu, cpus(cores))).collect();
+        launch.gpu_files = self.device_files.gpus(&launch.gres);
+        launch.shared = self.device_files.shared(&launch.gres);
+        launch.gpu_ids = self.device_files.ids_of(&launch.gres);
+        let groups = match self.cgroups.open_step(key, &limits) {
+            Err(e) if !limits.denied.is_empty() || e.kind() == io::ErrorKind::Unsupported => return Err(e),
+            made => made.unwrap_or_else(|e| {
+                error!(step = %key, error = %e, "no cgroup for the step");
+                StepGroups::default()
+            }),
+        };
         let spec = &launch.facts.spec;
         let batch = match launch.program {
             Program::Batch => {
@@ -314,8 +352,12 @@ impl Daemon {
             }
             _ => None,
         };
-        let added = self.spool.add_step(launch, batch, &groups.to_text());
+        let added = self.spool.add_step(launch, batch, (&groups.to_text(), self.warrant(key)));
         added.map_err(|e| io::Error::new(e.kind(), format!("spool: {e}")))?;
+        if launch.needs_room() {
+            // What its user leaves there is removed with it.
+            self.spool.spoil(key);
+        }
         self.folders.insert(key);
         Ok(groups)
     }
@@ -479,6 +521,7 @@ impl Daemon {
 
     pub(super) fn forget_job(&mut self, job: JobAttempt) {
         self.clean.remove(&job);
+        self.forget_hooks(job);
         for key in self.steps_of(job) {
             self.forget(key);
         }
@@ -529,6 +572,9 @@ impl Daemon {
                         self.daemon_died(key);
                         continue;
                     }
+                    if self.hook_died(child.pid, child.exit) {
+                        continue;
+                    }
                     self.reaped.push_back((child.pid, child.exit, child.usage));
                     if self.reaped.len() > REAPED_MAX {
                         self.reaped.pop_front();
@@ -559,6 +605,7 @@ impl Daemon {
                 let group = served.is_fostered().then(|| self.cgroups.birthplace(key)).flatten();
                 let Some(traces) = self.left_by(key, group.as_deref()) else {
                     self.cgroups.close_step(key);
+                    self.frequencies.release(key);
                     return self.inputs.push_back(stillborn(key));
                 };
                 warn!(step = %key, "the step's daemon died: the node daemon follows its tasks");
@@ -568,6 +615,7 @@ impl Daemon {
             }
         };
         self.cgroups.close_step(key);
+        self.frequencies.release(key);
         self.inputs.push_back(input);
     }
 

@@ -55,6 +55,7 @@ impl Daemon {
         let Some(sweep) = self.sweeps.get_mut(&job) else { return };
         if nothing && (trusted || sweep.found_nothing) {
             self.sweeps.remove(&job);
+            self.private.remove(job);
             self.inputs.push_back(NodeInput::Swept { job });
             return;
         }

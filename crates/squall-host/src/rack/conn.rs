@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -16,11 +17,13 @@ use squall_engine::node::NodeInput;
 use squall_files::place::{Place, SocketPath};
 use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::encoding::Encoded;
+use squall_model::rotation::ControllerKeys;
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::{Hello, Role};
 
 use crate::auth::is_operator;
 use crate::link::make_room;
+use crate::signing::Known;
 
 /// Bytes read at once, into one buffer shared by all connections.
 const READ_BYTES: usize = 256 << 10;
@@ -105,6 +108,8 @@ pub(super) type Inbox = Vec<(u32, NodeInput)>;
 /// The connections of all nodes of the rack.
 pub(super) struct Conns {
     place: Place,
+    /// What this machine knows of the controllers' keys.
+    known: Arc<Known>,
     all: HashMap<u64, Conn>,
     last: u64,
     hops: Vec<Hops>,
@@ -116,11 +121,17 @@ pub(super) struct Conns {
 }
 
 impl Conns {
-    pub(super) fn new(place: Place, names: Vec<String>) -> Self {
+    /// Keeps the controllers' new keys.
+    pub(super) fn learn(&self, keys: &ControllerKeys) {
+        self.known.learn(Some(keys.signer));
+    }
+
+    pub(super) fn new(place: Place, names: Vec<String>, known: Arc<Known>) -> Self {
         let index = names.iter().enumerate().map(|(at, name)| (name.clone(), at as u32)).collect();
         Self {
             hops: names.iter().map(|_| Hops::default()).collect(),
             index,
+            known,
             place,
             all: HashMap::new(),
             last: 0,
@@ -294,6 +305,10 @@ impl Conns {
         }
         match conn.side.clone() {
             Side::Parent(expected) if hello.role == expected => {
+                if expected == Role::Controller {
+                    self.known.learn(hello.signer);
+                    self.known.learn_controllers(hello.key);
+                }
                 self.leave(node, inbox);
                 self.of(node).parent = Some(Above::Socket(token));
                 inbox.push((node, NodeInput::Net(NetInput::ParentOpened)));
@@ -503,14 +518,15 @@ mod tests {
     use rustix::event::epoll;
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
-    use super::{Conns, Side};
+    use super::{Conns, Known, Side};
     use squall_files::place::Place;
 
     #[test]
     fn a_peer_that_says_something_and_dies_at_once_is_seen_to_be_dead() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let place = Place::at(&std::env::temp_dir()).unwrap();
-        let mut conns = Conns::new(place, vec!["n1".into()]);
+        let known = Known::of(&place, None).unwrap().into();
+        let mut conns = Conns::new(place, vec!["n1".into()], known);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let token = conns.add(&epoll, here, 0, Side::Child(1)).unwrap();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use squall_engine::fabric::proof::Pinned;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine};
 use squall_model::config::NodeConfig;
@@ -49,7 +50,7 @@ struct Task {
 }
 
 impl Emulated {
-    pub(super) fn new(name: &str, above: Vec<String>, kind: Option<&NodeConfig>) -> Self {
+    pub(super) fn new(name: &str, above: Vec<String>, kind: Option<&NodeConfig>, pinned: Pinned) -> Self {
         let mut boot = Boot {
             name: name.to_owned(),
             incarnation: Incarnation(u128::from(std::process::id()) << 64 | u128::from(fingerprint(name))),
@@ -58,6 +59,8 @@ impl Emulated {
             above,
             hardware: hardware(kind),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            pinned,
+            ..Boot::default()
         };
         boot.hardware.boot_time_s = 1;
         Self {
@@ -118,7 +121,14 @@ impl Emulated {
             NodeAct::OpenJob { facts, batch: false, .. } => {
                 self.jobs.insert(JobAttempt { job: facts.key.job, attempt: facts.key.attempt }, facts);
             }
-            NodeAct::OpenJob { .. } | NodeAct::Gang(_) | NodeAct::Say(_) => {}
+            // The rack keeps them for all its nodes.
+            NodeAct::Keys(_)
+            // Emulated nodes have no programs around jobs.
+            | NodeAct::Hook(_)
+            | NodeAct::KillHook { .. }
+            | NodeAct::OpenJob { .. }
+            | NodeAct::Gang(_)
+            | NodeAct::Say(_) => {}
             NodeAct::Spawn(launch) => {
                 let ends = now + lasts(&launch);
                 self.steps.insert(launch.key, Task { launch, started: now, ends, signal: 0, ended: false });
@@ -188,12 +198,17 @@ fn lasts(launch: &StepLaunch) -> Span {
 }
 
 fn hardware(entry: Option<&NodeConfig>) -> Hardware {
-    let cpus = entry.and_then(|entry| entry.cpus).unwrap_or(CPUS);
+    let of = |value: fn(&NodeConfig) -> Option<u32>| entry.and_then(value);
+    let sockets = of(|entry| entry.sockets).unwrap_or(1).max(1);
+    let threads_per_core = of(|entry| entry.threads_per_core).unwrap_or(1).max(1);
+    let by_cores = of(|entry| entry.cores_per_socket).map(|cores| cores * sockets * threads_per_core);
+    let cpus = of(|entry| entry.cpus).or(by_cores).unwrap_or(CPUS);
+    let each = (cpus / sockets / threads_per_core).max(1);
     Hardware {
         cpus,
-        sockets: 1,
-        cores_per_socket: cpus,
-        threads_per_core: 1,
+        sockets,
+        cores_per_socket: of(|entry| entry.cores_per_socket).unwrap_or(each),
+        threads_per_core,
         memory_mb: entry.and_then(|entry| entry.memory_mb).unwrap_or(MEMORY_MB),
         arch: std::env::consts::ARCH.to_owned(),
         os: "emulated".to_owned(),

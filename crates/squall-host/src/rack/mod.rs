@@ -13,9 +13,11 @@ use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
+use squall_engine::fabric::proof::Pinned;
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Health, Neighbours, NodeInput, NodeOut};
@@ -27,6 +29,7 @@ use tracing::{error, info};
 
 use crate::life;
 use crate::logging;
+use crate::signing::Known;
 use crate::sys::signals::SignalFd;
 use crate::sys::{clock, limits};
 use conn::Conns;
@@ -99,13 +102,14 @@ impl Rack {
             .iter()
             .map(|entry| (hostlist::expand(&entry.name).unwrap_or_default().into_iter().collect(), entry))
             .collect();
-        let mut conns = Conns::new(args.place.clone(), args.names.clone());
+        let known = Arc::new(Known::of(&args.place, None)?);
+        let mut conns = Conns::new(args.place.clone(), args.names.clone(), Arc::clone(&known));
         let outside = entrances(args, &tree, &all);
         let mut nodes = Vec::with_capacity(args.names.len());
         for (index, name) in args.names.iter().enumerate() {
             conns.open(&epoll, index as u32, name, outside.contains(&(index as u32)))?;
             let kind = kinds.iter().find(|(names, _)| names.contains(name)).map(|(_, entry)| *entry);
-            nodes.push(Emulated::new(name, tree.above(name), kind));
+            nodes.push(Emulated::new(name, tree.above(name), kind, Pinned(Some(known.clone()))));
         }
         let due = (0..nodes.len()).map(|node| Reverse((Time(0), node as u32))).collect();
         let began = (clock::now(), Instant::now());
@@ -207,6 +211,9 @@ impl Rack {
             machine.step(now, input, &mut out);
             let emulated = &mut self.nodes[node as usize];
             for act in std::mem::take(&mut out.acts) {
+                if let squall_engine::node::NodeAct::Keys(keys) = &act {
+                    self.conns.learn(keys);
+                }
                 emulated.act((now, node), act, &mut self.neighbours, |input| self.inbox.push((node, input)));
             }
             self.conns.carry_out(&self.epoll, node, &emulated.name, out.net, &mut self.inbox);

@@ -71,7 +71,7 @@ fn lives_are_counted_and_incarnations_change_with_the_boot() {
     let first = Spool::open(&scratch.0).unwrap().begin(&ground("boot-a"), 7, None).unwrap();
     assert_eq!((first.life, first.fresh), (1, true));
     let spool = Spool::open(&scratch.0).unwrap();
-    spool.add_step(&launch(1, StepNo(0)), None, "").unwrap();
+    spool.add_step(&launch(1, StepNo(0)), None, ("", None)).unwrap();
     let newest = Session { epoch: Epoch(3), number: 9 };
     spool.save_session(newest).unwrap();
     let second = spool.begin(&ground("boot-a"), 8, None).unwrap();
@@ -138,7 +138,7 @@ fn a4_another_first_process_makes_another_incarnation() {
     let scratch = Scratch::new("container");
     let spool = Spool::open(&scratch.0).unwrap();
     let first = spool.begin(&ground("a"), 7, None).unwrap();
-    spool.add_step(&launch(1, StepNo::BATCH), None, "").unwrap();
+    spool.add_step(&launch(1, StepNo::BATCH), None, ("", None)).unwrap();
     let restarted = Ground { init: "1-2".into(), ..ground("a") };
     let again = Spool::open(&scratch.0).unwrap().begin(&restarted, 8, None).unwrap();
     assert!(again.fresh && again.incarnation != first.incarnation);
@@ -152,7 +152,7 @@ fn witnessed(scratch: &Scratch, jobs: &[u32]) -> (Spool, PathBuf, Remembered) {
     let spool = Spool::open(&scratch.0).unwrap();
     let first = spool.begin(&ground("a"), 7, Some(&witness)).unwrap();
     for job in jobs {
-        spool.add_step(&launch(*job, StepNo::BATCH), None, "").unwrap();
+        spool.add_step(&launch(*job, StepNo::BATCH), None, ("", None)).unwrap();
     }
     (spool, witness, first)
 }
@@ -180,7 +180,7 @@ fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
     let scratch = Scratch::new("rolled");
     let (spool, witness, first) = witnessed(&scratch, &[1]);
     let before = [LIFE, SESSION].map(|name| (name, std::fs::read(scratch.0.join(name)).unwrap()));
-    spool.add_step(&launch(2, StepNo::BATCH), None, "").unwrap();
+    spool.add_step(&launch(2, StepNo::BATCH), None, ("", None)).unwrap();
     spool.remove_step(launch(2, StepNo::BATCH).key).unwrap();
     let newest = Session { epoch: Epoch(3), number: 9 };
     spool.save_session(newest).unwrap();
@@ -214,7 +214,7 @@ fn a1_what_cant_be_read_is_kept() {
     let scratch = Scratch::new("kept");
     let spool = Spool::open(&scratch.0).unwrap();
     let batch = launch(1, StepNo::BATCH);
-    spool.add_step(&batch, None, "").unwrap();
+    spool.add_step(&batch, None, ("", None)).unwrap();
     spool.add_job(&launch(4, StepNo::BATCH).facts).unwrap();
     let (path, mark) = (spool.step(batch.key).join(file::LAUNCH), scratch.0.join(JOBS).join("4.1"));
     for file in [&path, &mark] {
@@ -241,7 +241,7 @@ fn a1_a_lost_mark_of_the_first_task_does_not_hide_it() {
     let scratch = Scratch::new("mark");
     let spool = Spool::open(&scratch.0).unwrap();
     let launch = launch(1, StepNo::BATCH);
-    spool.add_step(&launch, None, "").unwrap();
+    spool.add_step(&launch, None, ("", None)).unwrap();
     assert!(!spool.was_taken(launch.key) && !spool.has_begun(launch.key));
     spool.open_file(launch.key, file::PIDS).unwrap().write_all(b"0 100 5000\n\n").unwrap();
     assert!(spool.has_begun(launch.key), "one bit of the result's mark was wrong");
@@ -253,9 +253,9 @@ fn a_step_is_found_again_with_all_that_was_given() {
     let spool = Spool::open(&scratch.0).unwrap();
     let batch = launch(12, StepNo::BATCH);
     let files = BatchFiles { script: b"#!/bin/sh\n", environment: b"A=1\0" };
-    spool.add_step(&batch, Some(files), "join /x\n").unwrap();
-    spool.add_step(&launch(2, StepNo(4)), None, "").unwrap();
-    let again = spool.add_step(&batch, Some(files), "").unwrap_err();
+    spool.add_step(&batch, Some(files), ("join /x\n", None)).unwrap();
+    spool.add_step(&launch(2, StepNo(4)), None, ("", None)).unwrap();
+    let again = spool.add_step(&batch, Some(files), ("", None)).unwrap_err();
     assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
     let folder = spool.step(batch.key);
     assert!(folder.ends_with("steps/12.1.batch"));
@@ -277,7 +277,7 @@ fn results_are_written_over_reserved_room() {
     let scratch = Scratch::new("result");
     let spool = Spool::open(&scratch.0).unwrap();
     let launch = launch(1, StepNo::BATCH);
-    spool.add_step(&launch, None, "").unwrap();
+    spool.add_step(&launch, None, ("", None)).unwrap();
     assert_eq!(spool.result(launch.key), None);
     spool.write_result(launch.key, &ended("short".into())).unwrap();
     assert_eq!(spool.result(launch.key), Some(ended("short".into())));
@@ -323,7 +323,7 @@ fn a_step_that_was_not_taken_never_will_be() {
     let scratch = Scratch::new("fence");
     let spool = Spool::open(&scratch.0).unwrap();
     let launch = launch(1, StepNo::BATCH);
-    spool.add_step(&launch, None, "").unwrap();
+    spool.add_step(&launch, None, ("", None)).unwrap();
     assert!(!spool.was_taken(launch.key));
     let folder = spool.step(launch.key);
     let taken = std::fs::rename(folder.join(file::UNTAKEN), folder.join(file::PIDS));
@@ -336,7 +336,7 @@ fn a_step_whose_daemon_died_before_its_task_was_there_left_nothing() {
     let scratch = Scratch::new("blank");
     let spool = Spool::open(&scratch.0).unwrap();
     let launch = launch(1, StepNo::BATCH);
-    spool.add_step(&launch, None, "").unwrap();
+    spool.add_step(&launch, None, ("", None)).unwrap();
     let folder = spool.step(launch.key);
     assert!(std::fs::metadata(folder.join(file::UNTAKEN)).unwrap().size() > 40, "there is room for what it notes");
     std::fs::rename(folder.join(file::UNTAKEN), folder.join(file::PIDS)).unwrap();
@@ -350,11 +350,11 @@ fn a_step_whose_daemon_died_before_its_task_was_there_left_nothing() {
 }
 
 #[test]
-fn links_are_not_followed() {
+fn cve_2023_41914_2023_41915_2006_5677_links_are_not_followed() {
     let scratch = Scratch::new("links");
     let spool = Spool::open(&scratch.0).unwrap();
     let launch = launch(1, StepNo::BATCH);
-    spool.add_step(&launch, None, "").unwrap();
+    spool.add_step(&launch, None, ("", None)).unwrap();
     let result = spool.step(launch.key).join(file::RESULT);
     let outside = scratch.0.join("outside");
     std::fs::write(&outside, b"mine").unwrap();
@@ -365,6 +365,14 @@ fn links_are_not_followed() {
     let elsewhere = scratch.0.join("elsewhere");
     std::os::unix::fs::symlink(&scratch.0, &elsewhere).unwrap();
     assert!(Spool::open(&elsewhere).is_err(), "nor is the spool itself a link");
+}
+
+#[test]
+fn cve_2026_65109_names_in_a_spool_lead_nowhere_else() {
+    for name in ["../1.1.0", "1.1./etc", "1.1...", "1./../..", "1.1.batch/../..", "+1.1.0\n", ".1.0", ""] {
+        assert_eq!(parse_key(name).map(|key| key.to_string()).filter(|own| own.contains('/')), None, "{name}");
+        assert!(!name.contains('/') || parse_key(name).is_none(), "{name}");
+    }
 }
 
 #[test]
@@ -383,7 +391,7 @@ fn tasks_and_keys_are_read_back() {
 
 /// Runs a batch step, doing the writes of its step daemon.
 fn run(spool: &Spool, launch: &StepLaunch, files: BatchFiles<'_>, groups: &str) {
-    spool.add_step(launch, Some(files), groups).unwrap();
+    spool.add_step(launch, Some(files), (groups, None)).unwrap();
     assert!(spool.result(launch.key).is_none() && !spool.has_begun(launch.key) && spool.exits(launch.key).is_empty());
     assert!(spool.tasks(launch.key).is_empty() && spool.launch(launch.key).as_deref() == Some(launch));
     let folder = spool.step(launch.key);
@@ -433,7 +441,7 @@ fn folders_are_written_over_and_nothing_of_the_step_before_shows() {
     spool.spoil(other.key);
     spool.remove_step(other.key).unwrap();
     assert_eq!(std::fs::read_dir(scratch.0.join(STEPS)).unwrap().count(), 0, "a spoilt one is removed");
-    spool.add_step(&launch(5, StepNo(0)), None, "").unwrap();
+    spool.add_step(&launch(5, StepNo(0)), None, ("", None)).unwrap();
     std::fs::write(spool.step(launch(5, StepNo(0)).key).join(file::LOG), "oops\n").unwrap();
     assert_eq!(spool.remove_step(launch(5, StepNo(0)).key).unwrap(), "oops\n");
     assert_eq!(std::fs::read_dir(scratch.0.join(STEPS)).unwrap().count(), 0, "one with a log, too");

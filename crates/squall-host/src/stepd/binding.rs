@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use squall_engine::binding::{hex, masks, near};
+use squall_engine::binding::{hex, masks, near, of_threads};
 use squall_engine::environment::{Env, bind_env};
 use squall_model::set::CoreSet;
 use squall_model::step::cpu_bind::{CpuBind, Way};
@@ -20,16 +20,21 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// Returns the binding that `srun` asked for, within the CPUs of this daemon, or one that suits a grid of ranks.
-    /// None: no binding.
+    /// Returns the binding that `srun` asked for, within the CPUs of this daemon, or one that suits a grid of ranks. A
+    /// step with `--threads-per-core` is bound to threads unless it says otherwise, as in Slurm. None: no binding.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Option<Self> {
         let options = [&program.options, &launch.facts.spec.options];
         let grid = options.iter().any(|options| options.network.grid.is_some());
-        let bind = CpuBind::parse(program.cpu_bind.as_deref().or_else(|| grid.then_some(""))?).ok()?;
-        let cpus = usable_cpus();
+        let threads = program.options.inside().threads;
+        let unasked = if threads > 0 { Some("threads") } else { grid.then_some("") };
+        let bind = CpuBind::parse(program.cpu_bind.as_deref().or(unasked)?).ok()?;
+        let mut cpus = usable_cpus();
+        if threads > 0 {
+            cpus = of_threads(&cpus, threads);
+        }
         let tasks = launch.ranks().len();
         let near = near(launch, program, &cpus);
-        if near.is_none() && program.cpu_bind.is_none() {
+        if near.is_none() && program.cpu_bind.is_none() && threads == 0 {
             return None;
         }
         let spread = options.iter().find_map(|options| Some(options.distribution.as_ref()?.value)).unwrap_or_default();
@@ -46,6 +51,11 @@ impl Binding {
     /// Returns the CPUs of a task by its index among the node's tasks. Empty: all CPUs of the step.
     pub(super) fn cpus(&self, local: usize) -> Vec<usize> {
         self.mask(local).map(|mask| mask.iter().collect()).unwrap_or_default()
+    }
+
+    /// Returns the CPUs on which a task begins.
+    pub(super) fn begins_on(&self, local: usize) -> &CoreSet {
+        self.mask(local).unwrap_or(&self.usable)
     }
 
     fn mask(&self, local: usize) -> Option<&CoreSet> {

@@ -19,6 +19,7 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_text::report;
 use tracing::{error, warn};
 
+use super::container::room;
 use super::files::Opening;
 use super::folder::Folder;
 use super::frames::{Filled, Frames};
@@ -30,9 +31,11 @@ use super::srun;
 use super::streams::{INPUT_BYTES_MAX, Streams, Which};
 use super::watchers::Watchers;
 use super::wireup::{Port, Wireup, Word};
+use super::x11::{Display, Tap};
 use crate::cgroup::StepGroups;
 use crate::poller::{Interest, Poller};
 use crate::sys::clock::{local_text, now, steady};
+use crate::sys::heap;
 use crate::sys::offspring::leave;
 use crate::sys::pmix::WANTED;
 use crate::sys::signals::SignalFd;
@@ -66,9 +69,13 @@ pub(super) struct Daemon {
     /// The batch job's standard output, for the report at its end. None: there is none to write.
     stdout: Option<File>,
     processes: Processes,
+    /// Whether the kernel spares this process when memory is lacking, whatever its size.
+    spared: bool,
     meter: Meter,
     /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other. None: the step has or wants none.
     wireup: Option<Wireup>,
+    /// The display of the tasks (`--x11`). None: they have none here.
+    display: Option<Display>,
     poller: Poller<Event>,
     next_sample: Instant,
     draining: bool,
@@ -88,15 +95,18 @@ enum Event {
     Watcher(usize),
     Stream(Which),
     Wireup(Port),
+    Display(Tap),
 }
 
 impl Daemon {
-    pub(super) fn new(folder: Folder, signals: SignalFd, nodes: NodeLinks, groups: StepGroups) -> Self {
+    /// `spared`: whether the kernel spares this process when memory is lacking, whatever its size.
+    pub(super) fn new(folder: Folder, signals: SignalFd, nodes: NodeLinks, groups: StepGroups, spared: bool) -> Self {
         let setup = StepSetup::of(&folder.launch);
         Self {
             machine: StepMachine::new(setup),
             nodes,
-            meter: Meter::new(folder.launch.memory_mb, groups),
+            meter: Meter::new(&folder.launch, groups),
+            spared,
             folder,
             signals,
             srun: None,
@@ -107,6 +117,7 @@ impl Daemon {
             stdout: None,
             processes: Processes::default(),
             wireup: None,
+            display: None,
             poller: Poller::default(),
             next_sample: Instant::now() + SAMPLE,
             draining: false,
@@ -150,7 +161,11 @@ impl Daemon {
             Ok(wireup) => self.wireup = wireup,
             Err(e) => return StepInput::Fail { error: format!("no sockets for MPI: {e}"), node_fault: true },
         }
-        match prepare(&self.folder, self.wireup.as_mut(), Opening::MayWait) {
+        match Display::open(launch, &room(&self.folder.path)) {
+            Ok(display) => self.display = display,
+            Err(e) => return StepInput::Fail { error: format!("no display for X11: {e}"), node_fault: false },
+        }
+        match prepare(&self.folder, self.wireup.as_mut(), self.display.as_ref(), Opening::MayWait) {
             Ok(mut ready) => {
                 self.streams = std::mem::take(&mut ready.streams);
                 (self.stderr, self.stdout) = (ready.stderr.take(), ready.stdout.take());
@@ -245,6 +260,10 @@ impl Daemon {
         } else if let Some(mut ready) = self.ready.take() {
             // Dropping the prepared tasks closes our copies of their ends of pipes.
             answers.extend(self.processes.spawn(&mut ready, &mut self.folder));
+            if !self.spared {
+                // Otherwise this process may be the largest of the step.
+                heap::forget_code();
+            }
         }
     }
 
@@ -291,6 +310,13 @@ impl Daemon {
         if let Some(link) = &mut self.srun {
             link.send(message);
             self.watchers.tell(message);
+        }
+    }
+
+    /// Sends a message that other commands than `srun` can't use.
+    fn tell_srun_alone(&mut self, message: Option<FromStep>) {
+        if let (Some(link), Some(message)) = (&mut self.srun, message) {
+            link.send(&message);
         }
     }
 
@@ -406,6 +432,8 @@ impl Daemon {
         interests.extend(streams.map(|interest| interest.with(Event::Stream(interest.key))));
         let wireup = self.wireup.iter().flat_map(Wireup::interests);
         interests.extend(wireup.map(|interest| interest.with(Event::Wireup(interest.key))));
+        let display = self.display.iter().flat_map(|display| display.interests(self.has_room()));
+        interests.extend(display.map(|interest| interest.with(Event::Display(interest.key))));
         interests
     }
 
@@ -430,6 +458,10 @@ impl Daemon {
                 self.read_once(at);
             }
             Event::Stream(Which::Input(at)) => self.streams.write(at),
+            Event::Display(tap) => {
+                let said = self.display.as_mut().and_then(|display| display.handle(tap));
+                self.tell_srun_alone(said);
+            }
             Event::Wireup(port) => {
                 if let Some(wireup) = &mut self.wireup {
                     wireup.handle(port);
@@ -486,6 +518,10 @@ impl Daemon {
                     if let Some(wireup) = &mut self.wireup {
                         wireup.passed(from, *message);
                     }
+                }
+                Ok(Some(ToStep::X11 { client, bytes })) => {
+                    let said = self.display.as_mut().and_then(|display| display.hear(client, &bytes));
+                    self.tell_srun_alone(said);
                 }
                 Ok(Some(ToStep::Hello { .. })) => {}
                 Ok(None) => break,

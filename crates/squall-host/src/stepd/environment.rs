@@ -11,7 +11,7 @@ use squall_model::step::StepLaunch;
 use crate::sys::spawn::PID_ROOM;
 
 /// Value of `PATH` if the user's environment has none.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+pub(super) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// Environment variables in order; each name once.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +130,16 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::Environment;
+
+    #[test]
+    fn cve_2026_65108_variables_may_be_long_and_many() {
+        let long = format!("{}={}\0", "N".repeat(1 << 20), "v".repeat(1 << 20));
+        let many = (0..5000).map(|n| format!("A{n}=b\0")).collect::<Vec<_>>().concat();
+        let mut env = Environment::parse(format!("{long}{many}").as_bytes());
+        assert_eq!(env.entries().len(), 5001);
+        env.set(&"M".repeat(1 << 20), "x");
+        assert_eq!(env.get(&"N".repeat(1 << 20)).map(<[u8]>::len), Some(1 << 20));
+    }
 
     #[test]
     fn names_are_set_once_and_odd_entries_left_out() {

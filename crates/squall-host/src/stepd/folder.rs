@@ -14,6 +14,7 @@ use squall_model::codec;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::fabric::ContentId;
+use squall_model::wire::proof::Warrant;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::spool::{self, file, mark_begun, note_exit, write_result};
@@ -38,6 +39,8 @@ pub(super) struct Folder {
     pub(super) path: PathBuf,
     /// The step's launch, which describes what to run.
     pub(super) launch: StepLaunch,
+    /// Proof that the controller ordered the step. None: the controller does not sign.
+    pub(super) warrant: Option<Warrant>,
     /// The batch job's environment; empty for other steps.
     pub(super) environment: Vec<u8>,
     result: File,
@@ -73,8 +76,8 @@ impl Folder {
         std::env::set_current_dir(&path).map_err(broken("spool folder"))?;
         let (pids, result) = open(Path::new(""))?;
         let bytes = fs::read(file::LAUNCH).map_err(broken(file::LAUNCH))?;
-        let (launch, socket) = match codec::take::<StepLaunch>(&bytes) {
-            Ok(Some((launch, length))) => (launch, spool::socket(&bytes, length)),
+        let (launch, socket, warrant) = match codec::take::<StepLaunch>(&bytes) {
+            Ok(Some((launch, length))) => (launch, spool::socket(&bytes, length), spool::warrant(&bytes, length)),
             Ok(None) => return Err(FolderError::Broken(file::LAUNCH, "it is cut off".into())),
             Err(e) => return Err(FolderError::Broken(file::LAUNCH, e.to_string())),
         };
@@ -83,14 +86,15 @@ impl Folder {
             Program::Batch => fs::read(file::ENVIRONMENT).map_err(broken(file::ENVIRONMENT))?,
             _ => Vec::new(),
         };
-        Ok((Self { path, launch, environment, result, notes: Notes::new(pids) }, listener))
+        Ok((Self { path, launch, warrant, environment, result, notes: Notes::new(pids) }, listener))
     }
 
     /// Takes the folder of a step after the batch supervisor has received its launch in a message; does not enter the
     /// folder. Err `Taken`: nothing was changed.
     pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
         let (pids, result) = open(&path)?;
-        Ok(Self { path, launch, environment, result, notes: Notes::new(pids) })
+        // The supervisor has checked what came with the message.
+        Ok(Self { path, launch, warrant: None, environment, result, notes: Notes::new(pids) })
     }
 
     /// Returns the path of the batch script.

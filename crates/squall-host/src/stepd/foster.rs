@@ -39,6 +39,7 @@ use squall_model::id::StepKey;
 use squall_model::job::Usage;
 use squall_model::step::StepLaunch;
 use squall_model::wire::node::EndReason;
+use squall_model::wire::proof::Warrant;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
@@ -52,6 +53,7 @@ use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
 use crate::cgroup::{StepGroups, members};
 use crate::processes::catches;
+use crate::signing::Authority;
 use crate::sys::clock::steady;
 use crate::sys::fsuser::with_files_of;
 use crate::sys::identity::{Identity, become_user};
@@ -115,6 +117,9 @@ pub(crate) struct Order {
     /// CPUs that the step may use; empty: all.
     #[n(4)]
     pub(crate) cpus: Vec<usize>,
+    /// Proof that the controller ordered the step. None: it does not sign.
+    #[n(5)]
+    pub(crate) warrant: Option<Warrant>,
 }
 
 /// Message of the batch supervisor to a node daemon, after its greeting.
@@ -245,6 +250,7 @@ struct Link {
 /// The running batch supervisor.
 pub(super) struct Foster {
     steps: PathBuf,
+    authority: Authority,
     signals: SignalFd,
     listener: UnixListener,
     links: Vec<Link>,
@@ -275,8 +281,8 @@ impl Foster {
         let until = Instant::now() + FIRST_WAIT;
         // Made after the descriptor of signals, so that the threads have these signals blocked.
         let starters = Starters::new()?;
-        let steps = steps.to_owned();
-        Ok(Self { steps, signals, listener, links, wards, starters, scripts, words, busy: false, until })
+        let (steps, authority) = (steps.to_owned(), Authority::of(steps)?);
+        Ok(Self { steps, authority, signals, listener, links, wards, starters, scripts, words, busy: false, until })
     }
 
     /// Runs until there is nothing to do; returns the exit status.
@@ -427,6 +433,11 @@ impl Foster {
 impl Foster {
     fn serve(&mut self, mut order: Order) {
         let key = order.launch.key;
+        if let Err(problem) = self.check(&order) {
+            // A step daemon of its own checks what stands in the folder, and tells the user.
+            tracing::error!("{problem}");
+            return self.words.push(FromFoster::Returned(key));
+        }
         let environment = std::mem::take(&mut order.environment).into_vec();
         let folder = Folder::adopt(self.steps.join(key.to_string()), order.launch.clone(), environment);
         let folder = match folder {
@@ -440,7 +451,7 @@ impl Foster {
         };
         let ward = Ward {
             machine: StepMachine::new(StepSetup::of(&order.launch)),
-            meter: Meter::new(order.launch.memory_mb, StepGroups::from_text(&order.groups)),
+            meter: Meter::new(&order.launch, StepGroups::from_text(&order.groups)),
             folder,
             order,
             ready: None,
@@ -458,6 +469,17 @@ impl Foster {
             self.wards.remove(&key);
             self.words.push(FromFoster::Returned(key));
         }
+    }
+
+    /// Checks that the controller has ordered a step.
+    fn check(&mut self, order: &Order) -> Result<(), String> {
+        let check = |authority: &Authority| authority.check(&order.launch, order.warrant.as_ref());
+        if check(&self.authority).is_ok() {
+            return Ok(());
+        }
+        // The controllers may have another key now.
+        self.authority = Authority::of(&self.steps).map_err(|e| e.to_string())?;
+        check(&self.authority)
     }
 
     fn measure(&mut self, key: StepKey) {
@@ -653,7 +675,7 @@ impl Ward {
             return Some(StepInput::Fail { error: e.to_string(), node_fault: true });
         }
         let own = rustix::process::umask(self.umask());
-        let ready = with_files_of(&identity, || prepare(&self.folder, None, Opening::AtOnce));
+        let ready = with_files_of(&identity, || prepare(&self.folder, None, None, Opening::AtOnce));
         rustix::process::umask(own);
         match ready {
             Ok(Ok(mut ready)) if ready.notes.is_empty() => {

@@ -9,7 +9,7 @@ use squall_model::id::StepKey;
 use squall_model::job::ExitCode;
 
 use super::tree::{descendants, signal_all, stat_field};
-use crate::processes::Stat;
+use crate::processes::{Stat, may_belong};
 use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
@@ -19,8 +19,9 @@ use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 pub(super) struct Keeper {
     /// Folders of running step daemons by pid; that of a batch supervisor is the folder of all steps.
     daemons: BTreeMap<u32, PathBuf>,
-    /// Folders of steps with a daemon that died and may have left tasks.
-    left: BTreeSet<PathBuf>,
+    /// Folders of steps with a daemon that died and may have left tasks, each with the user id of the tasks. None: it is
+    /// not known.
+    left: BTreeMap<PathBuf, Option<u32>>,
     /// Whether a step daemon has needed libpmix.
     pub(super) pmix_wanted: bool,
 }
@@ -36,17 +37,17 @@ impl Keeper {
         !self.left.is_empty()
     }
 
-    /// Kills the processes of dead step daemons when all of their steps have ended. A task can detach from its parent,
+    /// Kills the processes of dead step daemons when all such steps of their user have ended. A task can detach from its parent,
     /// clear its environment and kill its own daemon; without a v2 cgroup nothing else finds such a task. Call this
     /// until [`Self::watches`] is false.
     pub(super) fn kill_left(&mut self) {
-        if self.left.iter().any(|folder| folder.exists()) {
-            return;
-        }
+        let present = self.left.iter().filter(|(folder, _)| folder.exists());
+        let present: BTreeSet<Option<u32>> = present.map(|(_, user)| *user).collect();
+        let stays = |pid: u32| present.iter().any(|user| user.is_none_or(|user| may_belong(pid, user)));
         let me = std::process::id();
         let mine = |pid: &u32| stat_field(*pid, 4) == Some(u64::from(me)) && !self.daemons.contains_key(pid);
         // Children that are not reaped, so the kernel has not reused their ids.
-        let strays: Vec<u32> = descendants(me).into_iter().filter(mine).collect();
+        let strays: Vec<u32> = descendants(me).into_iter().filter(mine).filter(|pid| !stays(*pid)).collect();
         // A daemon that died and is not reaped yet has left its tasks here too, and its steps have not ended.
         let ended = |pid: &u32| Stat::of(*pid).is_none_or(|stat| stat.state == b'Z');
         if self.daemons.keys().any(ended) {
@@ -55,7 +56,7 @@ impl Keeper {
         signal_all(&strays, libc::SIGKILL);
         // Their own children become children of this process: the next call kills them.
         if strays.is_empty() {
-            self.left.clear();
+            self.left.retain(|folder, _| folder.exists());
         }
     }
 
@@ -81,11 +82,11 @@ impl Keeper {
             if child.exit == (ExitCode { code: pmix::WANTED, signal: 0 }) {
                 self.pmix_wanted = true;
             } else if child.exit != ExitCode::default() {
-                self.left.retain(|folder| folder.exists());
                 // The folder of a batch supervisor contains those of steps.
                 let steps = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
                 let steps: Vec<PathBuf> = steps.filter(|_| key_of(&folder).is_none()).collect();
-                self.left.extend(if key_of(&folder).is_none() { steps } else { vec![folder] });
+                let steps = if key_of(&folder).is_none() { steps } else { vec![folder] };
+                self.left.extend(steps.into_iter().map(|folder| (folder.clone(), user_of(&folder))));
             }
         } else if let Some((result, place)) = self.task(child.pid) {
             // This record is the only trace of the exit. If it can't be written, the step ends with an unknown exit.
@@ -98,13 +99,19 @@ impl Keeper {
     /// running daemons are searched too.
     fn task(&self, pid: u32) -> Option<(File, usize)> {
         let stat = Stat::of(pid)?;
-        self.left.iter().chain(self.daemons.values()).find_map(|folder| {
+        self.left.keys().chain(self.daemons.values()).find_map(|folder| {
             // The folder of a batch supervisor contains those of steps.
             let steps = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
             let mut steps = steps.filter(|_| key_of(folder).is_none()).chain([folder.clone()]);
             steps.find_map(|step| noted_in(&step, pid, &stat))
         })
     }
+}
+
+/// Returns the user id of a step's tasks; None: it is not known.
+fn user_of(folder: &Path) -> Option<u32> {
+    let spool = Spool::open(folder.parent()?.parent()?).ok()?;
+    spool.launch(key_of(folder)?).map(|launch| launch.facts.owner.uid)
 }
 
 fn key_of(folder: &Path) -> Option<StepKey> {
@@ -143,7 +150,7 @@ mod tests {
             let key = StepKey { job: JobId(job), attempt: Attempt(1), step: StepNo::BATCH };
             let facts = JobFacts { key, ..JobFacts::default() }.into();
             let launch = StepLaunch { key, facts, program: Program::Batch, ..StepLaunch::default() };
-            spool.add_step(&launch, None, "").unwrap();
+            spool.add_step(&launch, None, ("", None)).unwrap();
             assert!(!spool.was_taken(key));
             std::fs::write(spool.step(key).join(file::PIDS), format!("0 {pid} {start}\n\n")).unwrap();
             key

@@ -6,9 +6,11 @@ use std::io::Read;
 
 use squall_engine::step::StepInput;
 use squall_model::job::Usage;
+use squall_model::step::StepLaunch;
 
 use super::tree::descendants;
 use crate::cgroup::StepGroups;
+use crate::detect::Places;
 use crate::sys::host::{page_bytes, tick_us};
 use crate::sys::wait::own_peak_kb;
 
@@ -29,17 +31,24 @@ struct Peak {
 pub(super) struct Meter {
     limit_mb: u64,
     groups: StepGroups,
+    /// Device files of the step's GPUs.
+    gpus: Vec<String>,
     peaks: BTreeMap<u32, Peak>,
     total_peak_kb: u64,
     kills: u64,
 }
 
 impl Meter {
-    /// Measures a step that may use up to `limit_mb` MiB of memory (0: no limit).
-    pub(super) fn new(limit_mb: u64, groups: StepGroups) -> Self {
+    /// Measures a step.
+    pub(super) fn new(launch: &StepLaunch, groups: StepGroups) -> Self {
+        Self::of(launch.memory_mb, launch.gpu_files.clone(), groups)
+    }
+
+    /// Measures a step that may use up to `limit_mb` MiB of memory (0: no limit), and the GPUs with these files.
+    fn of(limit_mb: u64, gpus: Vec<String>, groups: StepGroups) -> Self {
         // The counters of a reused group do not start at 0.
         let kills = groups.oom_kills();
-        Self { limit_mb, groups, peaks: BTreeMap::new(), total_peak_kb: 0, kills }
+        Self { limit_mb, groups, gpus, peaks: BTreeMap::new(), total_peak_kb: 0, kills }
     }
 
     /// Measures all processes of the tasks (rank, pid). Returns an input for the state machine if the step exceeds its
@@ -126,7 +135,8 @@ impl Meter {
     /// Returns the usage so far of running tasks.
     pub(super) fn so_far(&mut self, tasks: &[(u32, u32)]) -> Usage {
         let _ = self.sample(tasks);
-        let mut sum = Usage::default();
+        let gpus = (!self.gpus.is_empty()).then(|| Places::default().at_work(&self.gpus));
+        let mut sum = Usage { gpus, ..Usage::default() };
         for &(rank, pid) in tasks {
             let mut usage = Usage::default();
             for process in descendants(pid).into_iter().chain([pid]) {
@@ -189,7 +199,7 @@ mod tests {
     #[test]
     fn this_process_uses_something() {
         let own = std::process::id();
-        let mut meter = Meter::new(0, StepGroups::default());
+        let mut meter = Meter::of(0, Vec::new(), StepGroups::default());
         assert_eq!(meter.sample(&[(4, own)]), None);
         let usage = meter.so_far(&[(4, own)]);
         assert!(usage.max_rss_kb > 100 && usage.max_vm_kb >= usage.max_rss_kb && usage.max_rss_task == 4, "{usage:?}");
@@ -197,7 +207,7 @@ mod tests {
 
     #[test]
     fn over_the_limit_without_a_cgroup_is_said() {
-        let mut meter = Meter::new(1, StepGroups::default());
+        let mut meter = Meter::of(1, Vec::new(), StepGroups::default());
         let said = meter.sample(&[(0, std::process::id())]);
         assert!(
             matches!(said, Some(StepInput::Oom { kills: 1, limit_mb: 1, kill: true, peak_kb }) if peak_kb > 1024),

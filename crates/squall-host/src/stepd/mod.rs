@@ -15,6 +15,7 @@
 //! runtime: it is started once for each job, so it has to be cheap.
 
 mod binding;
+mod container;
 mod daemon;
 mod environment;
 mod files;
@@ -37,13 +38,16 @@ mod streams;
 mod tree;
 mod watchers;
 mod wireup;
+mod x11;
 
 /// Whether a program is linked with an MPI library, as far as its file shows.
 pub fn is_linked_with_mpi(program: &Path) -> bool {
     wireup::is_linked_with_mpi(program)
 }
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::DumpableBehavior;
@@ -52,7 +56,8 @@ use squall_model::step::{Program, StepLaunch};
 use tracing::{error, warn};
 
 use crate::cgroup::StepGroups;
-use crate::sys::host::{is_name_of_host, rename_for_me};
+use crate::signing::Authority;
+use crate::sys::host::{is_name_of_host, lay_over, rename_for_me};
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals::SignalFd;
@@ -60,6 +65,7 @@ use daemon::Daemon;
 use folder::{Folder, FolderError};
 use node_link::NodeLinks;
 
+pub use container::run_contained;
 pub(crate) use nursery::LIBRARIES_VARIABLE;
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
@@ -91,26 +97,37 @@ pub fn run(spool: &Path) -> i32 {
     };
     let groups = StepGroups::read(&folder.path).unwrap_or_default();
     let uid = rustix::process::getuid().as_raw();
-    let first = match make_ready(&folder.launch, &groups) {
-        Ok(()) => None,
-        Err(error) => Some(StepInput::Fail { error, node_fault: true }),
+    let ordered = authority(&folder.path).and_then(|known| known.check(&folder.launch, folder.warrant.as_ref()));
+    let (spared, first) = match ordered.and_then(|()| make_ready(&folder.launch, &folder.path, &groups)) {
+        Ok(spared) => (spared, None),
+        Err(error) => (false, Some(StepInput::Fail { error, node_fault: true })),
     };
-    Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups).run(first)
+    Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups, spared).run(first)
+}
+
+/// Returns what checks that the controller ordered a step. `folder`: the step's folder.
+fn authority(folder: &Path) -> Result<Authority, String> {
+    let steps = folder.parent().unwrap_or(folder);
+    Authority::of(steps).map_err(|e| format!("the controller's key for signatures: {e}"))
 }
 
 /// Does all that may need root, and then drops root's rights. Err: the reason why that failed; no program of the user
-/// may be run then.
-fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
+/// may be run then. Ok: whether the kernel spares this process when memory is lacking, whatever its size.
+fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result<bool, String> {
     set_child_subreaper().map_err(|e| format!("cannot become the parent of orphans: {e}"))?;
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
     let root = rustix::process::geteuid().is_root();
+    // An ordinary user lacks this right, and in a container root may lack it.
+    let spared = fs::write("/proc/self/oom_score_adj", OOM_SCORE).is_ok();
     if root {
-        // In a container root may lack this right.
-        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         name_host(&launch.node);
+        private_dirs(launch).map_err(|e| format!("no private folders: {e}"))?;
     }
     let owner = &launch.facts.owner;
     let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
+    if launch.needs_room() {
+        container::make_room(folder, &identity).map_err(|e| format!("no folder for the user: {e}"))?;
+    }
     become_user(&identity).map_err(|e| e.to_string())?;
     if root {
         // It holds files opened as root, so the user must not be able to trace it, whatever the machine's setting.
@@ -121,7 +138,19 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
         Program::Batch | Program::Timer { .. } => launch.facts.spec.umask,
     };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));
-    Ok(())
+    Ok(spared)
+}
+
+/// Lets this process and its tasks see the job's own folders in place of the node's.
+fn private_dirs(launch: &StepLaunch) -> std::io::Result<()> {
+    fn path(bytes: &[u8]) -> &Path {
+        Path::new(OsStr::from_bytes(bytes))
+    }
+    if launch.private.is_empty() {
+        return Ok(());
+    }
+    let pairs: Vec<_> = launch.private.iter().map(|own| (path(&own.folder), path(&own.dir))).collect();
+    lay_over(&pairs)
 }
 
 /// Runs the batch supervisor of the node with the folders of its steps in `steps`; returns its exit status.

@@ -7,11 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use squall_engine::environment::closest_env;
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
 use squall_model::step::{Program, RankSet, StepLaunch, Stream, TaskProgram};
 
 use super::binding::{Binding, Verbose};
+use super::container::Containers;
 use super::environment::Environment;
 use super::files::{Opening, null, open_input, open_output, reason, work_dir};
 use super::folder::Folder;
@@ -21,6 +23,7 @@ use super::scripts::{Epilog, Scripts};
 use super::search::{NotFound, find_program};
 use super::streams::{Streams, open_terminal, pipe};
 use super::wireup::{self, Wireup};
+use super::x11::Display;
 use crate::sys::spawn::Session;
 
 /// Exit code of a job with an output file that can't be opened, as in Slurm.
@@ -91,10 +94,15 @@ impl Refusal {
     }
 }
 
-/// Prepares the tasks of the step with this folder. `wireup`: None for a step without wire-up.
-pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>, opening: Opening) -> Result<Ready, Refusal> {
+/// Prepares the tasks of the step with this folder. `wireup`, `display`: None for a step without.
+pub(super) fn prepare(
+    folder: &Folder,
+    wireup: Option<&mut Wireup>,
+    display: Option<&Display>,
+    opening: Opening,
+) -> Result<Ready, Refusal> {
     match &folder.launch.program {
-        Program::Tasks(program) => prepare_tasks(folder, program, wireup),
+        Program::Tasks(program) => prepare_tasks(folder, program, (wireup, display)),
         // An emulated step has nothing to prepare, so it does not come here.
         Program::Batch | Program::Timer { .. } => prepare_batch(folder, opening),
     }
@@ -133,7 +141,9 @@ fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {
     let is_plain = |file: &File| file.metadata().is_ok_and(|file| file.is_file());
     let report = (launch.report && is_plain(&stdout)).then(|| clone(&stdout)).transpose()?;
     let (scripts, dir) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
-    let (argv, program) = around(scripts.as_ref(), (argv, Ok(script)), true);
+    let containers = Containers::of(launch, &folder.path);
+    let command = contain(containers.as_ref(), 0, (argv, Ok(script)), Some(&folder.script()))?;
+    let (argv, program) = around(scripts.as_ref(), command, true);
     let task = Prepared {
         rank: 0,
         program,
@@ -158,15 +168,23 @@ fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {
     })
 }
 
-fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut Wireup>) -> Result<Ready, Refusal> {
+fn prepare_tasks(
+    folder: &Folder,
+    program: &TaskProgram,
+    (mut wireup, display): (Option<&mut Wireup>, Option<&Display>),
+) -> Result<Ready, Refusal> {
     let launch = &folder.launch;
     let (dir, note) = work_dir(Path::new(OsStr::from_bytes(&program.work_dir)));
     let mut shared = Environment::parse(&program.env).for_step(launch, &folder.path.to_string_lossy());
+    if let Some(display) = display {
+        display.equip(&mut shared);
+    }
     let binding = Binding::of(launch, program);
     shared.lay(binding.as_ref().map(Binding::env).unwrap_or_default());
     let ranks = launch.ranks();
     let path = shared.get("PATH").unwrap_or_default();
-    let commands = ranks.iter().map(|&rank| what_to_run(folder, program, rank, path, &dir));
+    let containers = Containers::of(launch, &folder.path);
+    let commands = ranks.iter().map(|&rank| what_to_run(folder, program, rank, (path, &dir), containers.as_ref()));
     let commands = commands.collect::<Result<Vec<_>, _>>()?;
     match &mut wireup {
         Some(wireup) => {
@@ -180,8 +198,11 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
     let mut tasks = Vec::with_capacity(ranks.len());
     let (scripts, dir_text) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
     for ((local, &rank), command) in ranks.iter().enumerate().zip(commands) {
-        let (argv, program_file) = around(scripts.as_ref(), command, program.content.is_some());
-        let (mut env, env_pid) = shared.clone().for_task(launch, local as u32, rank);
+        let known = program.content.is_some() || containers.is_some();
+        let (argv, program_file) = around(scripts.as_ref(), command, known);
+        let mut own = shared.clone();
+        own.lay(closest_env(launch, binding.as_ref().map_or(&launch.cores, |binding| binding.begins_on(local))));
+        let (mut env, env_pid) = own.for_task(launch, local as u32, rank);
         let further = wireup.as_mut().map(|wireup| wireup.equip_task(&mut env, rank)).transpose();
         let further = further.map_err(|e| Refusal::io("PMI", &e))?;
         let terminal = program.pty.filter(|_| rank == 0);
@@ -229,15 +250,37 @@ fn around(scripts: Option<&Scripts>, (argv, file): Command, known: bool) -> Comm
     (argv, squall.map_or(file, Ok))
 }
 
-fn what_to_run(folder: &Folder, program: &TaskProgram, rank: u32, path: &[u8], dir: &Path) -> Result<Command, Refusal> {
+/// Returns the command of a rank. `path` and `dir`: where its program is searched, unless a container has it.
+fn what_to_run(
+    folder: &Folder,
+    program: &TaskProgram,
+    rank: u32,
+    (path, dir): (&[u8], &Path),
+    containers: Option<&Containers<'_>>,
+) -> Result<Command, Refusal> {
     let argv = command_of(program, rank, folder.launch.rank_among(rank));
     let argv = argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
-    let file = match (program.content, argv.first()) {
-        (Some(content), Some(_)) => Ok(text(folder.content(content).as_os_str().as_bytes())?),
-        (None, Some(name)) => find_program(name, path, dir),
+    let brought = program.content.map(|content| folder.content(content));
+    let file = match (&brought, argv.first()) {
         (_, None) => Err(NotFound::no_program()),
+        (Some(brought), _) => Ok(text(brought.as_os_str().as_bytes())?),
+        (None, Some(name)) if containers.is_some() => Ok(name.clone()),
+        (None, Some(name)) => find_program(name, path, dir),
     };
-    Ok((argv, file))
+    contain(containers, rank, (argv, file), brought.as_deref())
+}
+
+/// Returns the command that runs this one in a container, if its step has any. `brought`: the file of the command, if
+/// the step brought it.
+fn contain(
+    containers: Option<&Containers<'_>>,
+    rank: u32,
+    (argv, file): Command,
+    brought: Option<&Path>,
+) -> Result<Command, Refusal> {
+    let (Some(containers), Ok(_)) = (containers, &file) else { return Ok((argv, file)) };
+    let (argv, squall) = containers.around(rank, argv, brought).map_err(|e| Refusal::io("container", &e))?;
+    Ok((argv, Ok(squall)))
 }
 
 /// Returns the command of a rank, with the `%t` and `%o` of `--multi-prog` replaced. Empty: there is none for it.

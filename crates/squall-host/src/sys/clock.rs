@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use squall_model::time::Time;
 
 /// Returns the wall clock's time, for showing to people only, as it can be set. Deadlines use [`steady`].
-pub(crate) fn now() -> Time {
+pub fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let now = Time(since.as_micros() as u64);
     #[cfg(debug_assertions)]

@@ -26,3 +26,23 @@ pub(crate) fn give_back() {
         libc::malloc_trim(0);
     }
 }
+
+/// Drops the program's code from this process; it comes back from the page cache where it is used. For lack of memory
+/// the kernel kills the process with the most mapped memory, and of a large program most is mapped and not used.
+pub(crate) fn forget_code() {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    let own = forget_code as *const () as usize;
+    let code = maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let (from, to) = (usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?);
+        // Never a mapping that may have pages of our own.
+        (rest.starts_with("r-xp") && (from..to).contains(&own)).then_some((from, to))
+    });
+    let Some((from, to)) = code else { return };
+    // SAFETY: the range is a whole mapping of this program's file that is never written, so each page that is dropped is
+    // read again from the file with the same content.
+    unsafe {
+        libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED);
+    }
+}

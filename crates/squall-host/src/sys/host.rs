@@ -21,18 +21,22 @@ pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
-/// Mounts one file over another, visible to this process and those that it starts only; later mounts of the host still
-/// appear there. Needs root, and a process without other threads.
-pub(crate) fn lay_over(file: &Path, over: &Path) -> io::Result<()> {
-    let (file, over) = (CString::new(file.as_os_str().as_bytes())?, CString::new(over.as_os_str().as_bytes())?);
+/// Mounts files or folders over others, each given first; visible to this process and those that it starts only. Later
+/// mounts of the host still appear there. Needs root, and a process without other threads.
+pub(crate) fn lay_over(pairs: &[(&Path, &Path)]) -> io::Result<()> {
+    let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
     let checked = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: takes an integer; a new mount namespace touches no memory and no other process.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     let none = std::ptr::null();
     // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
     checked(unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) })?;
-    // SAFETY: as above.
-    checked(unsafe { libc::mount(file.as_ptr(), over.as_ptr(), none, libc::MS_BIND, none.cast()) })
+    for (file, over) in pairs {
+        let (file, over) = (text(file)?, text(over)?);
+        // SAFETY: as above.
+        checked(unsafe { libc::mount(file.as_ptr(), over.as_ptr(), none, libc::MS_BIND, none.cast()) })?;
+    }
+    Ok(())
 }
 
 /// Whether a node of this name is named after this host; then it is the only one on the machine.

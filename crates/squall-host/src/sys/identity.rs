@@ -206,7 +206,7 @@ mod tests {
 
     /// CVE-2019-19728: the result of becoming the user was ignored, and the task ran as root.
     #[test]
-    fn cve_2019_19728_a_failed_call_stops_everything() {
+    fn cve_2019_19728_2012_3490_a_failed_call_stops_everything() {
         for call in ["setgroups", "setresgid", "setresuid", "getresuid", "getresgid", "getgroups", "setuid(0)"] {
             let error = drop_to(&mut Fake::new(call, false), &user()).unwrap_err();
             assert_eq!(error.call, call);

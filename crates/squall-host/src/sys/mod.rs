@@ -1,6 +1,7 @@
 //! System calls that no safe crate offers; the only place with `unsafe`.
 
-pub(crate) mod clock;
+pub(crate) mod bpf;
+pub mod clock;
 pub mod command;
 pub(crate) mod descriptors;
 pub(crate) mod fsuser;
@@ -9,6 +10,7 @@ pub(crate) mod host;
 pub(crate) mod hwloc;
 pub(crate) mod identity;
 pub(crate) mod limits;
+pub(crate) mod nvml;
 pub(crate) mod offspring;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;

@@ -15,7 +15,8 @@ use squall_model::wire::{Hello, Role};
 use super::testing::{launch, spec};
 use super::{Peer, Step, Test, batch, code, lives, signal, socket, write_launch};
 
-pub(crate) const TESTS: [Test; 14] = [
+pub(crate) const TESTS: [Test; 15] = [
+    ("batch::cve_2026_65168_bad_requests_leave_a_step_alone", cve_2026_65168_bad_requests_leave_a_step_alone),
     ("batch::started_by_root_it_is_the_user_in_all_it_does", started_by_root_it_is_the_user_in_all_it_does),
     (
         "batch::an_emulated_step_has_no_process_and_ends_by_itself_or_when_told",
@@ -117,6 +118,30 @@ fn started_by_root_it_is_the_user_in_all_it_does() {
 
 fn a_signal_is_its_exit() {
     assert_eq!(batch("#!/bin/sh\nkill -9 $$\n", |_| {}).end().exit, signal(9));
+}
+
+fn cve_2026_65168_bad_requests_leave_a_step_alone() {
+    use std::io::Write;
+    let script = "#!/bin/sh\necho ready > ready\nwhile [ ! -e go ]; do sleep 0.01; done\n";
+    let mut step = batch(script, |_| {});
+    assert_eq!(step.line("ready"), "ready");
+    let framed = |body: &[u8]| {
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend(crc32c::crc32c(body).to_le_bytes());
+        frame.extend(body);
+        frame
+    };
+    let mut long = u32::MAX.to_le_bytes().to_vec();
+    long.extend([0; 64]);
+    for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), long, framed(&[0xff; 40]), framed(&[0x9f; 4000]), framed(b"")] {
+        // Without a greeting, and after one.
+        let mut bare = UnixStream::connect_addr(&socket(&step.dir.join("spool"))).unwrap();
+        drop(bare.write_all(&bytes));
+        let mut greeted = step.connect();
+        drop(greeted.0.write_all(&bytes));
+    }
+    fs::write(step.dir.join("go"), "").unwrap();
+    assert_eq!(step.end().exit, code(0));
 }
 
 fn what_forks_twice_and_ignores_term_is_gone_at_the_end() {

@@ -28,7 +28,10 @@ pub(crate) const TESTS: [Test; 10] = [
     ("tasks::a_vanished_srun_ends_the_step", a_vanished_srun_ends_the_step),
     ("tasks::a_failing_task_ends_the_others_if_so_asked", a_failing_task_ends_the_others_if_so_asked),
     ("tasks::a_signal_from_srun_reaches_children_too", a_signal_from_srun_reaches_children_too),
-    ("tasks::who_does_not_know_the_cookie_gets_nothing", who_does_not_know_the_cookie_gets_nothing),
+    (
+        "tasks::cve_2022_29502_who_does_not_know_the_cookie_gets_nothing",
+        cve_2022_29502_who_does_not_know_the_cookie_gets_nothing,
+    ),
 ];
 
 /// The `srun` side: what was heard so far.
@@ -57,6 +60,7 @@ impl Srun {
             | FromStep::Started(_)
             | FromStep::Within(_)
             | FromStep::Aborted { .. }
+            | FromStep::X11 { .. }
             | FromStep::Pass { .. } => {}
         }
         true
@@ -208,7 +212,7 @@ fn a_signal_from_srun_reaches_children_too() {
     assert_eq!(step.end().exit, signal(2));
 }
 
-fn who_does_not_know_the_cookie_gets_nothing() {
+fn cve_2022_29502_who_does_not_know_the_cookie_gets_nothing() {
     let (mut step, mut srun) = greeted([8; 16], 1, "echo secret > secret", |_| {});
     assert_eq!(srun.peer.receive::<FromStep>(), None);
     step.daemon.wait().unwrap();

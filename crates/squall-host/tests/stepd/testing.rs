@@ -46,6 +46,7 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
             tasks: vec![1].into(),
             distribution: Distribution::Block,
             cpus_per_task: 1,
+            ports: None,
         },
         node: "n1".into(),
         cores: CoreSet::first(1),

@@ -114,6 +114,18 @@ impl<'b, C> Decode<'b, C> for PartitionConfig {
     }
 }
 
+impl<C> Encode<C> for NodeConfig {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.str(&text(self).map_err(encode::Error::message)?)?.ok()
+    }
+}
+
+impl<'b, C> Decode<'b, C> for NodeConfig {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        toml::from_str(d.str()?).map_err(decode::Error::message)
+    }
+}
+
 /// The fields of `Config` after its name, in the form of older journals. Never change their number, order or types.
 #[derive(Deserialize)]
 struct ConfigRest {

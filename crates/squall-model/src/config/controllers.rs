@@ -1,5 +1,6 @@
 //! The controllers of a cluster that has several, and the log that they share.
 
+use crate::gres;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -196,11 +197,23 @@ impl Config {
     }
 
     /// Returns the text of a configuration file as nodes and login hosts get it: without `[log]`, which is for
-    /// controllers only.
-    pub fn text_for_nodes(text: &str) -> String {
-        let table = text.parse::<toml::Table>().ok();
-        let without = table.and_then(|mut table| table.remove("log").map(|_| table));
-        without.and_then(|table| toml::to_string(&table).ok()).unwrap_or_else(|| text.to_owned())
+    /// controllers only, and with the lines of `gres.conf`, which they do not get. `devices`: the text of that file.
+    pub fn text_for_nodes(text: &str, devices: &str) -> String {
+        let changed = || {
+            let mut table = text.parse::<toml::Table>().ok()?;
+            let lines = gres::parse_conf(devices).unwrap_or_default();
+            if table.remove("log").is_none() && lines.is_empty() {
+                return None;
+            }
+            if !lines.is_empty() {
+                let all = table.entry("gres").or_insert_with(|| toml::Value::Array(Vec::new())).as_array_mut()?;
+                for line in lines {
+                    all.push(toml::Value::try_from(line).ok()?);
+                }
+            }
+            toml::to_string(&table).ok()
+        };
+        changed().unwrap_or_else(|| text.to_owned())
     }
 }
 
@@ -252,10 +265,15 @@ mod tests {
 
     #[test]
     fn nodes_get_the_controllers_without_their_log() {
-        let text = Config::text_for_nodes(&format!("cluster = \"lab\"\n{TWO}{LOG}user = \"squall\"\n"));
+        let text = Config::text_for_nodes(&format!("cluster = \"lab\"\n{TWO}{LOG}user = \"squall\"\n"), "");
         assert!(!text.contains("etcd") && !text.contains("squall\""), "{text}");
         assert_eq!(read(&text).controllers.0, read(TWO).controllers.0);
         let plain = "# A comment.\ncluster = \"lab\"\n";
-        assert_eq!(Config::text_for_nodes(plain), plain);
+        assert_eq!(Config::text_for_nodes(plain, ""), plain);
+        let devices = "Name=gpu File=/dev/a[0-1]\nNodeName=n1 Name=gpu Type=b File=/dev/c";
+        let with = read(&Config::text_for_nodes("[[gres]]\nname = \"fpga\"\n", devices));
+        let files = with.gres.iter().map(|line| (&*line.node_name, &*line.name, &*line.kind, &*line.file));
+        let expected = [("", "fpga", "", ""), ("", "gpu", "", "/dev/a[0-1]"), ("n1", "gpu", "b", "/dev/c")];
+        assert_eq!(files.collect::<Vec<_>>(), expected);
     }
 }

@@ -138,6 +138,27 @@ pub const SECTIONS: &[Section] = &[
         about: "It serves Slurm's REST interface, metrics and the dashboard.",
         keys: REST,
     },
+    Section {
+        table: "hooks",
+        repeated: false,
+        title: "Prologs and epilogs",
+        about: "Programs that run as root around each job. A folder stands for its programs, in the order of their names.",
+        keys: HOOKS,
+    },
+    Section {
+        table: "health",
+        repeated: false,
+        title: "Health of nodes",
+        about: "How nodes are checked, rebooted and returned to service.",
+        keys: HEALTH,
+    },
+    Section {
+        table: "power",
+        repeated: false,
+        title: "Power saving",
+        about: "Nodes that are switched off while no job needs them. The programs run on the controller's machine.",
+        keys: POWER,
+    },
     top("Topology", "", TOPOLOGY),
     tables("switches", "Switches", "Leaf switches with their nodes. Adjacent ones follow each other.", SWITCHES),
     Section {
@@ -173,6 +194,13 @@ const NODES: &[Key] = &[
         "Hardware threads of each core.").or("detected"),
     key("memory_mb", &["RealMemory"], "number", "64000",
         "Memory of each node. Nodes of one machine share its memory equally if it is unset.").of("MiB").or("detected"),
+    key("core_spec_count", &["CoreSpecCount"], "number", "2",
+        "Cores of each node that are kept for the system: the last ones of its sockets in turn.").or("none"),
+    key("cpu_spec_list", &["CpuSpecList", "CPUSpecList"], "list of CPUs", "\"0-3\"",
+        "CPUs of which the cores are kept for the system, instead of `core_spec_count`; all threads of a core follow each other.")
+        .or("none"),
+    key("mem_spec_limit_mb", &["MemSpecLimit"], "number", "4000",
+        "Memory of each node that is kept for the system.").of("MiB").or("`0`"),
     key("features", &["Features", "Feature"], "list of names", "[\"amd\", \"nvme\"]",
         "Features of the nodes, for `--constraint`. A text with commas is taken too."),
     key("weight", &["Weight"], "number", "10",
@@ -185,6 +213,10 @@ const NODES: &[Key] = &[
         "Whether the nodes are emulated: many in one process, with timers instead of tasks."),
     key("remote", &[], "boolean", "true",
         "Whether each node is a machine of its own that joins. `squall up` does not start it."),
+    key("state", &["State"], "word", "\"FUTURE\"",
+        "`FUTURE`: the nodes may join some day; until then they are not shown, and no job waits for them. `CLOUD`: they are \
+         powered down until a job needs them; they need `cpus`, and `[power]`.")
+        .or("`UNKNOWN`"),
 ];
 
 #[rustfmt::skip]
@@ -235,6 +267,32 @@ const PARTITIONS: &[Key] = &[
         "Whether no other user's job runs on the nodes of a job."),
     key("lease_jobs", &[], "number", "8",
         "Jobs that a node may prefetch for each running one. For partitions of short jobs."),
+    key("def_mem_per_cpu_mb", &[], "number", "2000",
+        "Memory for each CPU of a job that requests none.").of("MiB").or("the cluster's").akin(&["DefMemPerCPU"]),
+    key("def_mem_per_node_mb", &[], "number", "4000",
+        "Memory on each node of a job that requests none.").of("MiB").or("the cluster's").akin(&["DefMemPerNode"]),
+    key("def_mem_per_gpu_mb", &[], "number", "16000",
+        "Memory for each GPU of a job that requests GPUs and no memory.").of("MiB").or("the cluster's")
+        .akin(&["DefMemPerGPU"]),
+    key("max_mem_per_cpu_mb", &[], "number", "4000",
+        "Most memory for each CPU; a job that requests more gets more CPUs.").of("MiB").or("the cluster's")
+        .akin(&["MaxMemPerCPU"]),
+    key("max_mem_per_node_mb", &[], "number", "250000",
+        "Most memory of a job on each node.").of("MiB").or("the cluster's").akin(&["MaxMemPerNode"]),
+    key("max_cpus_per_node", &["MaxCPUsPerNode"], "number", "24",
+        "Most CPUs that all jobs of the partition together hold on a node.").or("no limit"),
+    key("max_cpus_per_socket", &["MaxCPUsPerSocket"], "number", "12",
+        "Most CPUs that all jobs of the partition together hold on a socket.").or("no limit"),
+    key("lln", &["LLN"], "boolean", "true",
+        "Whether the nodes with the most free CPUs are taken first.").or("`false`"),
+    key("suspend_time_s", &["SuspendTime"], "number", "300",
+        "Time without a job after which a node is switched off; -1: never.").of("seconds").or("that of `[power]`"),
+    key("suspend_timeout_s", &["SuspendTimeout"], "number", "60",
+        "Time that a node needs to go down.").of("seconds").or("that of `[power]`"),
+    key("resume_timeout_s", &["ResumeTimeout"], "number", "900",
+        "Time for a reboot or a start, after which the node is down.").of("seconds").or("that of `[health]`"),
+    key("power_down_on_idle", &["PowerDownOnIdle"], "boolean", "true",
+        "Whether a node is switched off as soon as its jobs, one of them of this partition, have ended.").or("`false`"),
 ];
 
 #[rustfmt::skip]
@@ -248,15 +306,59 @@ const JOBS: &[Key] = &[
     key("def_mem_per_cpu_mb", &[], "number", "2000",
         "Memory for each CPU of a job that requests none; 0: no limit.").of("MiB")
         .akin(&["DefMemPerCPU"]),
+    key("def_mem_per_node_mb", &[], "number", "4000",
+        "Memory on each node of a job that requests none, instead of `def_mem_per_cpu_mb`; 0: no limit.").of("MiB")
+        .or("`0`").akin(&["DefMemPerNode"]),
+    key("def_mem_per_gpu_mb", &[], "number", "16000",
+        "Memory for each GPU of a job that requests GPUs and no memory; 0: the other defaults hold.").of("MiB")
+        .or("`0`").akin(&["DefMemPerGPU"]),
+    key("max_mem_per_cpu_mb", &[], "number", "4000",
+        "Most memory for each CPU; a job that requests more gets more CPUs; 0: no limit.").of("MiB")
+        .or("`0`").akin(&["MaxMemPerCPU"]),
+    key("max_mem_per_node_mb", &[], "number", "250000",
+        "Most memory of a job on each node, instead of `max_mem_per_cpu_mb`; 0: no limit.").of("MiB")
+        .or("`0`").akin(&["MaxMemPerNode"]),
+    key("mpi_ports", &["MpiParams"], "range of ports", "\"12000-12999\"",
+        "Ports of which each step reserves as many as the node with the most tasks has tasks, and one more (`SLURM_STEP_RESV_PORTS`).")
+        .or("steps reserve none"),
     key("task_prolog", &["TaskProlog"], "path", "\"/etc/squall/prolog\"",
         "Program that runs as the user before each task; its `export NAME=VALUE` lines set variables."),
     key("task_epilog", &["TaskEpilog"], "path", "\"/etc/squall/epilog\"",
         "Program that runs as the user after each task."),
+    key("private_tmp", &[], "path", "\"/var/lib/squall/jobs\"",
+        "Folder in which each job gets a `/tmp` and `/dev/shm` of its own. Root's clusters only.").or("none")
+        .akin(&["BasePath", "JobContainerType"]),
+    key("private_tmp_dirs", &[], "list of paths", "\"/tmp,/var/tmp\"",
+        "Folders that each job has for itself.").or("`/tmp,/dev/shm`").akin(&["Dirs"]),
+    key("auto_detect", &["AutoDetect"], "word", "\"nvml\"",
+        "How nodes find their GPUs: `nvml` (NVIDIA's library), `nvidia` (its driver's folder), `rsmi` (AMD's, by the kernel's) or `off`.")
+        .or("`off`"),
+    key("constrain_devices", &["ConstrainDevices"], "boolean", "true",
+        "Whether jobs can't open device files of generic resources (`file`) that they do not hold. If set to true, a node that can't see to it starts no job.")
+        .or("where the kernel can"),
+    key("constrain_cores", &["ConstrainCores"], "boolean", "true",
+        "Whether processes can't leave the cores of their step (cpuset). If set to true, a node that can't see to it starts no step.")
+        .or("where the kernel can"),
+    key("constrain_swap_space", &["ConstrainSwapSpace"], "boolean", "false",
+        "Whether jobs with limited memory have no swap space, where the kernel counts it.").or("`true`"),
+    key("mail_prog", &["MailProg"], "path", "\"/usr/bin/mail\"",
+        "Program that sends mail about jobs (`--mail-type`), called as `PROGRAM -s SUBJECT USER`.").or("none"),
+    key("mail_relay", &[], "address", "\"127.0.0.1:25\"",
+        "SMTP relay that sends mail about jobs if there is no `mail_prog`.").or("none"),
+    key("mail_domain", &["MailDomain"], "text", "\"example.org\"",
+        "Domain of users that `--mail-user` names without one.").or("none"),
+    key("container_runtime", &[], "path or name", "\"crun\"",
+        "Program that runs OCI containers for `--container`; `none`: containers are refused.")
+        .or("`crun`, or else `runc`").akin(&["RunTimeRun"]),
     key("job_report", &[], "boolean", "true",
         "Whether the output of batch jobs ends with a line about their end and usage, unless `--report` says.")
         .or("`false`"),
+    key("nodes_vouch_for_users", &[], "boolean", "true",
+        "Whether commands in a job on another machine may change all jobs of its user, and not only those of their node and what was submitted from within them."),
     key("own_step_daemons", &[], "boolean", "true",
         "Whether each batch script has a step daemon of its own. For file systems of users that may hang."),
+    key("max_processes_per_job", &[], "number", "4096",
+        "Most processes and threads of a job on a node, but at most half of those that the kernel allows; 0: no limit. Needs cgroups v2."),
 ];
 
 #[rustfmt::skip]
@@ -295,7 +397,10 @@ const SCHEDULING: &[Key] = &[
     key("scheduler_type", &["SchedulerType"], "word", "\"sched/builtin\"",
         "`sched/backfill` (jobs may start early if they delay no reserved one) or `sched/builtin` (in order)."),
     key("scheduler_parameters", &["SchedulerParameters"], "parameters", "\"bf_window=1440,bf_max_job_test=500\"",
-        "`bf_window` (minutes), `bf_max_job_test`, `bf_job_part_count_reserve`, `max_switch_wait` (s), `enable_user_top`."),
+        "`bf_window` (minutes), `bf_max_job_test`, `bf_job_part_count_reserve`, `max_switch_wait` (s), `delay_boot` (minutes), `enable_user_top`."),
+    key("select_type_parameters", &["SelectTypeParameters"], "words", "\"CR_Core_Memory\"",
+        "What a job holds at least: `CR_CPU` (hardware threads), `CR_Core` or `CR_Socket`, with memory if `_Memory` follows; `CR_ONE_TASK_PER_CORE`, `CR_LLN`, `CR_Pack_Nodes`, `CR_CORE_DEFAULT_DIST_BLOCK`.")
+        .or("`CR_CPU_Memory`"),
     key("enforce_part_limits", &["EnforcePartLimits"], "word", "\"ALL\"",
         "Whether jobs beyond limits of partitions are refused: `NO` (they stay pending), `ANY` or `ALL`."),
 ];
@@ -354,6 +459,8 @@ const ACCOUNTING: &[Key] = &[
         "Account of jobs without `--account` of users that have no default account."),
     key("default_qos", &[], "text", "\"low\"",
         "QOS of jobs without `--qos`."),
+    key("private_data", &["PrivateData"], "words", "\"jobs,usage\"",
+        "What users do not see of others: `accounts`, `events`, `jobs`, `nodes`, `partitions`, `reservations`, `usage`, `users`, `all` or `none`."),
 ];
 
 #[rustfmt::skip]
@@ -378,6 +485,12 @@ const GRES: &[Key] = &[
         "Number of devices; 0: as many as device files, or one."),
     key("cores", &["Cores"], "list of cores", "\"0-7,16-23\"",
         "Cores near the devices; empty: all."),
+    key("multiple_files", &["MultipleFiles"], "host list", "\"/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21\"",
+        "Device files of one device that has several.").or("none"),
+    key("links", &["Links"], "list of numbers", "\"-1,4,0,0\"",
+        "Number of links from this one device to each of the node, -1 for itself.").or("none"),
+    key("auto_detect", &["AutoDetect"], "word", "\"nvml\"",
+        "How GPUs of these nodes are found: `nvml`, `nvidia`, `rsmi` or `off`.").or("as of all nodes"),
 ];
 
 #[rustfmt::skip]
@@ -445,6 +558,78 @@ const REST: &[Key] = &[
         "Key of the certificate (PEM)."),
     key("jwks", &[], "path", "\"/etc/squall/jwks.json\"",
         "Public keys (JWKS) of others that issue tokens; empty: only tokens of the cluster are valid."),
+];
+
+#[rustfmt::skip]
+const HOOKS: &[Key] = &[
+    key("prolog", &["Prolog"], "list of paths", "[\"/etc/squall/prolog.d\"]",
+        "Programs that run on a node before the job's first process there. If one fails, the node is drained."),
+    key("epilog", &["Epilog"], "list of paths", "[\"/etc/squall/epilog.d\"]",
+        "Programs that run on a node after the job's last process there. If one fails, the node is drained."),
+    key("prolog_slurmctld", &["PrologSlurmctld"], "list of paths", "[\"/etc/squall/prolog-head\"]",
+        "Programs that run on the controller's machine before a job is sent to its nodes."),
+    key("epilog_slurmctld", &["EpilogSlurmctld"], "list of paths", "[\"/etc/squall/epilog-head\"]",
+        "Programs that run on the controller's machine after a job has left its nodes."),
+    key("prolog_flags", &["PrologFlags"], "words", "\"Alloc,NoHold\"",
+        "Slurm's flags: `Alloc`, `Contain`, `DeferBatch`, `ForceRequeueOnFail`, `NoHold`, `RunInJob`, `Serial`."),
+    key("prolog_timeout_s", &["PrologTimeout"], "number", "120",
+        "Time limit of prologs; 0: `prolog_epilog_timeout_s`.").of("seconds"),
+    key("epilog_timeout_s", &["EpilogTimeout"], "number", "120",
+        "Time limit of epilogs; 0: `prolog_epilog_timeout_s`.").of("seconds"),
+    key("prolog_epilog_timeout_s", &["PrologEpilogTimeout"], "number", "300",
+        "Time limit of prologs and epilogs; 0: none.").of("seconds"),
+];
+
+#[rustfmt::skip]
+const HEALTH: &[Key] = &[
+    key("program", &["HealthCheckProgram"], "path", "\"/usr/sbin/nhc\"",
+        "Program that node daemons run to check their node; a node that fails it is drained. Empty: none."),
+    key("interval_s", &["HealthCheckInterval"], "number", "300",
+        "Time between two checks; 0: one check when the node daemon starts.").of("seconds"),
+    key("timeout_s", &["HealthCheckTimeout"], "number", "30",
+        "Time limit of a check.").of("seconds"),
+    key("node_state", &["HealthCheckNodeState"], "words", "\"IDLE,CYCLE\"",
+        "States in which nodes are checked: `ANY`, `IDLE`, `MIXED`, `ALLOC`, `CYCLE`, `START_ONLY`, as in Slurm."),
+    key("resume", &[], "boolean", "true",
+        "Whether a node that a check has drained gets jobs again after a check that succeeds."),
+    key("unkillable_step_timeout_s", &["UnkillableStepTimeout"], "number", "120",
+        "Time after KILL after which a node with processes of the job is drained; 0: never.").of("seconds"),
+    key("unkillable_step_program", &["UnkillableStepProgram"], "path", "\"/etc/squall/unkillable\"",
+        "Program that the node daemon runs then; empty: none."),
+    key("reboot_program", &["RebootProgram"], "path", "\"/usr/sbin/reboot\"",
+        "Program by which node daemons reboot their machine (`scontrol reboot`); empty: none."),
+    key("resume_timeout_s", &["ResumeTimeout"], "number", "600",
+        "Time for a reboot or a start (`[power]`), after which the node is down.").of("seconds"),
+    key("return_to_service", &["ReturnToService"], "number", "2",
+        "When a node that is down returns to service, as in Slurm: 0, 1 or 2.")
+        .or("a node that did not respond returns when it answers, also after a reboot"),
+    key("launch_failures", &[], "number", "3",
+        "Launches in a row, at least 10 s apart, that a node fails by its own fault before it is drained; 0: never."),
+];
+
+#[rustfmt::skip]
+const POWER: &[Key] = &[
+    key("suspend_program", &["SuspendProgram"], "path", "\"/etc/squall/suspend\"",
+        "Program that switches nodes off; its argument is a host list. Empty: none."),
+    key("resume_program", &["ResumeProgram"], "path", "\"/etc/squall/resume\"",
+        "Program that switches nodes on; its argument is a host list. Empty: none."),
+    key("resume_fail_program", &["ResumeFailProgram"], "path", "\"/etc/squall/resume-failed\"",
+        "Program that is called with the nodes that were not there after `resume_timeout_s` of `[health]`. Empty: none."),
+    key("suspend_time_s", &["SuspendTime"], "number", "600",
+        "Time without a job after which a node is switched off.").of("seconds").or("never"),
+    key("suspend_timeout_s", &["SuspendTimeout"], "number", "120",
+        "Time that a node needs to go down; before, it is not switched on again.").of("seconds"),
+    key("suspend_rate", &["SuspendRate"], "number", "20",
+        "Nodes switched off per minute, at most; 0: no limit."),
+    key("resume_rate", &["ResumeRate"], "number", "100",
+        "Nodes switched on per minute, at most; 0: no limit."),
+    key("suspend_exc_nodes", &["SuspendExcNodes"], "host list", "\"n[1-2]\"",
+        "Nodes that are never switched off for want of jobs; `n[1-9]:2`: 2 of these stay up."),
+    key("suspend_exc_parts", &["SuspendExcParts"], "list of names", "[\"interactive\"]",
+        "Partitions with nodes that are never switched off for want of jobs."),
+    key("suspend_exc_states", &["SuspendExcStates"], "list of names", "[\"DOWN\", \"DRAIN\"]",
+        "States in which nodes are not switched off for want of jobs: `CLOUD`, `DOWN`, `DRAIN`, `FAIL`, `MAINTENANCE`, \
+         `NOT_RESPONDING`, `RESERVED`."),
 ];
 
 #[rustfmt::skip]

@@ -1,6 +1,7 @@
 //! Nodes that have less hardware than the configuration states.
 
 use super::NodeConfig;
+use crate::gres;
 use crate::resource::Hardware;
 
 /// First word of the reason for which a node is drained if it has less hardware than configured.
@@ -18,6 +19,9 @@ pub struct Lack {
     /// Reason for which the node is drained, in Slurm's words.
     pub reason: String,
 }
+
+/// Name of the resource of which devices are found.
+const GPU: &str = "gpu";
 
 impl NodeConfig {
     /// Returns the first value of which `has`, a node's hardware, is less than this entry states. None: the hardware is
@@ -37,6 +41,7 @@ impl NodeConfig {
             let (configured, found) = (u64::from(configured?), u64::from(found));
             (found < configured).then(|| Lack { key, configured, found, reason: reason.to_owned() })
         });
+        let low = low.or_else(|| self.lacks_devices(has));
         let memory = self.memory_mb.filter(|memory| has.memory_mb < *memory);
         low.or_else(|| {
             let (configured, found) = (memory?, has.memory_mb);
@@ -44,11 +49,22 @@ impl NodeConfig {
             Some(Lack { key: "memory_mb", configured, found, reason })
         })
     }
+
+    /// Returns a resource of which the node has found fewer devices than this entry states. None: it has enough, or does
+    /// not look for any.
+    fn lacks_devices(&self, has: &Hardware) -> Option<Lack> {
+        let found = has.devices.as_ref()?.iter().filter(|device| device.name == GPU).count() as u64;
+        let counts = gres::parse(&self.gres).unwrap_or_default().into_iter().filter(|count| count.name == GPU);
+        let configured = counts.map(|count| u64::from(count.count)).sum();
+        let reason = format!("Low gres/{GPU} count (reported:{found} < configured:{configured})");
+        (found < configured).then_some(Lack { key: "gres", configured, found, reason })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Hardware, NodeConfig};
+    use crate::found::FoundDevice;
 
     // faults.md D5
     #[test]
@@ -71,5 +87,10 @@ mod tests {
             Some(("memory_mb", "Low RealMemory (reported:900 < 100.00% of configured:1000)".to_owned()))
         );
         assert_eq!(lack(NodeConfig { cpus: Some(2), memory_mb: Some(900), ..NodeConfig::default() }), None);
+        let node = NodeConfig { gres: "gpu:a:1,gpu:2,fpga:9".into(), ..NodeConfig::default() };
+        assert_eq!(node.lack(&has), None, "it does not look");
+        let found = |count| Hardware { devices: Some(vec![FoundDevice::gpu(); count]), ..has.clone() };
+        assert_eq!(node.lack(&found(3)), None);
+        assert_eq!(node.lack(&found(1)).unwrap().reason, "Low gres/gpu count (reported:1 < configured:3)");
     }
 }

@@ -5,34 +5,57 @@ mod binary;
 mod controllers;
 mod deal;
 mod device;
+mod health;
 mod here;
+mod hooks;
+mod kept;
 mod keys;
 mod lack;
 mod log;
+mod memory;
+mod network;
+mod node;
+mod ports;
+mod power;
+mod privacy;
 mod rest;
 mod scheduler;
+mod select;
+mod standing;
+#[cfg(test)]
+mod tests;
 mod text;
 mod words;
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
-use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
-use crate::{gres, license, limits};
+use crate::{gres, hostlist, license, limits};
 use text::Lines;
 
 pub use aggregation::Aggregation;
 pub use controllers::{ControllerConfig, SharedLog, endpoint};
-pub use device::GresConfig;
+pub use device::{Detect, GresConfig, core_list};
+pub use health::{CheckedStates, HealthConfig};
 pub use here::Here;
+pub use hooks::{Hooks, PrologFlags};
 pub use keys::{Key, SECTIONS, Section};
 pub use lack::{LOW, Lack};
 pub use log::LogLevel;
+pub use memory::MemoryRules;
+pub use network::{RoutePolicy, SwitchConfig, TopologyFile};
+pub use node::{NodeConfig, NodeStart};
+pub use ports::Ports;
+pub use power::PowerConfig;
+pub use privacy::PrivateData;
 pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
+pub use select::{SelectTypeParameters, Unit};
+pub use standing::PartitionState;
 pub use text::similar;
 
 /// The whole configuration. Every key has a default, so an empty file is valid.
@@ -116,6 +139,18 @@ pub struct Config {
     pub topology: TopologyFile,
     /// Memory for each CPU allocated to a job that requests none, MiB. Default 0: no limit.
     pub def_mem_per_cpu_mb: u64,
+    /// Memory on each node of a job that requests none, MiB. 0: no limit. Written only if set, as are the keys that follow.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub def_mem_per_node_mb: u64,
+    /// Memory for each GPU of a job that requests GPUs and no memory, MiB. 0: no limit.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub def_mem_per_gpu_mb: u64,
+    /// Most memory for each CPU of a job, MiB. A job that requests more gets more CPUs. 0: no limit.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub max_mem_per_cpu_mb: u64,
+    /// Most memory on each node of a job, MiB. 0: no limit.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub max_mem_per_node_mb: u64,
     /// Whether jobs may start before pending jobs that precede them in the queue.
     #[serde(alias = "SchedulerType")]
     pub scheduler_type: SchedulerType,
@@ -128,6 +163,9 @@ pub struct Config {
     /// Whether jobs need an association and a QOS, and how limits apply.
     #[serde(alias = "AccountingStorageEnforce")]
     pub accounting_storage_enforce: Enforce,
+    /// What users do not see of other users.
+    #[serde(alias = "PrivateData")]
+    pub private_data: PrivateData,
     /// Whether jobs that exceed limits of their partitions are refused. Otherwise they stay pending.
     #[serde(alias = "EnforcePartLimits")]
     pub enforce_part_limits: EnforcePartLimits,
@@ -206,9 +244,15 @@ pub struct Config {
     /// Lowest uid in a credential from a node on another machine that the controller accepts. Commands in jobs there
     /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
+    /// Whether commands in a job on another machine may change all jobs of the job's user. Otherwise they may change jobs
+    /// that their node has, and those submitted from within them: an attacker in control of a node then controls no
+    /// other job.
+    pub nodes_vouch_for_users: Here<bool>,
     /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. A step
     /// daemon costs as much as a short job. For sites with user file systems that may hang.
     pub own_step_daemons: Here<bool>,
+    /// Most processes and threads of a job on a node, where it has a v2 cgroup with the pids controller; 0: no limit.
+    pub max_processes_per_job: Here<u32>,
     /// How nodes stop jobs outside their time slot: `auto`, `freeze` or `idle`.
     pub gang_switch: Here<GangSwitch>,
     /// IPv4 group and port for sending files by UDP multicast, as `239.255.77.1:6819`. Empty: files are sent by TCP
@@ -224,15 +268,72 @@ pub struct Config {
     /// Program that runs as the user after each task; empty: none.
     #[serde(alias = "TaskEpilog")]
     pub task_epilog: String,
+    /// Folder in which each job gets folders of its own in place of `private_tmp_dirs`. Empty: jobs share them. Written
+    /// only if set, so that earlier releases can read the configuration.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub private_tmp: String,
+    /// Folders that each job has for itself if there is a `private_tmp`, separated by commas. Empty: `/tmp,/dev/shm`.
+    /// Written only if set.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub private_tmp_dirs: String,
+    /// How GPUs of nodes are found, unless a line of devices says for its nodes. Written only if set.
+    #[serde(alias = "AutoDetect", skip_serializing_if = "Detect::is_off")]
+    pub auto_detect: Detect,
+    /// Whether jobs are kept from device files of generic resources that they do not hold. None: on each node as far as
+    /// its kernel can. If true, a node on which the kernel can't starts no such job. Written only if set.
+    #[serde(alias = "ConstrainDevices", deserialize_with = "words::maybe", skip_serializing_if = "Option::is_none")]
+    pub constrain_devices: Option<bool>,
+    /// Whether processes can't leave the cores of their step. None: on each node as far as its kernel can. If true, a
+    /// node on which the kernel can't starts no step. Written only if set.
+    #[serde(alias = "ConstrainCores", deserialize_with = "words::maybe", skip_serializing_if = "Option::is_none")]
+    pub constrain_cores: Option<bool>,
+    /// Whether jobs with limited memory have no swap space, where the kernel can count it. None: they have none.
+    /// Written only if set.
+    #[serde(alias = "ConstrainSwapSpace", deserialize_with = "words::maybe", skip_serializing_if = "Option::is_none")]
+    pub constrain_swap_space: Option<bool>,
+    /// Program that sends mail about jobs, called as `PROGRAM -s SUBJECT USER` with an empty input. Empty: none. Written
+    /// only if set, so that earlier releases can read the configuration.
+    #[serde(alias = "MailProg", skip_serializing_if = "String::is_empty")]
+    pub mail_prog: String,
+    /// `HOST:PORT` of the SMTP relay that sends mail about jobs, if there is no `mail_prog`. Empty: none. Written only
+    /// if set.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mail_relay: String,
+    /// Domain of mail to users that are named without one. Empty: such names are passed on as they are. Written only if
+    /// set.
+    #[serde(alias = "MailDomain", skip_serializing_if = "String::is_empty")]
+    pub mail_domain: String,
+    /// Program that runs OCI containers (`--container`), by path or name: `crun` or `runc`. Empty: the first of these
+    /// that a node has. `none`: jobs that ask for a container are refused. Written only if set, so that earlier releases
+    /// can read the configuration.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub container_runtime: String,
     /// Whether the output of batch jobs ends with a line about the job's end and usage, unless `sbatch --report` says.
     /// Default false. Written only if true, so that earlier releases can read the configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub job_report: bool,
+    /// Ports that steps reserve on their nodes. None: steps reserve none. Written only if set.
+    #[serde(alias = "MpiParams", skip_serializing_if = "Option::is_none")]
+    pub mpi_ports: Option<Ports>,
     /// Length of a time slice of gang scheduling. Default 30 s.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
     /// The HTTP server of the cluster.
     pub rest: Here<Rest>,
+    /// Programs that run as root around each job. Written only if set, so that earlier releases can read the
+    /// configuration; `health` likewise.
+    #[serde(skip_serializing_if = "Hooks::is_default")]
+    pub hooks: Hooks,
+    /// How nodes are checked, rebooted and returned to service.
+    #[serde(skip_serializing_if = "HealthConfig::is_default")]
+    pub health: HealthConfig,
+    /// Which nodes are switched off when they idle, and by which programs. Written only if set.
+    #[serde(skip_serializing_if = "PowerConfig::is_default")]
+    pub power: PowerConfig,
+    /// In which units CPUs of nodes are given to jobs, and which nodes are taken first. Written only if set, so that
+    /// earlier releases can read the configuration.
+    #[serde(alias = "SelectTypeParameters", skip_serializing_if = "SelectTypeParameters::is_default")]
+    pub select_type_parameters: SelectTypeParameters,
     /// How jobs that share cores share their time. None: `gang` if `PreemptMode` has `GANG`, otherwise `implicit`.
     #[serde(alias = "Coscheduling")]
     pub coscheduling: Option<Coscheduling>,
@@ -253,6 +354,7 @@ pub enum NodeLostAction {
 }
 
 impl Default for Config {
+    #[expect(clippy::too_many_lines, reason = "a line for each key")]
     fn default() -> Self {
         Self {
             cluster: "squall".into(),
@@ -283,10 +385,15 @@ impl Default for Config {
             topology_param: String::new(),
             topology: TopologyFile::default(),
             def_mem_per_cpu_mb: 0,
+            def_mem_per_node_mb: 0,
+            def_mem_per_gpu_mb: 0,
+            max_mem_per_cpu_mb: 0,
+            max_mem_per_node_mb: 0,
             scheduler_type: SchedulerType::default(),
             scheduler_parameters: SchedulerParameters::default(),
             licenses: String::new(),
             accounting_storage_enforce: Enforce::default(),
+            private_data: PrivateData::default(),
             enforce_part_limits: EnforcePartLimits::default(),
             priority_type: PriorityType::Basic,
             priority_weight_age: 0,
@@ -313,94 +420,35 @@ impl Default for Config {
             slurmctld_debug: LogLevel::default(),
             slurmd_debug: LogLevel::default(),
             min_uid: Here(limits::VOUCHED_UID_MIN),
+            nodes_vouch_for_users: Here::default(),
             own_step_daemons: Here::default(),
+            max_processes_per_job: Here(limits::JOB_PROCESSES),
             gang_switch: Here::default(),
             multicast: Here::default(),
             task_prolog: String::new(),
             task_epilog: String::new(),
+            private_tmp: String::new(),
+            private_tmp_dirs: String::new(),
+            auto_detect: Detect::default(),
+            constrain_devices: None,
+            constrain_cores: None,
+            constrain_swap_space: None,
+            mail_prog: String::new(),
+            mail_relay: String::new(),
+            mail_domain: String::new(),
+            container_runtime: String::new(),
             job_report: false,
             multicast_interface: Here::default(),
+            mpi_ports: None,
             scheduler_time_slice: TimeSlice::default(),
             rest: Here::default(),
+            hooks: Hooks::default(),
+            health: HealthConfig::default(),
+            power: PowerConfig::default(),
+            select_type_parameters: SelectTypeParameters::default(),
             coscheduling: None,
         }
     }
-}
-
-/// Nodes of the same kind. Unset values are detected. If a machine has less than is set, `squall up` refuses to start,
-/// and a node that registers is drained, unless `force` is set (for trials: `cpus = 8` with `force = true` on a
-/// laptop).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NodeConfig {
-    /// Names of the nodes, as a host list.
-    #[serde(alias = "NodeName")]
-    pub name: String,
-    /// CPUs of each node on which jobs may run. None: detected.
-    #[serde(alias = "CPUs")]
-    pub cpus: Option<u32>,
-    /// Sockets of each node. None: detected.
-    #[serde(alias = "Sockets")]
-    pub sockets: Option<u32>,
-    /// Cores per socket. None: detected.
-    #[serde(alias = "CoresPerSocket")]
-    pub cores_per_socket: Option<u32>,
-    /// Threads per core. None: detected.
-    #[serde(alias = "ThreadsPerCore")]
-    pub threads_per_core: Option<u32>,
-    /// Memory of each node, MiB. None: detected.
-    #[serde(alias = "RealMemory")]
-    pub memory_mb: Option<u64>,
-    /// Names of features that the nodes have, for `--constraint`.
-    #[serde(alias = "Feature", alias = "Features", deserialize_with = "words::names")]
-    pub features: Vec<String>,
-    /// Weight of the nodes. Nodes of lower weight are allocated first. None: 1.
-    #[serde(alias = "Weight")]
-    pub weight: Option<u32>,
-    /// Whether to use the values as they are, even if the machine has less.
-    pub force: bool,
-    /// Generic resources of each node, as `gpu:a100:4`.
-    #[serde(alias = "Gres")]
-    pub gres: String,
-    /// Whether the nodes are emulated: many nodes in one process, with timers instead of tasks.
-    pub emulated: bool,
-    /// Whether each node runs on a machine of its own. This host does not start such nodes; they register by
-    /// themselves.
-    pub remote: Here<bool>,
-}
-
-/// How the distribution tree of node daemons is formed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RoutePolicy {
-    /// The tree follows the order of nodes in the configuration; each node has up to `tree_width` children.
-    #[default]
-    #[serde(rename = "route/default")]
-    FanOut,
-    /// The tree follows `switches`: reports of the nodes at one switch are combined there.
-    #[serde(rename = "route/topology")]
-    Topology,
-}
-
-/// A file that describes the network and the positions of nodes in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TopologyFile {
-    /// Name of the topology file. Empty: there is none.
-    pub name: String,
-    /// Content of the topology file.
-    pub text: String,
-}
-
-/// A leaf switch of the network, with its nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SwitchConfig {
-    /// Name of the switch.
-    #[serde(alias = "SwitchName")]
-    pub name: String,
-    /// Nodes connected to the switch, as a host list.
-    #[serde(alias = "Nodes")]
-    pub nodes: String,
 }
 
 /// A partition: a set of nodes with limits and access rules for its jobs.
@@ -475,6 +523,42 @@ pub struct PartitionConfig {
     /// the other. 0: none. For partitions of short jobs: a prefetched job waits for its node even if other nodes become
     /// free.
     pub lease_jobs: u32,
+    /// Memory for each CPU of a job that requests none, MiB. 0: the cluster's. Written only if set.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub def_mem_per_cpu_mb: u64,
+    /// Memory on each node of a job that requests none, MiB. 0: the cluster's. Written only if set, as are the keys that follow.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub def_mem_per_node_mb: u64,
+    /// Memory for each GPU of a job that requests GPUs and no memory, MiB. 0: the cluster's.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub def_mem_per_gpu_mb: u64,
+    /// Most memory for each CPU of a job, MiB. A job that requests more gets more CPUs. 0: the cluster's.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub max_mem_per_cpu_mb: u64,
+    /// Most memory on each node of a job, MiB. 0: the cluster's.
+    #[serde(skip_serializing_if = "words::is_zero")]
+    pub max_mem_per_node_mb: u64,
+    /// Most CPUs that all jobs of the partition together hold on a node. None: no limit.
+    #[serde(alias = "MaxCPUsPerNode", deserialize_with = "words::count", skip_serializing_if = "Option::is_none")]
+    pub max_cpus_per_node: Option<u32>,
+    /// Most CPUs that all jobs of the partition together hold on a socket. None: no limit.
+    #[serde(alias = "MaxCPUsPerSocket", deserialize_with = "words::count", skip_serializing_if = "Option::is_none")]
+    pub max_cpus_per_socket: Option<u32>,
+    /// Whether nodes with the most free CPUs are taken first, among nodes of equal weight.
+    #[serde(alias = "LLN", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub lln: bool,
+    /// Seconds without a job after which a node of the partition is switched off. None: as `[power]` says; -1: never.
+    #[serde(alias = "SuspendTime", skip_serializing_if = "Option::is_none")]
+    pub suspend_time_s: Option<i64>,
+    /// Seconds that a node of the partition needs to go down. None: as `[power]` says.
+    #[serde(alias = "SuspendTimeout", skip_serializing_if = "Option::is_none")]
+    pub suspend_timeout_s: Option<u64>,
+    /// Seconds that a node of the partition has for a reboot or a start. None: as `[health]` says.
+    #[serde(alias = "ResumeTimeout", skip_serializing_if = "Option::is_none")]
+    pub resume_timeout_s: Option<u64>,
+    /// Whether a node is switched off as soon as no job is there, after a job of the partition was.
+    #[serde(alias = "PowerDownOnIdle", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub power_down_on_idle: bool,
 }
 
 impl Default for PartitionConfig {
@@ -502,32 +586,20 @@ impl Default for PartitionConfig {
             oversubscribe: OverSubscribe::No,
             exclusive_user: false,
             lease_jobs: 0,
+            def_mem_per_cpu_mb: 0,
+            def_mem_per_node_mb: 0,
+            def_mem_per_gpu_mb: 0,
+            max_mem_per_cpu_mb: 0,
+            max_mem_per_node_mb: 0,
+            max_cpus_per_node: None,
+            max_cpus_per_socket: None,
+            lln: false,
+            suspend_time_s: None,
+            suspend_timeout_s: None,
+            resume_timeout_s: None,
+            power_down_on_idle: false,
         }
     }
-}
-
-/// Whether a partition accepts and starts jobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
-#[cbor(index_only)]
-#[serde(rename_all = "lowercase")]
-pub enum PartitionState {
-    /// The partition accepts and starts jobs.
-    #[default]
-    #[serde(alias = "UP")]
-    #[n(0)]
-    Up,
-    /// The partition accepts jobs but does not start them.
-    #[serde(alias = "DOWN")]
-    #[n(1)]
-    Down,
-    /// The partition starts jobs but accepts no new ones.
-    #[serde(alias = "DRAIN")]
-    #[n(2)]
-    Drain,
-    /// The partition neither accepts nor starts jobs.
-    #[serde(alias = "INACTIVE")]
-    #[n(3)]
-    Inactive,
 }
 
 impl Config {
@@ -563,14 +635,33 @@ impl Config {
                 self.node_lost_s, self.node_timeout_s
             ));
         }
-        if let Some((key, problem)) = self.rest.0.fault() {
-            return Err(format!("[rest] {key}: {problem}"));
+        let (hooks, health, power) = (self.hooks.fault(), self.health.fault(), self.power.fault());
+        let faults = [("rest", self.rest.0.fault()), ("hooks", hooks), ("health", health), ("power", power)];
+        if let Some((table, (key, problem))) = faults.into_iter().find_map(|(table, fault)| Some((table, fault?))) {
+            return Err(format!("[{table}] {key}: {problem}"));
+        }
+        if let Some(dir) = self.private_dirs().chain(Some(Path::new(&self.private_tmp))).find(|dir| !is_own_folder(dir))
+            && !self.private_tmp.is_empty()
+        {
+            return Err(format!("private_tmp, private_tmp_dirs: `{}` is no absolute path below /", dir.display()));
         }
         self.check_preemption()?;
+        self.check_sleep()?;
         self.check_ids()?;
         let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);
         let unknown = |name: &str| format!("`{name}` is a generic resource that GresTypes does not name");
+        if let Some(fault) = self.memory_fault() {
+            return Err(fault);
+        }
         for node in &self.nodes {
+            if node.state == NodeStart::Cloud && (node.cpus.is_none() || self.power.resume_program.is_empty()) {
+                let lack = if node.cpus.is_none() { "cpus" } else { "resume_program in [power]" };
+                return Err(format!("node {}: cloud nodes need {lack}", node.name));
+            }
+            let select = self.select_type_parameters;
+            if let Some(fault) = select.fault(node).or_else(|| node.kept_fault(select)) {
+                return Err(fault);
+            }
             let wrong = || format!("node {}: gres = \"{}\": use NAME[:TYPE]:COUNT", node.name, node.gres);
             for count in gres::parse(&node.gres).ok_or_else(wrong)? {
                 if !known(&count.name) {
@@ -583,7 +674,7 @@ impl Config {
         }
         for line in &self.gres {
             line.check()?;
-            if !known(&line.name) {
+            if !line.name.is_empty() && !known(&line.name) {
                 return Err(unknown(&line.name));
             }
         }
@@ -665,65 +756,32 @@ impl Config {
         self.coscheduling.unwrap_or(usual)
     }
 
+    /// Returns how GPUs of a node are found: as the last line of devices for it says, or else as for all.
+    pub fn detects(&self, node: &str) -> Detect {
+        let applies = |line: &&GresConfig| line.node_name.is_empty() || hostlist::contains(&line.node_name, node);
+        self.gres.iter().filter(applies).rev().find_map(|line| line.auto_detect).unwrap_or(self.auto_detect)
+    }
+
+    /// Returns the folders that each job has for itself, if any.
+    pub fn private_dirs(&self) -> impl Iterator<Item = &Path> {
+        let dirs = if self.private_tmp_dirs.is_empty() { "/tmp,/dev/shm" } else { &self.private_tmp_dirs };
+        let dirs = if self.private_tmp.is_empty() { "" } else { dirs };
+        dirs.split(',').map(str::trim).filter(|dir| !dir.is_empty()).map(Path::new)
+    }
+
+    /// Returns whether mail about jobs is sent.
+    pub fn sends_mail(&self) -> bool {
+        !self.mail_prog.is_empty() || !self.mail_relay.is_empty()
+    }
+
     /// Returns the partition for jobs without `--partition`. None: jobs must name a partition.
     pub fn default_partition(&self) -> Option<&PartitionConfig> {
         self.partitions.iter().find(|p| p.default)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{Config, NodeLostAction, RoutePolicy};
-    use crate::policy::EnforcePartLimits;
-    use crate::wire::fabric::Window;
-
-    #[test]
-    fn the_trees_words_are_slurms() {
-        let config = Config::from_toml(
-            "TreeWidth = 50\nMsgAggregationParams = \"WindowMsgs=10,WindowTime=200\"\nRoutePlugin = \"route/topology\"\n\
-             [[switches]]\nSwitchName = \"s1\"\nNodes = \"n[1-4]\"\n",
-        );
-        let config = config.expect("these are the words");
-        assert_eq!((config.tree_width, config.route_plugin), (50, RoutePolicy::Topology));
-        assert_eq!(config.msg_aggregation_params.0, Window { messages: 10, time_ms: 200 });
-        let again = Config::from_toml(&config.to_toml().expect("it is text")).expect("what is written is read");
-        assert_eq!(again, config);
-    }
-
-    #[test]
-    fn a2_timeouts_that_healthy_nodes_miss_are_refused() {
-        let refused = |text: &str| Config::from_toml(text).expect_err(text);
-        assert!(refused("node_timeout_s = 9").contains("node_timeout_s = 9: nodes answer every 10 s"));
-        assert!(refused("SlurmdTimeout = 5\nnode_lost_s = 12").contains("use 10 or more"));
-        assert!(refused("node_timeout_s = 60\nnode_lost_s = 59").contains("use node_timeout_s (60) or more"));
-        assert!(refused("node_lost_action = \"reboot\"").contains("`wait` or `requeue`"));
-        let config = Config::from_toml("node_timeout_s = 10\nnode_lost_s = 10\nNodeLostAction = \"requeue\"");
-        assert_eq!(config.map(|config| config.node_lost_action), Ok(NodeLostAction::Requeue));
-        assert_eq!(Config::default().node_lost_action, NodeLostAction::Wait);
-    }
-
-    #[test]
-    fn keys_that_were_added_later_are_journaled_and_shown() {
-        let text = "Licenses = \"foo:10\"\nEnforcePartLimits = \"all\"\n";
-        let config = Config::from_toml(text).expect("these are the words");
-        assert_eq!(config.enforce_part_limits, EnforcePartLimits::All);
-        let wrong = Config::from_toml("EnforcePartLimits = \"some\"\n").expect_err("it is none");
-        assert!(wrong.contains("NO, ANY or ALL"), "{wrong}");
-        let bytes = crate::encoding::to_vec(&(&config, 7_u8));
-        assert_eq!(crate::encoding::from_slice(&bytes), Ok((config, 7_u8)));
-    }
-
-    #[test]
-    fn what_is_not_said_of_aggregation_keeps_its_default() {
-        let window = |text: &str| {
-            let toml = format!("msg_aggregation_params = \"{text}\"");
-            Config::from_toml(&toml).map(|config| config.msg_aggregation_params.0)
-        };
-        assert_eq!(window(""), Ok(Window::default()));
-        assert_eq!(window("windowmsgs=1"), Ok(Window { messages: 1, ..Window::default() }));
-        assert_eq!(window("WindowTime=7"), Ok(Window { time_ms: 7, ..Window::default() }));
-        for wrong in ["WindowMsgs", "WindowMsgs=0", "WindowMsgs=-1", "Window=3", "10"] {
-            assert!(window(wrong).is_err(), "{wrong}");
-        }
-    }
+/// Whether a path is absolute and plain, and not the root itself.
+fn is_own_folder(path: &Path) -> bool {
+    let plain = |part: &std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+    path.is_absolute() && path != Path::new("/") && path.components().skip(1).all(|part| plain(&part))
 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::text::similar;
+use crate::duration::{format_limit, parse_limit};
+use crate::limits::UNLIMITED_S;
 use crate::time::Span;
 
 /// Whether jobs may start before pending jobs that precede them in the queue.
@@ -34,6 +36,8 @@ pub struct SchedulerParameters {
     pub bf_job_part_count_reserve: usize,
     /// Longest time that a job waits for an allocation on as few leaf switches as it requests, seconds.
     pub max_switch_wait_s: u32,
+    /// Seconds from the time when a job could run, in which it gets only nodes that are up, unless it has `--delay-boot`.
+    pub delay_boot_s: u64,
     /// Whether users may reorder their own pending jobs (`scontrol top`).
     pub enable_user_top: bool,
     /// Slurm's parameters that have no field here, as written in the configuration.
@@ -46,7 +50,7 @@ const TESTS: usize = 50;
 
 /// Slurm's parameters for a scheduler that runs periodically, or for limits of slurmctld itself. They have no effect
 /// here, because the scheduler runs after each event.
-const PACES: [&str; 31] = [
+const PACES: [&str; 30] = [
     "batch_sched_delay",
     "bf_continue",
     "bf_interval",
@@ -76,13 +80,12 @@ const PACES: [&str; 31] = [
     "inventory_interval",
     "no_backup_scheduling",
     "no_env_cache",
-    "nohold_on_prolog_fail",
     "step_retry_count",
     "step_retry_time",
 ];
 
 /// Slurm's parameters with an effect that is not implemented here.
-const MISSING: [&str; 43] = [
+const MISSING: [&str; 42] = [
     "allow_zero_lic",
     "assoc_limit_continue",
     "assoc_limit_stop",
@@ -103,7 +106,6 @@ const MISSING: [&str; 43] = [
     "bf_topopt_enable",
     "bf_topopt_iterations",
     "bf_window_linear",
-    "delay_boot",
     "disable_hetjob_steps",
     "disable_job_shrink",
     "extra_constraints",
@@ -129,11 +131,11 @@ const MISSING: [&str; 43] = [
 ];
 
 /// Slurm's parameters that have a field of their own in `SchedulerParameters`.
-const HERE: [&str; 5] =
-    ["bf_window", "bf_max_job_test", "bf_job_part_count_reserve", "max_switch_wait", "enable_user_top"];
+const HERE: [&str; 6] =
+    ["bf_window", "bf_max_job_test", "bf_job_part_count_reserve", "max_switch_wait", "delay_boot", "enable_user_top"];
 
 /// Slurm's parameters that take effect in other parts of Squall. They are stored as written.
-const SWITCHES: [&str; 1] = ["kill_invalid_depend"];
+const SWITCHES: [&str; 2] = ["kill_invalid_depend", "nohold_on_prolog_fail"];
 
 impl Default for SchedulerParameters {
     fn default() -> Self {
@@ -142,6 +144,7 @@ impl Default for SchedulerParameters {
             bf_max_job_test: usize::MAX,
             bf_job_part_count_reserve: 1,
             max_switch_wait_s: SWITCH_WAIT_S,
+            delay_boot_s: 0,
             enable_user_top: false,
             idle: Vec::new(),
         }
@@ -154,7 +157,7 @@ impl SchedulerParameters {
         self.bf_window_min.map_or(Span(u64::MAX), |minutes| Span::from_secs(60 * u64::from(minutes)))
     }
     /// Returns whether the parameter `word` is among those stored as written (`idle`).
-    pub(super) fn has(&self, word: &str) -> bool {
+    pub fn has(&self, word: &str) -> bool {
         self.idle.iter().any(|said| name(said) == word)
     }
     /// Returns the parameters that have no effect, as written: first those that need none here, then those with an
@@ -196,6 +199,10 @@ impl TryFrom<String> for SchedulerParameters {
                 "bf_max_job_test" => parameters.bf_max_job_test = number()? as usize,
                 "max_switch_wait" if value.trim() == "0" => parameters.max_switch_wait_s = 0,
                 "max_switch_wait" => parameters.max_switch_wait_s = number()?,
+                "delay_boot" => {
+                    let limit = parse_limit(value.trim()).map_err(|problem| format!("`{word}`: {problem}"))?;
+                    parameters.delay_boot_s = limit.unwrap_or(UNLIMITED_S);
+                }
                 "bf_job_part_count_reserve" => {
                     let number = value.trim().parse::<u32>();
                     let number = number.map_err(|_| format!("`{word}`: a number is needed, 0 for all that wait"))?;
@@ -226,8 +233,11 @@ impl From<SchedulerParameters> for String {
         let kept = (kept != 1).then(|| format!("bf_job_part_count_reserve={kept}"));
         let wait = parameters.max_switch_wait_s;
         let wait = (wait != SWITCH_WAIT_S).then(|| format!("max_switch_wait={wait}"));
+        let boot = parameters.delay_boot_s;
+        let boot = (boot > 0).then(|| format!("delay_boot={}", format_limit((boot != UNLIMITED_S).then_some(boot))));
         let top = parameters.enable_user_top.then(|| "enable_user_top".to_owned());
-        let words = window.into_iter().chain(depth).chain(kept).chain(wait).chain(top).chain(parameters.idle);
+        let words =
+            window.into_iter().chain(depth).chain(kept).chain(wait).chain(boot).chain(top).chain(parameters.idle);
         words.collect::<Vec<_>>().join(",")
     }
 }
@@ -252,6 +262,8 @@ mod tests {
         for (words, kept, depth) in [
             ("", 1, usize::MAX),
             ("enable_user_top", 1, usize::MAX),
+            ("delay_boot=00:05:00", 1, usize::MAX),
+            ("delay_boot=UNLIMITED", 1, usize::MAX),
             ("bf_job_part_count_reserve=3", 3, usize::MAX),
             ("bf_job_part_count_reserve=0", 50, 50),
             ("bf_max_job_test=9,bf_job_part_count_reserve=0", 9, 9),
@@ -263,6 +275,7 @@ mod tests {
         for (words, why) in [
             ("bf_max_jobuser=3", "did you mean `bf_max_job_user`?"),
             ("bf_window=x", "a number above 0"),
+            ("delay_boot=soon", "`delay_boot=soon`: "),
             ("bf_job_part_count_reserve=", "0 for all"),
         ] {
             assert!(read(words).is_err_and(|e| e.contains(why)), "{words}");
@@ -277,7 +290,7 @@ mod tests {
         let config = Config::from_toml(&format!("SchedulerParameters = \"{words}\"\n")).expect("these are the words");
         assert!(config.kill_invalid_depend);
         let (moot, missing) = config.scheduler_parameters.without_effect();
-        assert_eq!(moot, ["nohold_on_prolog_fail", "bf_interval=30"]);
+        assert_eq!(moot, ["bf_interval=30"]);
         assert_eq!(missing, ["bf_max_job_user=20", "preempt_youngest_first"]);
         assert_eq!(String::from(config.scheduler_parameters), words);
     }

@@ -34,6 +34,11 @@ pub(super) fn yes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D:
     }
 }
 
+/// Reads a yes-or-no value as [`yes`] does, where it makes a difference whether there is one.
+pub(super) fn maybe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    yes(deserializer).map(Some)
+}
+
 /// Reads a time limit: seconds as a number, or a text as in Slurm. None: unlimited.
 pub(super) fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     match Word::deserialize(deserializer)? {
@@ -71,4 +76,10 @@ pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<St
             text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
         }
     })
+}
+
+/// Returns whether a number is 0, which is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(super) fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

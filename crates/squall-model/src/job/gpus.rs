@@ -59,6 +59,9 @@ pub enum GpuBind {
     /// `single`: one GPU for each task; this number of tasks share it.
     #[n(4)]
     Single(#[n(0)] u32),
+    /// `closest`: the GPUs near the task's CPUs, or all if none is.
+    #[n(5)]
+    Closest,
 }
 
 impl GpuCount {
@@ -83,24 +86,15 @@ impl AsGiven<u64> {
     }
 }
 
-/// Why a value of `--gpu-bind` is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoGpuBind {
-    /// The value is `closest`, which Squall does not support, because it does not know which GPUs are near which cores.
-    Closest,
-    /// The value is malformed.
-    Malformed,
-}
-
 impl AsGiven<GpuBind> {
     /// Reads the value of `--gpu-bind`:
-    /// `[verbose,]{closest|none|single:TASKS|per_task:GPUS|map_gpu:LIST|mask_gpu:LIST}`.
-    pub fn parse(text: &str) -> Result<Self, NoGpuBind> {
+    /// `[verbose,]{closest|none|single:TASKS|per_task:GPUS|map_gpu:LIST|mask_gpu:LIST}`. None: malformed.
+    pub fn parse(text: &str) -> Option<Self> {
         let how = text.strip_prefix("verbose,").or_else(|| text.strip_prefix("v,")).unwrap_or(text);
         let (name, list) = how.split_once(':').unwrap_or((how, ""));
         let counted = || list.parse().ok().filter(|count: &u32| *count > 0);
         let value = match name.to_ascii_lowercase().as_str() {
-            "closest" if list.is_empty() => return Err(NoGpuBind::Closest),
+            "closest" if list.is_empty() => Some(GpuBind::Closest),
             "none" if list.is_empty() => Some(GpuBind::None),
             "single" => counted().map(GpuBind::Single),
             "per_task" => counted().map(GpuBind::PerTask),
@@ -110,13 +104,13 @@ impl AsGiven<GpuBind> {
             "mask_gpu" | "mask" => list.split(',').map(CoreSet::from_hex).collect::<Option<_>>().map(GpuBind::Mask),
             _ => None,
         };
-        value.map(|value| Self { text: text.to_owned(), value }).ok_or(NoGpuBind::Malformed)
+        value.map(|value| Self { text: text.to_owned(), value })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{GpuBind, GpuCount, NoGpuBind};
+    use super::{GpuBind, GpuCount};
     use crate::job::options::AsGiven;
 
     #[test]
@@ -128,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn bindings_that_are_not_done_are_told_from_those_that_are_nonsense() {
+    fn bindings_are_told_from_nonsense() {
         let read = |text| AsGiven::<GpuBind>::parse(text).map(|given| given.value);
         for text in ["none", "single:2", "per_task:1", "map_gpu:0,1", "mask_gpu:0x1,0x3", "mask:ff"] {
-            assert!(read(text).is_ok(), "{text}");
+            assert!(read(text).is_some(), "{text}");
         }
-        assert_eq!((read("verbose,none"), read("v,map:1")), (Ok(GpuBind::None), Ok(GpuBind::Map(vec![1]))));
-        assert_eq!((read("closest"), read("verbose,closest")), (Err(NoGpuBind::Closest), Err(NoGpuBind::Closest)));
+        assert_eq!((read("verbose,none"), read("v,map:1")), (Some(GpuBind::None), Some(GpuBind::Map(vec![1]))));
+        assert_eq!((read("closest"), read("verbose,closest")), (Some(GpuBind::Closest), Some(GpuBind::Closest)));
         for text in ["foo", "verbose", "single", "single:0", "mask_gpu:x", "map_gpu:"] {
-            assert_eq!(read(text), Err(NoGpuBind::Malformed), "{text}");
+            assert_eq!(read(text), None, "{text}");
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What a user asks for (`JobSpec`) and how a job ends (`Outcome`).
 
+pub mod container;
+pub mod frequency;
 pub mod gpus;
+pub mod mail;
 pub mod network;
 pub mod options;
 mod reason;
@@ -211,10 +214,10 @@ pub struct JobSpec {
     /// `--open-mode`: true: append; false: truncate. None: truncate at the first attempt, append after a requeue.
     #[n(26)]
     pub append: Option<bool>,
-    /// `--mail-type`, as given. Squall sends no mail.
+    /// `--mail-type`, as given.
     #[n(27)]
     pub mail_type: Option<String>,
-    /// `--mail-user`. Squall sends no mail.
+    /// `--mail-user`: users or addresses, separated by commas.
     #[n(28)]
     pub mail_user: Option<String>,
     /// Path of the script as the user named it (absolute), or the command line of srun and salloc.
@@ -251,6 +254,10 @@ pub struct JobSpec {
     /// known.
     #[n(39)]
     pub submit_session: Option<u32>,
+    /// The job in which the submission command ran. A machine that vouches for its users only within their jobs may change
+    /// the new job as it may change that one. None: outside of jobs.
+    #[n(45)]
+    pub within: Option<JobId>,
 }
 
 impl JobSpec {
@@ -604,6 +611,9 @@ pub enum JobState {
     /// The job has ended, and none of its processes is left.
     #[n(4)]
     Ended(#[n(0)] EndState),
+    /// Holds its allocation, and its nodes are not ready: they are powered up, or a program before the job runs.
+    #[n(5)]
+    Configuring,
 }
 
 /// Identifies one attempt of a job; the key in messages to nodes and in journal records.
@@ -647,6 +657,21 @@ pub struct Usage {
     /// Major page faults.
     #[n(8)]
     pub major_faults: u64,
+    /// What GPUs did at the moment of the measurement. None: there are none, or they were not measured. It is measured on
+    /// request only.
+    #[n(9)]
+    pub gpus: Option<GpuUse>,
+}
+
+/// What GPUs do at a moment, summed over them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct GpuUse {
+    /// Part of the time in which they work, percent: 150 is one and a half.
+    #[n(0)]
+    pub percent: u64,
+    /// Their memory in use, KiB.
+    #[n(1)]
+    pub used_kb: u64,
 }
 
 impl Usage {
@@ -665,6 +690,11 @@ impl Usage {
         add(&mut self.read_bytes, other.read_bytes);
         add(&mut self.write_bytes, other.write_bytes);
         add(&mut self.major_faults, other.major_faults);
+        if let Some(other) = other.gpus {
+            let own = self.gpus.get_or_insert_default();
+            add(&mut own.percent, other.percent);
+            add(&mut own.used_kb, other.used_kb);
+        }
     }
 }
 

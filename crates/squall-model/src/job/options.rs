@@ -11,6 +11,7 @@ use minicbor::encode::{self, Encoder, Write};
 use minicbor::{Decode, Encode};
 
 use super::ExitCode;
+use super::container::Container;
 use super::gpus::Gpus;
 use super::network::Network;
 use super::spread::Spread;
@@ -93,7 +94,7 @@ pub struct Chosen {
     #[n(12)]
     #[cbor(default)]
     pub notes: Notes,
-    /// Options that are only displayed or passed on to the job in variables.
+    /// Options that are only displayed or passed on to the job in variables, and `--cpu-freq`.
     #[n(13)]
     #[cbor(default)]
     pub shown: Shown,
@@ -108,6 +109,19 @@ pub struct Chosen {
     /// `job_report` says.
     #[n(16)]
     pub report: Option<bool>,
+    /// The container in which the batch script, or the tasks of a step, run. None: they run without one.
+    #[n(20)]
+    pub container: Option<Box<Container>>,
+    /// `--x11` as given: nodes of steps on which X clients reach the user's display.
+    #[n(21)]
+    pub x11: Option<String>,
+    /// `--reboot`: the job's nodes are rebooted before it starts. None: they are not. The numbers 22 to 27 are left out.
+    #[n(28)]
+    pub reboot: Option<bool>,
+    /// `--delay-boot`: seconds from the time when the job could run, in which it gets only nodes that are up. None: as
+    /// the cluster's `delay_boot` says.
+    #[n(29)]
+    pub delay_boot_s: Option<u64>,
 }
 
 /// `--hint`: which hardware threads of each core tasks may use.
@@ -145,7 +159,7 @@ pub struct Notes {
     pub derived_exit: Option<ExitCode>,
 }
 
-/// Options without effect in Squall, which are only displayed or passed on in environment variables.
+/// Options that are displayed or passed on in environment variables. All but `--cpu-freq` have no other effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Shown {
     /// Directory in which the command was called. None: the same as the working directory, because there was no
@@ -158,7 +172,7 @@ pub struct Shown {
     /// `--batch`: features that the first node must have.
     #[n(2)]
     pub batch: Option<String>,
-    /// `--cpu-freq`: frequency of the CPUs.
+    /// `--cpu-freq`, as given: frequency of the CPUs of each step. Node daemons set it.
     #[n(3)]
     pub cpu_freq: Option<String>,
     /// `--mem-bind`: binding of tasks to memory.
@@ -213,6 +227,18 @@ impl Chosen {
         // precedence.
         let one_thread = self.inside.threads == 0 && self.hint.is_some_and(|hint| hint != Hint::Multithread);
         Inside { threads: if one_thread { 1 } else { self.inside.threads }, ..self.inside }
+    }
+    /// Returns the container that was asked for. None: tasks run without one.
+    pub fn container(&self) -> Option<&Container> {
+        self.container.as_deref().filter(|container| container.is_asked_for())
+    }
+    /// Returns the folder of the OCI bundle that was asked for. None: there is none.
+    pub fn bundle(&self) -> Option<&str> {
+        self.container.as_deref()?.bundle.as_deref()
+    }
+    /// Returns whether the job's nodes are rebooted before it starts (`--reboot`).
+    pub fn reboots(&self) -> bool {
+        self.reboot == Some(true)
     }
     /// Returns the features of nodes to try first (`--prefer`). None: none given.
     pub fn prefer(&self) -> Option<&str> {

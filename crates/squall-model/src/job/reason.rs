@@ -127,6 +127,10 @@ pub enum NodeTest {
     /// Jobs of other users run on the node, and this job or one of those is `--exclusive=user`.
     #[n(14)]
     OtherUsers,
+    /// The node is not powered up, and the job waits for nodes that are (`--delay-boot`). The numbers 15 to 20 are left
+    /// out.
+    #[n(21)]
+    PoweredDown,
 }
 
 /// Constraint on the positions of a pending job's nodes relative to each other.

@@ -88,6 +88,16 @@ pub enum FromStep {
         #[n(1)]
         message: Box<PeerMessage>,
     },
+    /// What an X client on the node says to the user's display.
+    #[n(13)]
+    X11 {
+        /// Number of the client on this node.
+        #[n(0)]
+        client: u32,
+        /// The bytes; empty: it has closed the connection.
+        #[n(1)]
+        bytes: ByteBuf,
+    },
 }
 
 /// Messages from `srun` to a step daemon.
@@ -136,5 +146,15 @@ pub enum ToStep {
         /// The forwarded message.
         #[n(1)]
         message: Box<PeerMessage>,
+    },
+    /// What the user's display says to an X client on the node.
+    #[n(9)]
+    X11 {
+        /// Number of the client on the node.
+        #[n(0)]
+        client: u32,
+        /// The bytes; empty: the display has closed the connection.
+        #[n(1)]
+        bytes: ByteBuf,
     },
 }

@@ -2,23 +2,26 @@
 
 pub mod cpu_bind;
 mod link;
+mod x11;
 
 pub use link::{FromStep, ToStep};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+pub use x11::{X11, X11Nodes};
 
 use crate::encoding::ByteBuf;
 
 use crate::gres::{self, Grant};
 use crate::hostlist::HostList;
 use crate::id::{ClientKey, NodeId, StepKey, StepNo};
+use crate::job::container::Container;
 use crate::job::options::Options;
 use crate::job::{ArrayTask, JobSpec, Owner};
 use crate::limits::TASKS_PER_NODE_MAX;
 use crate::resource::{Alloc, Memory};
 use crate::runs::Runs;
-use crate::set::{CoreSet, NodeSet};
+use crate::set::{CoreSet, IndexSet, NodeSet};
 use crate::time::Time;
 use crate::wire::fabric::ContentId;
 
@@ -76,6 +79,13 @@ pub struct StepSpec {
     /// The whole command line of `srun`, for accounting.
     #[n(16)]
     pub submit_line: String,
+    /// `--resv-ports`: number of ports to reserve on the step's nodes. None: one more than the node with the most tasks
+    /// has tasks. Without `mpi_ports` of the configuration there are no ports, and any number but 0 is refused.
+    #[n(20)]
+    pub resv_ports: Option<u32>,
+    /// `--cpu-freq` as given, which `scontrol show step` displays. Step daemons read it from the program's options.
+    #[n(21)]
+    pub cpu_freq: Option<String>,
 }
 
 /// How ranks are assigned to nodes (`--distribution`).
@@ -115,6 +125,9 @@ pub struct Layout {
     /// Number of CPUs for each task.
     #[n(3)]
     pub cpus_per_task: u32,
+    /// Ports that only this step has on its nodes (`SLURM_STEP_RESV_PORTS`). None: it has reserved none.
+    #[n(7)]
+    pub ports: Option<IndexSet>,
 }
 
 impl Layout {
@@ -346,6 +359,13 @@ impl StepStart {
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&self.gres, node),
             site: TaskScripts::default(),
+            container_runtime: String::new(),
+            private: Vec::new(),
+            sees_own_gpus: false,
+            gpu_ids: BTreeMap::new(),
+            shared: None,
+            gpu_cpus: BTreeMap::new(),
+            gpu_files: Vec::new(),
             oom_kill_step: self.ends_without_memory(),
             report: false,
         })
@@ -389,6 +409,7 @@ impl BatchStart {
                 tasks: [1].into_iter().collect(),
                 distribution: Distribution::Block,
                 cpus_per_task: self.cores.len() as u32,
+                ports: None,
             },
             node: name,
             node_index: 0,
@@ -399,6 +420,13 @@ impl BatchStart {
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&facts.gres, node),
             site: TaskScripts::default(),
+            container_runtime: String::new(),
+            private: Vec::new(),
+            sees_own_gpus: false,
+            gpu_ids: BTreeMap::new(),
+            shared: None,
+            gpu_cpus: BTreeMap::new(),
+            gpu_files: Vec::new(),
             oom_kill_step: facts.spec.options.oom_kill_step == Some(true),
             report: self.report,
         })
@@ -453,6 +481,62 @@ pub struct StepLaunch {
     #[n(13)]
     #[cbor(default)]
     pub report: bool,
+    /// The site's program that runs OCI containers; empty: the first of the usual ones that the node has.
+    #[n(17)]
+    #[cbor(default)]
+    pub container_runtime: String,
+    /// Folders that the job has for itself on this node.
+    #[n(18)]
+    #[cbor(default)]
+    pub private: Vec<PrivateDir>,
+    /// The step can open no other GPUs, so programs count those that it has from 0. The numbers before are left out.
+    #[n(25)]
+    #[cbor(default)]
+    pub sees_own_gpus: bool,
+    /// Names by which programs choose the step's GPUs that are parts of one (MIG), by index.
+    #[n(26)]
+    #[cbor(default)]
+    pub gpu_ids: BTreeMap<u32, String>,
+    /// The step's part of GPUs that it shares with others. None: it has none.
+    #[n(27)]
+    pub shared: Option<SharedGpus>,
+    /// The kernel's numbers of the CPUs near each of the step's GPUs, by index, for `--gpu-bind=closest`. GPUs that are
+    /// equally near to all are left out.
+    #[n(28)]
+    #[cbor(default)]
+    pub gpu_cpus: BTreeMap<u32, CoreSet>,
+    /// Device files of the step's GPUs, one for each, by which their use is measured.
+    #[n(29)]
+    #[cbor(default)]
+    pub gpu_files: Vec<String>,
+}
+
+/// A step's part of GPUs that several jobs share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct SharedGpus {
+    /// Name of the resource: `shard` or `mps`.
+    #[n(0)]
+    pub name: String,
+    /// Indices of the GPUs.
+    #[n(1)]
+    pub gpus: CoreSet,
+    /// Number of parts that the step has.
+    #[n(2)]
+    pub count: u32,
+    /// Which part of the GPUs that is, percent.
+    #[n(3)]
+    pub percent: u32,
+}
+
+/// A folder that a job has for itself: its processes see `folder` where others see the node's `dir`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct PrivateDir {
+    /// Path of the job's own folder.
+    #[n(0)]
+    pub folder: ByteBuf,
+    /// Path at which the job sees it, such as `/tmp`.
+    #[n(1)]
+    pub dir: ByteBuf,
 }
 
 /// Programs that run, as the job's user, before and after each task. Empty text: none.
@@ -483,6 +567,22 @@ impl StepLaunch {
     /// Returns the rank that users see: counted through all components of a heterogeneous job.
     pub fn rank_among(&self, rank: u32) -> u32 {
         rank.saturating_add(self.among().unwrap_or_default().tasks_before)
+    }
+
+    /// Returns the container in which the step's tasks run. None: they run without one.
+    pub fn container(&self) -> Option<&Container> {
+        let options = match &self.program {
+            Program::Tasks(program) => program.options.get()?,
+            Program::Batch => self.facts.spec.options.get()?,
+            Program::Timer { .. } => return None,
+        };
+        options.container()
+    }
+
+    /// Returns whether the user needs a folder in the step's on this node: for containers, or for X11.
+    pub fn needs_room(&self) -> bool {
+        let x11 = matches!(&self.program, Program::Tasks(program) if program.x11.is_some());
+        x11 || self.container().is_some()
     }
 
     /// Returns the user's prolog and epilog of each task: `srun --task-prolog`, `--task-epilog`.
@@ -599,6 +699,9 @@ pub struct TaskProgram {
     /// `--bcast` without a path: the file in the nodes' cache that is executed instead of the command's file.
     #[n(19)]
     pub content: Option<ContentId>,
+    /// `--x11`: how X clients reach the user's display. None: they don't.
+    #[n(23)]
+    pub x11: Option<X11>,
 }
 
 /// Position of one component's step among the steps that one command starts in several components of a heterogeneous
@@ -631,7 +734,7 @@ pub enum RankSet {
     All,
     /// Only the ranks in this set.
     #[n(1)]
-    Some(#[n(0)] crate::set::IndexSet),
+    Some(#[n(0)] IndexSet),
 }
 
 /// Source or destination of a standard stream of a task.

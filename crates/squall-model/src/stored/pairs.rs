@@ -38,7 +38,7 @@ fn gpus(chosen: &mut Chosen, option: &str, value: &str) -> bool {
         "cpus-per-gpu" => gpus.cpus = value.parse().ok(),
         "mem-per-gpu" => gpus.memory_mb = AsGiven::memory(value),
         "ntasks-per-gpu" => gpus.tasks = value.parse().ok(),
-        "gpu-bind" => gpus.bind = AsGiven::<GpuBind>::parse(value).ok(),
+        "gpu-bind" => gpus.bind = AsGiven::<GpuBind>::parse(value),
         _ => return false,
     }
     true

@@ -10,14 +10,17 @@ use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::encoding::ByteBuf;
 use crate::hostlist::HostList;
 use crate::id::{Epoch, JobId, NodeId, Session, StepKey};
 use crate::job::{Blob, Digest, JobAttempt, Usage};
 use crate::report::StepEnd;
 use crate::set::NodeSet;
 use crate::wire::counts::NodeCounts;
+use crate::wire::hook::NodeNote;
 use crate::wire::node::{Down, Registration};
 use crate::wire::peer::PeerMessage;
+use crate::wire::proof::Proof;
 use crate::wire::sealed::Sealed;
 
 /// Frame from parent to child in the distribution tree.
@@ -281,6 +284,11 @@ pub struct Put {
     /// The messages, which relays don't decode.
     #[n(4)]
     pub parcel: Sealed<Parcel>,
+    /// Proof that the controller sent the parcel under this epoch and number. None: the controller does not sign (an
+    /// older release).
+    #[n(5)]
+    #[cbor(with = "crate::encoding::arc_or_none", has_nil)]
+    pub proof: Option<Arc<Proof>>,
 }
 
 /// A report that every receiver of a put has to send later. Relays combine equal reports.
@@ -303,6 +311,24 @@ pub struct Parcel {
     /// Scripts and environments that the messages refer to. The controller's host process fills them in.
     #[n(1)]
     pub blobs: Vec<Blob>,
+    /// The nodes that the messages are for. Unlike the put's own set, which relays narrow, it is signed. None: a put for
+    /// one node that names it in its messages, or an older controller.
+    #[n(2)]
+    pub to: Option<NodeSet>,
+    /// In place of `blobs`, if the put may pass relays: the blobs for each node that needs some.
+    #[n(3)]
+    pub closed: Option<Vec<Closed>>,
+}
+
+/// Scripts and environments that only one node can read.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Closed {
+    /// The node that can read them.
+    #[n(0)]
+    pub node: NodeId,
+    /// The encoded list of blobs, encrypted with a key that only this node and the controller have.
+    #[n(1)]
+    pub bytes: ByteBuf,
 }
 
 /// A question to every node of a set: does a comparison of a variable hold?
@@ -516,6 +542,10 @@ pub struct Composite {
     #[n(8)]
     #[cbor(default)]
     pub waited_us: u64,
+    /// Reports of nodes about programs around jobs and about themselves. The controller processes them before `gone`.
+    /// None: there are none. The numbers before 14 are left out.
+    #[n(14)]
+    pub notes: Option<Vec<(NodeId, NodeNote)>>,
 }
 
 /// A node's report that the controller which answers it has older state than a controller that it was in contact with.
@@ -610,9 +640,9 @@ impl Composite {
     pub fn is_empty(&self) -> bool {
         self.reports == 0
     }
-    /// Returns whether there are reports that relays must not delay: lost nodes or failed launches.
+    /// Returns whether there are reports that relays must not delay: lost nodes, failed launches or programs.
     pub fn is_urgent(&self) -> bool {
-        !self.lost.is_empty() || !self.failed.is_empty()
+        !self.lost.is_empty() || !self.failed.is_empty() || self.notes.is_some()
     }
     /// Returns whether there are requests of nodes to register, registrations, or reports of newer state.
     pub fn lets_in(&self) -> bool {
@@ -653,6 +683,9 @@ impl Composite {
         self.knocks.extend(other.knocks);
         self.registrations.extend(other.registrations);
         self.newer.extend(other.newer);
+        if let Some(notes) = other.notes {
+            self.notes.get_or_insert_default().extend(notes);
+        }
         self.reports += other.reports;
         self.waited_us = self.waited_us.max(other.waited_us);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use minicbor::{Decode, Encode};
 
 use crate::id::{JobId, StepNo};
+use crate::job::mail::MailWish;
 use crate::job::{ArrayTask, ExitCode, JobState};
 use crate::time::Time;
 
@@ -202,6 +203,9 @@ pub struct FeedJob {
     /// Exit code of the job or step that the event is about. None: it has not ended.
     #[n(10)]
     pub exit: Option<ExitCode>,
+    /// What mail about the event needs. None: the job's user wants no mail.
+    #[n(14)]
+    pub mail: Option<Box<MailWish>>,
 }
 
 impl FeedJob {

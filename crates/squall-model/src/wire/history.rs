@@ -99,6 +99,16 @@ pub enum Happening {
         #[n(1)]
         by: u32,
     },
+    /// An operator removed nodes from the cluster. The numbers from 7 to 15 are left out.
+    #[n(16)]
+    Removed {
+        /// Names of the nodes, as a host list.
+        #[n(0)]
+        nodes: String,
+        /// Uid of the operator.
+        #[n(1)]
+        by: u32,
+    },
 }
 
 impl HistoryRow {

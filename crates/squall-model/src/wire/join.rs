@@ -4,6 +4,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::encoding::ByteBuf;
+use crate::wire::proof::SignerKey;
 
 /// The public half of a daemon's key (X25519).
 pub type PublicKey = [u8; 32];
@@ -93,6 +94,9 @@ pub enum Told {
         /// Address at which nodes reach the requesting machine, `ADDRESS:PORT`, as the controller sees it.
         #[n(1)]
         address: String,
+        /// The key with which the controller signs what it sends to nodes. None: an older release.
+        #[n(2)]
+        signer: Option<SignerKey>,
     },
     /// Address and key of the requested node. None: the node has no key, or no longer has one.
     #[n(1)]
@@ -103,6 +107,9 @@ pub enum Told {
     /// Answer to `Question::Controller`: the cluster's keys and its configuration.
     #[n(3)]
     Controller(#[n(0)] Vec<StoredFile>),
+    /// The machine may not join now, for this reason; it may try again later. Only for tokens that nodes share.
+    #[n(4)]
+    NotNow(#[n(0)] String),
 }
 
 /// A file of a state folder.

@@ -6,10 +6,12 @@ pub mod counts;
 pub mod fabric;
 pub mod feed;
 pub mod history;
+pub mod hook;
 pub mod info;
 pub mod join;
 pub mod node;
 pub mod peer;
+pub mod proof;
 pub mod reservation;
 pub mod sealed;
 pub mod shared;
@@ -50,6 +52,14 @@ pub struct Hello {
     /// Of a controller that leads among several: number of its term, as in [`Leader`].
     #[n(6)]
     pub term: Option<u64>,
+    /// Of a controller: the key with which it signs what it sends to nodes. None: an older release, which does not sign.
+    #[n(9)]
+    pub signer: Option<proof::SignerKey>,
+    /// Of a controller: its public key. If the caller has called it by another one, the keys were rotated since. None: an
+    /// older release. The numbers from 10 to 21 are left out.
+    #[n(22)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: Option<join::PublicKey>,
 }
 
 /// Error: the peer has no protocol version in common with this release.
@@ -77,6 +87,8 @@ impl Hello {
             oldest,
             release,
             term: None,
+            signer: None,
+            key: None,
         }
     }
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::gang::{Strobe, Turns};
 use crate::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
-use crate::job::{Digest, JobAttempt, Owner};
+use crate::job::{Digest, ExitCode, JobAttempt, Owner};
 use crate::resource::Hardware;
+use crate::rotation::ControllerKeys;
 use crate::step::{BatchStart, JobFacts, StepStart, Watcher};
+use crate::version::ClusterVersion;
 use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 
 /// Message from the controller to a node daemon. All messages are idempotent.
@@ -27,6 +29,9 @@ pub enum Down {
         /// Id of the registered node.
         #[n(0)]
         node: NodeId,
+        /// Name of the registered node: no other node takes this message. None: an older controller.
+        #[n(1)]
+        name: Option<String>,
     },
     /// A job got resources on this node: the node daemon creates the job's cgroup and spool. All nodes of the job get
     /// the same message. Only the node of the batch script uses `batch` and the script attached to the message.
@@ -86,6 +91,10 @@ pub enum Down {
         /// Why the job is ended, for the message in its standard error.
         #[n(3)]
         why: EndReason,
+        /// Exit code of the job, for its epilog. None: there is no epilog, or the code is not known. The numbers before
+        /// 8 are left out.
+        #[n(8)]
+        exit: Option<ExitCode>,
     },
     /// Acknowledges reports: they are in the controller's journal, so the node need not send them again.
     #[n(8)]
@@ -113,6 +122,9 @@ pub enum Down {
         /// Why the registration is refused, as a text for users.
         #[n(0)]
         reason: String,
+        /// Name of the refused node: no other node takes this message. None: an older controller.
+        #[n(1)]
+        name: Option<String>,
     },
     /// Ends the node daemon.
     #[n(11)]
@@ -201,6 +213,17 @@ pub enum Down {
         #[n(1)]
         text: String,
     },
+    /// Reboots the node's machine, unless it has rebooted since. The numbers 22 and 23 are left out.
+    #[n(24)]
+    Reboot {
+        /// Incarnation of the node that is to end.
+        #[n(0)]
+        incarnation: Incarnation,
+    },
+    /// The controllers have these keys from now on. This message is the last that the key before has signed. The numbers
+    /// from 25 to 28 are left out.
+    #[n(29)]
+    Keys(#[n(0)] Box<ControllerKeys>),
 }
 
 /// Order to nodes to write a received file to a path.
@@ -233,6 +256,9 @@ pub struct Placement {
     /// Whether each node appends `_` and its name to the path.
     #[n(8)]
     pub per_node: bool,
+    /// The job with processes that know the file by this path. None: the path is the node's.
+    #[n(12)]
+    pub job: Option<JobAttempt>,
 }
 
 impl Down {
@@ -342,4 +368,8 @@ pub struct Registration {
     #[n(10)]
     #[cbor(default)]
     pub heard: Session,
+    /// The newest version of a cluster that the node daemon can work with.
+    #[n(11)]
+    #[cbor(default)]
+    pub speaks: ClusterVersion,
 }

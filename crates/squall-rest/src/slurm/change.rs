@@ -27,10 +27,7 @@ pub(super) async fn change(ask: &mut Ask) -> Done {
         O::KillJob => kill_job(ask).await,
         O::KillJobs => kill_jobs(ask).await,
         O::UpdateNode | O::UpdateNodes => update_nodes(ask).await,
-        O::DeleteNode => Err(Problem::not_done(
-            "node_name",
-            "Nodes come and go by squall.toml and `scontrol reconfigure`, or by joining (`squall token`)",
-        )),
+        O::DeleteNode => plain(ask, Request::DeleteNodes(ask.value().to_owned())).await,
         O::PostReservation | O::PostReservations => reserve(ask).await,
         O::DeleteReservation => plain(ask, Request::Unreserve { name: ask.value().to_owned() }).await,
         _ => policy(ask).await,
@@ -201,9 +198,15 @@ async fn killed(ask: &mut Ask, request: Request) -> Done {
 
 async fn update_nodes(ask: &mut Ask) -> Done {
     let read = order::node(&ask.body)?;
-    let NodeOrder { nodes, admin, reason, change } = taken(ask, read);
+    let NodeOrder { nodes, admin, power, reason, change } = taken(ask, read);
     let named = Some(ask.value().to_owned()).filter(|name| !name.is_empty()).or(nodes);
     let nodes = named.ok_or_else(|| Problem::malformed("name", "No node is named"))?;
+    let others = admin.is_some() || reason.is_some() || change.is_some();
+    match power {
+        Some(wish) if !others => return plain(ask, Request::Power { nodes, wish }).await,
+        Some(wish) => _ = asked(ask, Request::Power { nodes: nodes.clone(), wish }).await?,
+        None => {}
+    }
     plain(ask, Request::UpdateNodes { nodes, admin, reason, change }).await
 }
 

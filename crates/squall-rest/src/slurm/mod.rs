@@ -17,9 +17,11 @@ use squall_client::ClientError;
 use squall_model::time::Time;
 use squall_text::rest::paths::{Method, Operation, Path, find};
 use squall_text::shapes::{self, Kind, Meta, Notes, Problem, Version, Warning};
+use tokio::runtime::Handle;
 
 use crate::answer;
 use crate::caller::{Caller, Peer};
+use crate::room::{Room, Taken};
 use crate::routes::Shared;
 use crate::rows::Pieces;
 
@@ -92,7 +94,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
         Ok(Query(query)) => query,
         Err(e) => return refuse(Problem::malformed("query", e.to_string()), &cluster),
     };
-    let body = match read_body(found, &parts.headers, body).await {
+    let (body, taken) = match read_body(&server.room, found, &parts.headers, body).await {
         Ok(body) => body,
         Err(problem) => return refuse(problem, &cluster),
     };
@@ -100,7 +102,19 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
     let warnings =
         unknown.map(|name| Warning::new(name, "It is no parameter of this path, and has no effect")).collect();
     let notes = Notes { errors: Vec::new(), warnings };
-    let mut ask = Ask { server, caller, path: found, version, values, query, body, cluster, source, notes };
+    let ask = Ask { server, caller, path: found, version, values, query, body, cluster, source, notes };
+    if ask.body.is_null() {
+        return answered(ask).await;
+    }
+    let (room, here) = (ask.server.room.clone(), Handle::current());
+    let done = room.work(move || {
+        let _taken = taken;
+        here.block_on(answered(ask))
+    });
+    done.await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn answered(mut ask: Ask) -> Response {
     match dispatch(&mut ask).await {
         Ok(response) => response,
         Err(problem) => ask.refused(problem),
@@ -121,9 +135,9 @@ fn unknown(method: &HttpMethod, path: &str) -> Response {
     json(status, body.to_string().into())
 }
 
-async fn read_body(path: &Path, headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+async fn read_body(room: &Room, path: &Path, headers: &HeaderMap, body: Body) -> Result<(Value, Taken), Problem> {
     if path.body.is_empty() {
-        return Ok(Value::Null);
+        return Ok((Value::Null, Taken::default()));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -131,10 +145,12 @@ async fn read_body(path: &Path, headers: &HeaderMap, body: Body) -> Result<Value
         let description = format!("Content-Type is `{kind}`, and has to be application/json");
         return Err(Problem { status: 415, ..Problem::malformed("Content-Type", description) });
     }
-    let body = answer::body(body).await;
-    let body = body
-        .map_err(|failure| Problem { status: failure.status.as_u16(), ..Problem::malformed("body", failure.text) })?;
-    serde_json::from_slice(&body).map_err(|e| Problem::malformed("body", format!("It is not JSON: {e}")))
+    let problem = |failure: answer::Failure| Problem {
+        status: failure.status.as_u16(),
+        ..Problem::malformed("body", failure.text)
+    };
+    let body = answer::body(body, answer::BODY_BYTES_MAX).await.map_err(problem)?;
+    room.json(body).await.map_err(problem)
 }
 
 async fn dispatch(ask: &mut Ask) -> Done {

@@ -46,7 +46,9 @@ pub(crate) fn offer(body: &mut Html, view: &View, job: &JobRow) {
             ("cancel", _) => true,
             ("hold", JobState::Pending) => !held,
             ("release", JobState::Pending) => held,
-            ("requeue", JobState::Running | JobState::Suspended) => squall_text::columns::jobs::requeue(job),
+            ("requeue", JobState::Running | JobState::Configuring | JobState::Suspended) => {
+                squall_text::columns::jobs::requeue(job)
+            }
             _ => false,
         };
         if fits {

@@ -9,9 +9,9 @@ use axum::response::Response;
 use serde::Deserialize;
 use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, format_memory_mb, format_short};
 use squall_model::id::JobId;
-use squall_model::job::{JobState, Usage};
+use squall_model::job::{GpuUse, JobState, Usage};
 use squall_model::time::Span;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request, Tail};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
 use squall_text::columns::{accounting, jobs as columns};
 use squall_text::format::accounting::{Row, Units, cpu_text};
@@ -41,6 +41,8 @@ pub(crate) struct Known {
     pub(crate) rows: Vec<AccountingRow>,
     /// What running steps have used, over time.
     pub(crate) used: Vec<(StepInfo, Vec<Used>)>,
+    /// The end of its output. None: the viewer is not its owner, or it has none.
+    pub(crate) tail: Option<Box<Tail>>,
 }
 
 /// What may stand in the address.
@@ -66,7 +68,14 @@ pub(crate) async fn show(
     if let Ok(Answer::Why(told)) = server.cluster.ask(&who, Request::Why { job: job.id }).await {
         known.why = Some(told);
     }
-    let mine = jobs.owners.get(job.owner as usize).is_some_and(|owner| view.may(owner.uid));
+    let owner = jobs.owners.get(job.owner as usize);
+    if owner.is_some_and(|owner| view.uid == owner.uid)
+        && job.attempt.0 > 0
+        && let Ok(Answer::Tail(tail)) = server.cluster.ask(&who, Request::Tail { job: job.id }).await
+    {
+        known.tail = Some(tail);
+    }
+    let mine = owner.is_some_and(|owner| view.may(owner.uid));
     if mine && job.attempt.0 > 0 {
         let query = AccountingQuery { ids: vec![JobRef::Job(job.id)], ..AccountingQuery::default() };
         known.rows = server.cluster.accounting(&who, query).await.unwrap_or_default();
@@ -115,7 +124,7 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Kno
     body.raw("</div>");
     over_time(&mut body, view, known);
     steps(&mut body, view, &job, known);
-    files(&mut body, &job);
+    files(&mut body, &job, known.tail.as_deref());
     fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
     view.page("/jobs", &title, &body)
 }
@@ -346,7 +355,22 @@ fn over_time(body: &mut Html, view: &View, known: &Known) {
     let about = format!("Now {:.0} MiB.", memory.last().map_or(0.0, |(_, mb)| *mb));
     let lines = [Line { name: "peak of its tasks", class: "c-running", filled: true, points: memory }];
     chart::over_time(body, &Caption { id: "m", title: "Memory", about }, &view.clock, "MiB", 1.0, &lines);
-    body.raw("<p class=\"note\">Seen while this page was open.</p></section></div>");
+    body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
+    gpus_over_time(body, view, step, seen);
+    body.raw("</div>");
+}
+
+/// Draws what the step's GPUs do.
+fn gpus_over_time(body: &mut Html, view: &View, step: &StepInfo, seen: &[Used]) {
+    let Some(used) = seen.last().and_then(|(_, usage)| usage.gpus) else { return };
+    let busy = |used: GpuUse| used.percent as f64 / 100.0;
+    let points: Vec<_> = seen.iter().filter_map(|(at, usage)| Some((*at, busy(usage.gpus?)))).collect();
+    let now = busy(used);
+    card(body, "gpu", &format!("GPUs at work in step {}", step.step));
+    let about = format!("Now {now:.1} GPUs, {} of their memory in use.", memory(used.used_kb));
+    let lines = [Line { name: "at work", class: "c-used", filled: true, points }];
+    chart::over_time(body, &Caption { id: "g", title: "GPUs at work", about }, &view.clock, "GPUs", 1.0, &lines);
+    body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
 }
 
 fn steps(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
@@ -389,7 +413,7 @@ fn steps(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
     body.raw("</section>");
 }
 
-fn files(body: &mut Html, job: &JobRow) {
+fn files(body: &mut Html, job: &JobRow, tail: Option<&Tail>) {
     card(body, "files", "Command and output");
     body.raw("<dl class=\"facts one\">");
     fact(body, "Command", &job.command());
@@ -398,14 +422,33 @@ fn files(body: &mut Html, job: &JobRow) {
     fact(body, "Output", &job.stdout());
     fact(body, "Errors", &if job.stderr() == job.stdout() { String::new() } else { job.stderr() });
     body.raw("</dl>");
-    if job.is_batch() {
-        body.put(
-            "<p class=\"note\">This server has no rights to read users' files. On a login host: \
-             <code>tail -f {}</code></p>",
-            &[&job.stdout()],
-        );
+    if let Some(tail) = tail {
+        end_of_output(body, tail);
+    } else if job.is_batch() {
+        body.raw("<p class=\"note\">Only its owner sees here what it has written.</p>");
     }
     body.raw("</section>");
+}
+
+/// Appends the end of a job's output, which is the user's and may be anything.
+fn end_of_output(body: &mut Html, tail: &Tail) {
+    let text = String::from_utf8_lossy(&tail.bytes);
+    match &tail.problem {
+        Some(problem) => {
+            body.put("<p class=\"note\">The controller's host can't show the output: {}.</p>", &[problem]);
+        }
+        None if text.is_empty() => {
+            body.raw("<p class=\"note\">It has written nothing so far.</p>");
+        }
+        None if (tail.bytes.len() as u64) < tail.size => {
+            // A line that was cut is left out.
+            let whole = text.split_once('\n').map_or(&*text, |(_, whole)| whole);
+            body.put("<h3>The end of its output</h3><pre>{}</pre>", &[&whole]);
+        }
+        None => {
+            body.put("<h3>Its output</h3><pre>{}</pre>", &[&text]);
+        }
+    }
 }
 
 fn fields<'a>(body: &mut Html, all: impl Iterator<Item = (&'a str, String)>) {

@@ -86,7 +86,11 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
     let mut of = vec![None; nodes.len()];
     let mut counts: HashMap<u32, u64> = HashMap::new();
     let mut left = nodes.iter().filter(|node| node.jobs_running > 0).count();
-    for job in jobs.jobs.iter().filter(|job| matches!(job.state, JobState::Running | JobState::Suspended)) {
+    for job in jobs
+        .jobs
+        .iter()
+        .filter(|job| matches!(job.state, JobState::Running | JobState::Configuring | JobState::Suspended))
+    {
         for name in hostlist::expand_within(&job.run().nodes, nodes.len()).unwrap_or_default() {
             let Some(held) = index.get(name.as_str()).map(|at| &mut of[*at]).filter(|held| held.is_none()) else {
                 continue;

@@ -82,7 +82,7 @@ async fn fields(headers: &HeaderMap, body: Body) -> Result<HashMap<String, Strin
         return Err(foreign());
     }
     let malformed = || Problem { status: StatusCode::BAD_REQUEST, text: "The form can't be read.".to_owned() };
-    let body = answer::body(body).await?;
+    let body = answer::body(body, answer::FORM_BYTES_MAX).await?;
     let text = std::str::from_utf8(&body).map_err(|_| malformed())?;
     let uri = Uri::try_from(format!("/?{text}")).map_err(|_| malformed())?;
     Query::try_from_uri(&uri).map(|Query(fields)| fields).map_err(|_| malformed())
@@ -128,6 +128,7 @@ pub(crate) async fn ask(State(server): State<Shared>, Query(asked): Query<Asked>
 
 async fn exchanged(server: &Server, link: String) -> Result<String, ClientError> {
     let who = Identity::Bearer(Bearer { token: link, user: None });
+    let _turn = server.callers.turn_of_strangers().await?;
     match server.cluster.ask(&who, Request::Token { user: None, lifespan_s: Some(SESSION_S), link: false }).await? {
         Answer::Token(token) => Ok(token),
         _ => Err(unexpected()),
@@ -142,7 +143,7 @@ pub(crate) async fn log_in(State(server): State<Shared>, headers: HeaderMap, bod
     };
     let token = fields.get("token").map(|token| token.trim().to_owned()).unwrap_or_default();
     let who = Identity::Bearer(Bearer { token: token.clone(), user: None });
-    let accepted = is_token(&token) && server.cluster.ask(&who, Request::Caller).await.is_ok();
+    let accepted = is_token(&token) && server.callers.confirm(&server.cluster, &who).await.is_ok();
     if accepted {
         return server.web.logged_in(&token);
     }

@@ -123,7 +123,7 @@ pub(crate) const LOOKS: [(&str, &str); 7] = [
 pub(crate) fn look(node: &NodeInfo) -> usize {
     let state = NodeState::of(node);
     match state.base {
-        Base::Down | Base::Unknown => 6,
+        Base::Down | Base::Unknown | Base::Future => 6,
         _ if state.drain || state.fail => 5,
         Base::Allocated => 0,
         Base::Mixed => 1,

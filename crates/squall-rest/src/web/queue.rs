@@ -106,7 +106,7 @@ impl Asked {
 /// others, the latest first.
 fn rank(job: &JobInfo) -> (u8, Reverse<u64>, JobId) {
     match job.state {
-        JobState::Running | JobState::Suspended | JobState::Completing(_) => {
+        JobState::Running | JobState::Configuring | JobState::Suspended | JobState::Completing(_) => {
             (0, Reverse(job.start.map_or(0, |at| at.0)), job.id)
         }
         JobState::Pending => (1, Reverse(u64::from(job.priority)), job.id),
@@ -276,7 +276,7 @@ fn planned(view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart
     for job in shown {
         let limit = job.info.time_limit_s.map(Span::from_secs);
         let (from, until, class, list) = match job.info.state {
-            JobState::Running | JobState::Suspended => {
+            JobState::Running | JobState::Configuring | JobState::Suspended => {
                 (job.info.start.unwrap_or(now), job.info.end, "running", &mut running)
             }
             JobState::Pending => {

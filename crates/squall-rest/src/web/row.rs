@@ -58,6 +58,7 @@ pub(crate) fn look(state: JobState) -> (&'static str, &'static str) {
         JobState::Pending => ("pending", "○"),
         JobState::Running => ("running", "●"),
         JobState::Suspended => ("suspended", "‖"),
+        JobState::Configuring => ("pending", "◌"),
         JobState::Completing(_) => ("completing", "◐"),
         JobState::Ended(EndState::Completed) => ("completed", "✓"),
         JobState::Ended(EndState::Cancelled { .. } | EndState::Preempted | EndState::Requeued) => ("cancelled", "⊘"),

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use squall_model::id::JobId;
-use squall_model::job::{JobState, NodeTest, PendingReason, Usage};
+use squall_model::job::{GpuUse, JobState, NodeTest, PendingReason, Usage};
 use squall_model::policy::{AssocKey, Association, Limit, Policy, Qos, Real};
 use squall_model::reservation::Reservation;
 use squall_model::time::Span;
-use squall_model::wire::client::JobName;
+use squall_model::wire::client::{JobName, Tail};
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 use squall_model::wire::info::{Diag, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition};
 use squall_model::wire::standing::Share;
@@ -108,6 +108,7 @@ fn fed(evil: &str) -> Vec<Arc<FeedEvent>> {
         qos: "normal".into(),
         state: JobState::Pending,
         exit: None,
+        mail: None,
     };
     let event = |kind, job: Option<FeedJob>, nodes: &str| FeedEvent {
         at: Position::default(),
@@ -162,10 +163,20 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let jobs = &seen.jobs;
     let known = job::Known { why: Some(Box::new(told(evil))), ..job::Known::default() };
     let running = row::find(jobs, "3").unwrap();
-    let usage =
-        |n: u64| Usage { user: Span::from_secs(n * 150), total_rss_kb: 1_000_000 + n * 60_000, ..Usage::default() };
+    let usage = |n: u64| Usage {
+        user: Span::from_secs(n * 150),
+        total_rss_kb: 1_000_000 + n * 60_000,
+        gpus: Some(GpuUse { percent: n * 3, used_kb: n << 20 }),
+        ..Usage::default()
+    };
     let used = (0..60).map(|n| (NOW - Span::from_secs((60 - n) * 10), usage(n))).collect();
-    let measured = job::Known { used: vec![(running.run().steps[0].clone(), used)], ..job::Known::default() };
+    let bytes = format!("step 1\n{evil}\u{1b}[31m\n").into_bytes();
+    let tail = Tail { path: "/home/ann/out".into(), size: 9000, bytes: bytes.into(), problem: None };
+    let measured = job::Known {
+        tail: Some(Box::new(tail)),
+        used: vec![(running.run().steps[0].clone(), used)],
+        ..job::Known::default()
+    };
     let by_user = nodes::Asked { by: "user".into(), ..nodes::Asked::default() };
     let find = queue::Asked { find: evil.into(), ..queue::Asked::default() };
     vec![

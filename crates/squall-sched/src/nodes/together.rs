@@ -24,7 +24,8 @@ impl<V: View> Nodes<'_, V> {
         let choices = self.choosiest_first(job, at);
         let view = self.view;
         let patience = choices.iter().filter_map(|(job, _)| job.wish.patience);
-        let turns = view.turns().chain(patience).filter(|time| *time > self.now);
+        let boots = choices.iter().filter_map(|(job, _)| view.boots_from(job).map(|(time, _)| time));
+        let turns = view.turns().chain(patience).chain(boots).filter(|time| *time > self.now);
         let mut ends = Ends::new(view.ends(), turns, self.scratch, self.now, self.now + SOON);
         self.scratch.among = self.scratch.open.clone();
         let (mut time, mut tried, mut skip) = (self.now, 0, 0);

@@ -10,6 +10,7 @@ use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::fabric::{DownFrame, Health, UpFrame};
 use squall_model::wire::node::{Down, Registration};
 
@@ -59,6 +60,7 @@ impl Node {
             health: Health::default(),
             version: "sim".into(),
             heard: Session::default(),
+            speaks: ClusterVersion::OWN,
         }
     }
 

@@ -36,6 +36,7 @@ impl Judge {
         self.note_shown(record);
         for event in &record.events {
             self.event(now, record.time, event, clients);
+            self.check_members(event);
         }
         let changed = record.events.iter().filter_map(|event| match event {
             Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => {
@@ -114,6 +115,12 @@ impl Judge {
     }
 
     fn event(&mut self, now: Time, decided: Time, event: &Event, clients: &Clients) {
+        let order = match event {
+            Event::JobStarted { id, .. } => self.files.get(id).and_then(|file| clients.order(file.order)),
+            _ => None,
+        };
+        self.boot_event(decided, event, order.and_then(|order| order.options.get()));
+        self.power_event(decided, event);
         match event {
             Event::ControllerStarted { .. } => (self.released, self.spawned) = (0, 0),
             Event::NodeRegistered { node, name, .. } => {

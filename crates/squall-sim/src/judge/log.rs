@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use squall_model::event::Record;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 
 use super::Judge;
 use crate::seed::mix;
@@ -19,6 +20,8 @@ pub(crate) struct SharedLog {
     spoke: u64,
     /// When a controller took over last.
     since: Time,
+    /// Version of the cluster.
+    version: ClusterVersion,
 }
 
 impl Judge {
@@ -46,7 +49,11 @@ impl Judge {
     }
 
     /// Checks and records that a controller leads, whose last record is `last`. Returns the number of its leadership.
-    pub(crate) fn leads(&mut self, now: Time, of: usize, last: u64) -> u64 {
+    pub(crate) fn leads(&mut self, now: Time, (of, speaks): (usize, ClusterVersion), last: u64) -> u64 {
+        if speaks < self.log.version {
+            let text = format!("controller {of} can work with {speaks}, the cluster has {}", self.log.version);
+            self.violate("no controller leads that is older than the version of the cluster", text);
+        }
         if last != self.last_record {
             let text = format!("controller {of} has {last} of {} records", self.last_record);
             self.violate("a controller leads when it has applied everything", text);
@@ -54,6 +61,17 @@ impl Judge {
         self.log.since = now;
         self.log.term += 1;
         self.log.term
+    }
+
+    /// Notes the version of the cluster after these records, which etcd has.
+    pub(crate) fn raised(&mut self, records: &[Record]) {
+        let raised = records.iter().filter_map(Record::raises).max();
+        self.log.version = self.log.version.max(raised.unwrap_or_default());
+    }
+
+    /// Returns the version of the cluster.
+    pub(crate) fn version(&self) -> ClusterVersion {
+        self.log.version
     }
 
     /// Returns when a controller took over last.

@@ -1,13 +1,17 @@
 //! The judge of a simulation. It checks invariants at every step against the answers to clients, the simulated
 //! processes and the durable records, never against the controller's or a node's own state.
 
+mod boot;
 mod durable;
 mod fabric;
 pub(crate) mod feed;
 mod lease;
 mod limits;
 mod log;
+mod members;
+pub(crate) mod power;
 pub(crate) mod process;
+pub(crate) mod programs;
 mod told;
 mod wires;
 
@@ -168,6 +172,12 @@ pub(crate) struct Judge {
     released: u64,
     /// Number of steps that node daemons have spawned since the controller started.
     pub(crate) spawned: u64,
+    /// Programs around jobs.
+    pub(crate) programs: programs::Programs,
+    /// Power of nodes.
+    pub(crate) powers: power::Powers,
+    boots: boot::Boots,
+    members: members::Members,
     leases: lease::Leases,
     log: log::SharedLog,
     /// Durable events that followers of events must be sent, in order.
@@ -219,6 +229,10 @@ impl Judge {
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
             spawned: 0,
+            programs: programs::Programs::of(&setup.config.hooks),
+            powers: power::Powers::of(&setup.config, &setup.names),
+            boots: boot::Boots::default(),
+            members: members::Members::default(),
             leases: lease::Leases::new(&setup.config),
             log: log::SharedLog::default(),
             shown: Vec::new(),

@@ -8,7 +8,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{UpFrame, Upward};
 
 use super::{JobFile, Judge};
-use crate::client::Clients;
+use crate::client::{Clients, user_of};
 use crate::coverage::Phase;
 use crate::node::NodeHost;
 use crate::order::Order;
@@ -42,6 +42,10 @@ impl Judge {
             return self.violate("a job runs only after its start is durable", format!("step {key}"));
         }
         self.check_right_to_run(key, node, clients);
+        let (owner, order) = (launch.facts.owner.uid, Order::tag_of(&launch.facts.spec));
+        if order.is_some_and(|order| owner != user_of(order)) {
+            self.violate("a job runs as its owner", format!("step {key} runs as user {owner}"));
+        }
         self.begins_in_line(key);
         let (main, counts) = (is_main(launch), self.counts(key, node));
         let Some(file) = self.files.get_mut(&key.job) else { return };

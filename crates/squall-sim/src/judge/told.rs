@@ -155,7 +155,7 @@ impl Judge {
     }
 
     /// Checks a client's lists after the end of the simulation: no job is unfinished, no node has usage.
-    pub(crate) fn audit(&mut self, answer: &Answer) {
+    pub(crate) fn audit(&mut self, now: Time, answer: &Answer) {
         match answer {
             Answer::Jobs(page) => {
                 for job in &page.jobs {
@@ -171,8 +171,8 @@ impl Judge {
                     self.violate("nothing leaks", text);
                 }
             }
-            Answer::Queried { no, unreachable } => {
-                if let Some(name) = no.iter().chain(unreachable).next() {
+            Answer::Queried { no, unreachable } if self.power_is_settled(now) => {
+                if let Some(name) = no.iter().chain(unreachable).find(|name| self.is_up(name)) {
                     self.violate("every node that lives is reached", format!("{name} is not"));
                 }
             }

@@ -28,13 +28,14 @@ impl World {
         }
         let gap = Span::from_millis(if planted { 10_000 } else { seed.spread(4_000, 300_000) });
         let weights = match seed.below(6) {
-            0 if !planted => [0; 4],
-            1 => [10, 1, 1, 1],
-            2 => [1, 10, 1, 1],
-            3 => [1, 1, 10, 1],
-            _ => [4, 4, 4, 2],
+            0 if !planted => [0; 5],
+            1 => [10, 1, 1, 1, 1],
+            2 => [1, 10, 1, 1, 1],
+            3 => [1, 1, 10, 1, 1],
+            _ => [4, 4, 4, 2, 2],
         };
-        self.nemesis.peers = Some(Course { until, gap, weights }).filter(|course| course.weights != [0; 4]);
+        self.plan_releases(seed);
+        self.nemesis.peers = Some(Course { until, gap, weights }).filter(|course| course.weights != [0; 5]);
         self.after(gap, Happening::PeersStruck);
     }
 
@@ -46,6 +47,10 @@ impl World {
             0 => self.strike_process(of),
             1 => self.strike_way(of),
             2 => self.strike_etcd(),
+            4 => {
+                let after = Span::from_millis(self.seed.spread(1, 10_000));
+                self.strike_release(of, after);
+            }
             _ => {
                 let to = self.seed.chance(500_000).then(|| self.any_controller());
                 self.disturb(Span(0));
@@ -83,7 +88,7 @@ impl World {
     }
 
     /// Kills a controller, which starts again later.
-    fn kill_peer(&mut self, of: usize, after: Span) {
+    pub(super) fn kill_peer(&mut self, of: usize, after: Span) {
         let point = if self.controllers[of].serves() { CrashPoint::Idle } else { CrashPoint::Standby };
         if self.controllers[of].runs() {
             self.controllers[of].restart = Some(after);
@@ -103,7 +108,8 @@ impl World {
         self.kill_peer(of, after);
         let host = &mut self.controllers[of];
         host.change_log(MemoryLog::new(Lie::None));
-        host.base = Base { journal: self.seed.next(), rate_ppm: host.base.rate_ppm, ..Base::new(of, BEGIN) };
+        let Base { rate_ppm, speaks, .. } = host.base;
+        host.base = Base { journal: self.seed.next(), rate_ppm, speaks, ..Base::new(of, BEGIN) };
     }
 
     /// Cuts ways between a controller and others.

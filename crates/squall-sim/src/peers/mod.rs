@@ -5,6 +5,7 @@ mod bugs;
 mod etcd;
 mod faults;
 mod process;
+mod releases;
 mod routes;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use squall_engine::commit::{Append, Capacity};
 use squall_engine::control::state::State;
 use squall_engine::replica::{Lane, Replica};
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 
 pub(crate) use etcd::{Answer, Etcd, Question};
 
@@ -37,11 +39,14 @@ pub(crate) struct Base {
     pub(crate) paused_until: Time,
     /// Time at which all clocks showed the same.
     equal_at: Time,
+    /// The newest version of a cluster that the installed release can work with.
+    pub(crate) speaks: ClusterVersion,
 }
 
 impl Base {
     pub(crate) fn new(of: usize, equal_at: Time) -> Self {
-        Self { journal: of as u64 + 1, log: None, durable: 0, rate_ppm: 0, paused_until: Time(0), equal_at }
+        let speaks = ClusterVersion::OWN;
+        Self { journal: of as u64 + 1, log: None, durable: 0, rate_ppm: 0, paused_until: Time(0), equal_at, speaks }
     }
 
     /// Returns what the machine's clock shows at a time.
@@ -80,7 +85,7 @@ pub(crate) struct Peer {
     batch: Option<Batch>,
     /// Number of its leadership, rising. 0: it has not led.
     term: u64,
-    /// Who leads, as far as the controller knows.
+    /// The leader, as far as the controller knows.
     leader: Option<usize>,
     /// Whether etcd has little room.
     full: bool,

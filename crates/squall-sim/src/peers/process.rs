@@ -37,6 +37,7 @@ impl World {
             name: format!("c{of}"),
             address: format!("c{of}:6817"),
             release: "sim".into(),
+            speaks: base.speaks,
             run,
             started: self.now,
             journal: base.journal,
@@ -45,7 +46,6 @@ impl World {
             last,
             rank: of as u32,
             controllers: self.controllers.len(),
-            reluctant: false,
             accept_loss: false,
             lease_s: 2,
             quota: self.etcd.as_ref().map_or(0, |etcd| etcd.quota),
@@ -122,24 +122,28 @@ impl World {
             }
             Act::Behind { first } => self.fetch_copy_later(of, first),
             Act::Ended(why) => self.ended(of, &why),
-            Act::Members(_) | Act::Trust(_) | Act::Trouble(_) => {}
+            Act::Members(_) | Act::Trust(_) | Act::Shared { .. } | Act::Trouble(_) => {}
         }
     }
 
     /// Applies a batch that the leader has appended.
     fn apply(&mut self, of: usize, first: u64, last: u64, bytes: &[u8]) {
         self.judge.check_entry(of, first, last, bytes);
-        let entry = match Entry::decode(bytes) {
+        let mut entry = match Entry::decode(bytes) {
             Ok(entry) => entry,
             Err(error) => return self.judge.violate("an entry of the log can be read", format!("{first}: {error}")),
         };
+        let records = Arc::new(entry.records.clone());
+        if self.is_stopped_by(of, &mut entry.records) {
+            return;
+        }
         let twice = self.mutates(Mutation::EntryAppliedTwice, 20);
         if let Some(state) = self.controllers[of].peer.as_mut().and_then(|peer| peer.state.as_mut()) {
             for record in entry.records.iter().chain(entry.records.iter().filter(|_| twice)) {
                 state.apply_record(record);
             }
         }
-        self.copy(of, &Append { records: Arc::new(entry.records), blobs: entry.blobs });
+        self.copy(of, &Append { records, blobs: entry.blobs });
     }
 
     /// Writes a batch that etcd has to the controller's journal. It is flushed later.
@@ -177,7 +181,7 @@ impl World {
         self.strike(Fault::TakenOver, of as u64);
         self.disturb(Span(0));
         let last = self.controllers[of].seq;
-        let term = self.judge.leads(self.now, of, last);
+        let term = self.judge.leads(self.now, (of, self.controllers[of].base.speaks), last);
         if let Some(etcd) = &mut self.etcd {
             etcd.leader = of;
         }
@@ -216,6 +220,7 @@ impl World {
         if let (Some(first), Some(last)) = (work.records.first(), work.records.last()) {
             self.judge.check_entry(of, first.seq, last.seq, &bytes);
         }
+        self.judge.raised(&work.records);
         self.copy(of, &work);
         self.committed(of);
     }
@@ -299,7 +304,7 @@ impl World {
         self.after(span, Happening::CopyComes { of, life, first });
     }
 
-    /// Takes a copy of the leader's journal in place of the own one, and begins anew.
+    /// Takes a copy of the leader's journal in place of the own one, and starts again.
     pub(crate) fn copy_comes(&mut self, of: usize, life: u64, first: u64) {
         if self.controllers[of].life != life {
             return;

@@ -27,7 +27,7 @@ impl World {
         self.controllers.len() == 1 || (self.network.open(login, host) && self.network.open(host, login))
     }
 
-    /// Returns the controller to be tried after one that does not lead. `heard`: it was reached, and says who leads if
+    /// Returns the controller to be tried after one that does not lead. `heard`: it was reached, and names the leader if
     /// it knows.
     pub(crate) fn controller_after(&self, of: usize, heard: bool) -> usize {
         let told = self.controllers[of].peer.as_ref().filter(|_| heard).and_then(|peer| peer.leader);

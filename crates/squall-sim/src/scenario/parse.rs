@@ -58,6 +58,8 @@ pub(crate) enum Deed {
     Drain,
     Resume,
     Down,
+    Remove,
+    Create,
 }
 
 /// Expected position of a node in the tree.
@@ -87,6 +89,8 @@ pub(crate) struct Booking {
 /// One statement of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
+    /// Rotates the controllers' keys.
+    RotateKeys,
     /// Copies the spools of nodes.
     SpoolCopied {
         nodes: Vec<String>,
@@ -105,6 +109,7 @@ pub(crate) enum Statement {
         cores: u32,
         memory_mb: u64,
         tree_width: u32,
+        signed: bool,
         multicast: Option<u32>,
         /// Kind of network (`torus`, `leaf` or `block`), and its size.
         network: Option<(String, String)>,
@@ -244,6 +249,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(usize, Statement)>, ParseError> {
     Ok(story)
 }
 
+#[expect(clippy::too_many_lines, reason = "a table: a row for each statement")]
 fn statement(words: &[&str]) -> Result<Statement, String> {
     match *words {
         ["cluster", list, ref rest @ ..] => cluster(list, rest),
@@ -301,7 +307,10 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["spool", list, ref rest @ ..] => spool(names(list)?, rest),
         ["drain", list] => Ok(Statement::ToNodes { deed: Deed::Drain, nodes: names(list)? }),
         ["resume", list] => Ok(Statement::ToNodes { deed: Deed::Resume, nodes: names(list)? }),
+        ["remove", list] => Ok(Statement::ToNodes { deed: Deed::Remove, nodes: names(list)? }),
+        ["create", list] => Ok(Statement::ToNodes { deed: Deed::Create, nodes: names(list)? }),
         ["down", list] => Ok(Statement::ToNodes { deed: Deed::Down, nodes: names(list)? }),
+        ["rotate", "keys"] => Ok(Statement::RotateKeys),
         ["cancel", job] => to_job(Deed::Cancel, job),
         ["hold", job] => to_job(Deed::Hold, job),
         ["release", job] => to_job(Deed::Release, job),
@@ -378,8 +387,10 @@ fn reserve(name: &str, rest: &[&str]) -> Result<Statement, String> {
 
 fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
     let (mut cores, mut memory_mb, mut tree_width, mut multicast, mut network) = (1, 0, 0, None, None);
+    let mut signed = false;
     for pair in rest {
         match pair.split_once('=') {
+            None if *pair == "signed" => signed = true,
             Some(("cores", n)) => cores = number(n)? as u32,
             Some(("memory", n)) => memory_mb = number(n)?,
             Some(("width", n)) => tree_width = number(n)? as u32,
@@ -387,14 +398,14 @@ fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
             Some(("multicast", lost)) => multicast = Some(number(lost.trim_end_matches('%'))? as u32 * 10_000),
             _ => {
                 return Err(format!(
-                    "a cluster has cores=N, memory=MIB, width=N, torus=AxBxC, leaf=N, block=N and multicast=PERCENT-LOST, \
+                    "a cluster has signed, cores=N, memory=MIB, width=N, torus=AxBxC, leaf=N, block=N and multicast=PERCENT-LOST, \
                      not `{pair}`"
                 ));
             }
         }
     }
     let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
-    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast, network })
+    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, signed, multicast, network })
 }
 
 /// Parses the rest of a line such as `query q v = 0 write 1 within 2s wait`.
@@ -496,6 +507,8 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "network" | "geometry" | "grid" | "stencil" | "switches" => wish(&mut order.options.network, key, value)?,
             "tasks" => order.tasks = Some(number(value)? as u32),
             "hold" => order.hold = true,
+            "reboot" => order.options.reboot = Some(true),
+            "delay-boot" => order.options.delay_boot_s = Some(span(value)?.secs()),
             "requeue" => order.requeue = Some(value != "no"),
             "hides" => order.hides = true,
             "ignores-term" => order.stubborn = true,

@@ -91,10 +91,11 @@ impl Teller {
         self.world.as_mut().ok_or_else(|| "a story begins with `cluster`".into())
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: a row for each statement")]
     fn carry_out(&mut self, statement: Statement) -> Result<(), String> {
         match statement {
-            Statement::Cluster { nodes, cores, memory_mb, tree_width, multicast, network } => {
-                let setup = Setup { tree_width, multicast, ..Setup::of(nodes, cores, memory_mb) };
+            Statement::Cluster { nodes, cores, memory_mb, tree_width, signed, multicast, network } => {
+                let setup = Setup { tree_width, multicast, signed, ..Setup::of(nodes, cores, memory_mb) };
                 self.setup = Some(match network {
                     None => setup,
                     Some((kind, size)) => setup.on_network(&kind, &size)?,
@@ -110,11 +111,18 @@ impl Teller {
         }
         let world = self.world()?;
         match statement {
+            Statement::RotateKeys => {
+                world.wish(Wish::Rotate);
+                Ok(())
+            }
             Statement::Submit(order, after) => world.tell_submit(*order, after),
             Statement::Crash { victim, at } => world.tell_crash(victim, at),
             Statement::Restart { victim, after } => world.tell_restart(victim, after),
             Statement::Backup { restore } => world.tell_backup(restore),
             Statement::ToJob { deed, job, index } => world.tell_deed(deed, &job, index),
+            Statement::ToNodes { deed: deed @ (Deed::Remove | Deed::Create), nodes } => {
+                world.each_node(&nodes, |world, node| world.change_member(node, deed == Deed::Create))
+            }
             Statement::ToNodes { deed, nodes } => {
                 world.tell_admin(deed, &nodes);
                 Ok(())
@@ -164,8 +172,20 @@ impl Teller {
     }
 
     fn configure(&mut self, key: &str, value: u64) -> Result<(), String> {
-        let config = &mut self.setup.as_mut().ok_or("`config` comes after `cluster`")?.config;
+        let setup = self.setup.as_mut().ok_or("`config` comes after `cluster`")?;
+        let config = &mut setup.config;
         match key {
+            "prolog" => config.hooks.prolog = vec!["/prolog".to_owned(); usize::from(value > 0)],
+            "epilog" => config.hooks.epilog = vec!["/epilog".to_owned(); usize::from(value > 0)],
+            "prolog_alloc" => config.hooks.prolog_flags.alloc = value > 0,
+            "hook_timeout" => config.hooks.prolog_epilog_timeout_s = value,
+            "hook_fails_percent" => setup.hook_fails = u32::try_from(value).unwrap_or(100).min(100) * 10_000,
+            "suspend_time" => setup.switch_nodes(value),
+            "suspend_timeout" => config.power.suspend_timeout_s = value,
+            "resume_timeout" => config.health.resume_timeout_s = value,
+            "reboots" => setup.reboot_nodes(),
+            "boot_fails_percent" => setup.boot_fails = u32::try_from(value).unwrap_or(100).min(100) * 10_000,
+            "clouds" => setup.add_clouds(usize::try_from(value).unwrap_or(0)),
             "kill_wait" => config.kill_wait_s = value,
             "node_timeout" => config.node_timeout_s = value,
             "node_lost" => config.node_lost_s = value,
@@ -305,7 +325,9 @@ impl World {
             Deed::Requeue => Wish::Requeue { order },
             Deed::Suspend => Wish::Suspend { order, suspend: true },
             Deed::Unsuspend => Wish::Suspend { order, suspend: false },
-            Deed::Drain | Deed::Resume | Deed::Down => return Err("that is done to nodes".into()),
+            Deed::Drain | Deed::Resume | Deed::Down | Deed::Remove | Deed::Create => {
+                return Err("that is done to nodes".into());
+            }
         };
         if self.wish(wish) {
             Ok(())

@@ -263,6 +263,7 @@ impl Book {
         result
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
     fn event(&mut self, record: &Record, event: &Event) -> Done {
         let time = record.time;
         if self.noted(time, event)? {
@@ -276,10 +277,10 @@ impl Book {
             Event::PartitionChanged { name, config } => {
                 let all = &mut Arc::make_mut(&mut self.config).partitions;
                 let default = config.as_ref().is_some_and(|config| config.default);
-                all.retain_mut(|p| {
+                for p in all.iter_mut() {
                     p.default &= !default;
-                    p.name != *name
-                });
+                }
+                all.retain(|p| p.name != *name);
                 all.extend(config.as_deref().cloned());
                 self.set_meta("config", Packed(&*self.config))
             }
@@ -292,6 +293,7 @@ impl Book {
             Event::NodeDown { .. }
             | Event::NodeUp { .. }
             | Event::NodesSet { .. }
+            | Event::NodesRemoved { .. }
             | Event::PolicyChanged { .. }
             | Event::ReservationSet { .. }
             | Event::ReservationGone { .. } => self.happened(time, event),
@@ -306,13 +308,11 @@ impl Book {
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
+            Event::JobAwake { id, attempt } => self.awake(time, *id, *attempt),
             Event::JobShrunk { id, attempt, alloc } => self.shrunk(*id, *attempt, alloc),
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(record.seq, time, *array, tasks, outcome),
             Event::JobUpdated { id, change, whole } => self.updated(*id, change, *whole),
-            Event::JobRequeued { id, .. } => {
-                self.touch(*id)?;
-                self.back_to_queue(time, *id)
-            }
+            Event::JobRequeued { id, .. } => self.touch(*id).and_then(|()| self.back_to_queue(time, *id)),
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
             Event::Recorded { job, values, .. } => self.recorded(*job, values),
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
@@ -331,7 +331,16 @@ impl Book {
             | Event::StepLimited { .. }
             | Event::IdsLost { .. }
             | Event::Restored { .. }
-            | Event::NodesChanged { .. } => Ok(()),
+            | Event::VersionRaised { .. }
+            | Event::KeysRotated { .. }
+            | Event::NodesChanged { .. }
+            | Event::JobConfigured { .. }
+            | Event::NodesPower { .. }
+            | Event::PowerWished { .. }
+            | Event::PowerProgramEnded { .. }
+            | Event::EpilogEnded { .. }
+            | Event::NodesCreated { .. }
+            | Event::NodesReboot { .. } => Ok(()),
         }
     }
 
@@ -489,19 +498,6 @@ impl Book {
         let name = first.map_or(String::new(), |n| self.name(n));
         let cpus = first.and_then(|n| alloc.on(n)).map_or(0, |g| g.cores.len());
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
-    }
-
-    /// Changes the row of a job that has given back nodes: it shows the remaining allocation only.
-    fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
-        let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
-        let sql =
-            "UPDATE jobs SET nodes = ?3, num_nodes = ?4, num_cpus = ?5, memory_mb = ?6 WHERE id = ?1 AND attempt = ?2";
-        let values = params![id.0, attempt.0, names, nodes.len() as i64, alloc.cpus(), alloc.memory_mb() as i64];
-        self.db.prepare_cached(sql)?.execute(values).map(drop)
-    }
-
-    fn het_formed(&self, leader: JobId, size: u32) -> Done {
-        self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
     /// Returns the specification of a job; None: the job has no row.

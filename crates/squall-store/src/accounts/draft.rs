@@ -64,9 +64,22 @@ fn whose(event: &Event) -> Whose {
         | Event::StepLimited { .. }
         | Event::IdsLost { .. }
         | Event::Restored { .. }
+        | Event::VersionRaised { .. }
+        | Event::KeysRotated { .. }
         | Event::NodesChanged { .. }
+        | Event::JobConfigured { .. }
+        | Event::NodesPower { .. }
+        | Event::PowerWished { .. }
+        | Event::PowerProgramEnded { .. }
+        | Event::EpilogEnded { .. }
+        | Event::NodesRemoved { .. }
+        | Event::NodesCreated { .. }
+        | Event::NodesReboot { .. }
         | Event::ForeignResolved { .. } => Whose::Nobodys,
-        Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),
+        Event::JobStarted { id, .. }
+        | Event::JobAwake { id, .. }
+        | Event::JobEnding { id, .. }
+        | Event::NodesReleased { id, .. } => Whose::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             Whose::Of(*job)
         }

@@ -20,7 +20,7 @@ pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
     };
     match state {
         JobState::Pending => (0, None),
-        JobState::Running => (1, None),
+        JobState::Running | JobState::Configuring => (1, None),
         JobState::Suspended => (2, None),
         JobState::Completing(how) => (200 + end(how).0, end(how).1),
         JobState::Ended(how) => (100 + end(how).0, end(how).1),

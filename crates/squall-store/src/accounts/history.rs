@@ -32,6 +32,7 @@ impl Book {
             Event::NodesSet { nodes, admin, reason, by } => {
                 Happening::Set { nodes: self.names(nodes), admin: *admin, reason: reason.clone(), by: *by }
             }
+            Event::NodesRemoved { nodes, by } => Happening::Removed { nodes: self.names(nodes), by: *by },
             Event::ReservationSet { reservation } => {
                 Happening::Reserved { reservation: reservation.clone(), nodes: self.names(&reservation.nodes) }
             }
@@ -65,6 +66,10 @@ impl Book {
         let row = self.shared("specs", &spec)?;
         self.db.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1 AND latest")?.execute(params![job.0, row])?;
         Ok(())
+    }
+
+    pub(super) fn het_formed(&self, leader: JobId, size: u32) -> Done {
+        self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
     fn keep(&self, time: Time, what: Happening) -> Done {

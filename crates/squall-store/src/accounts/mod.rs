@@ -6,6 +6,7 @@
 
 mod before;
 mod book;
+mod change;
 mod copy;
 mod draft;
 mod encode;
@@ -73,7 +74,7 @@ pub trait Reply: Send {
     /// Returns whether the reader has disconnected.
     fn is_closed(&self) -> bool;
     /// Sends an answer. One that can't be encoded closes the connection.
-    fn push(&self, answer: &Answer);
+    fn push(&self, answer: Answer);
 }
 
 /// Queue of durable records that are not stored yet. Only the first one wakes the thread.
@@ -162,7 +163,7 @@ impl Accounts {
     /// wait, it is refused.
     pub fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
-            reply.push(&refused("too many questions wait; ask again later"));
+            reply.push(refused("too many questions wait; ask again later"));
         }
     }
 
@@ -406,7 +407,7 @@ impl Keeper {
         let Some((mut topic, ahead_us, reply)) = self.open.remove(next) else { return };
         let send = |mut answer: Answer| {
             answer.on_clock_ahead(ahead_us);
-            reply.push(&answer);
+            reply.push(answer);
         };
         let done = match (&self.book, &mut topic) {
             (Some(book), Topic::Jobs(course)) => {
@@ -434,7 +435,7 @@ impl Keeper {
 
 fn fail(reply: &dyn Reply, error: &rusqlite::Error) {
     error!(%error, "a question to accounting failed");
-    reply.push(&refused(&error.to_string()));
+    reply.push(refused(&error.to_string()));
 }
 
 fn refused(why: &str) -> Answer {

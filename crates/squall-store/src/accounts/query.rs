@@ -414,7 +414,7 @@ impl<'a> Reader<'a> {
             StateFilter::Running => within(row.start, row.end),
             StateFilter::Suspended => row.state == JobState::Suspended,
             StateFilter::Completing => matches!(row.state, JobState::Completing(_)),
-            StateFilter::Never => false,
+            StateFilter::Never | StateFilter::Configuring => false,
             how => is_end(*how, row.state) && within(row.end, row.end),
         })
     }

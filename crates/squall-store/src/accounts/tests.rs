@@ -254,6 +254,33 @@ fn questions_select_by_every_condition() {
 }
 
 #[test]
+fn cve_2018_7033_2019_12838_2023_49934_2026_65139_texts_are_values_and_no_sql() {
+    let hostile = ["x'); DROP TABLE jobs; --", "' OR '1'='1", "%", "a\"b;", "x' UNION SELECT * FROM jobs --"];
+    let mut bed = Bed::new();
+    for (id, text) in (1..).zip(hostile) {
+        let text = text.to_owned();
+        let spec = JobSpec {
+            name: text.clone(),
+            account: Some(text.clone()),
+            comment: Some(text.clone()),
+            work_dir: text,
+            ..JobSpec::default()
+        };
+        bed.submits_spec(id, spec);
+    }
+    bed.store(2);
+    for (id, text) in (1..).zip(hostile) {
+        let names = AccountingQuery { names: vec![text.into()], ..AccountingQuery::default() };
+        let rows = bed.ask(&names);
+        assert_eq!(rows.iter().map(|row| row.id.0).collect::<Vec<_>>(), [id], "{text}");
+        assert_eq!((&*rows[0].name, rows[0].spec.comment.as_deref()), (text, Some(text)));
+    }
+    let nodes = AccountingQuery { nodes: Some("n1' OR '1'='1".into()), ..AccountingQuery::default() };
+    assert_eq!(bed.ask(&nodes).len(), 0);
+    assert_eq!(bed.ask(&AccountingQuery::default()).len(), hostile.len());
+}
+
+#[test]
 fn every_record_counts_once_whatever_was_stored_before() {
     let mut bed = Bed::new();
     bed.submits(1, None);
@@ -440,6 +467,7 @@ fn d9_nodes_and_accounts_of_the_past_are_kept() {
     bed.happens(Event::NodeUp { node: NodeId(1) });
     bed.happens(Event::PolicyChanged { changes: Vec::new(), by: 3 });
     bed.happens(Event::ReservationGone { name: "r".into() });
+    bed.happens(Event::NodesRemoved { nodes: NodeSet::one(NodeId(1)), by: 0 });
     bed.store(2);
     let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
     let mut after = 0;
@@ -448,10 +476,11 @@ fn d9_nodes_and_accounts_of_the_past_are_kept() {
         Happening::Registered { node, .. } => format!("+{node}"),
         Happening::Silent { node, reason } => format!("{node}: {reason}"),
         Happening::Heard { node } => node.clone(),
+        Happening::Removed { nodes, .. } => format!("-{nodes}"),
         other => format!("{other:?}"),
     });
     let kinds: Vec<String> = kinds.collect();
-    assert_eq!(kinds, ["+n1", "+n2", "n2: Not responding", "n2", "Unreserved { name: \"r\" }"]);
+    assert_eq!(kinds, ["+n1", "+n2", "n2: Not responding", "n2", "Unreserved { name: \"r\" }", "-n2"]);
     assert_eq!(history::page(&book, &mut after).unwrap(), [], "the last page is empty");
 }
 

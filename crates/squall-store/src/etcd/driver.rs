@@ -10,6 +10,7 @@ use squall_engine::replica::etcd::{Ask, Problem, Reply};
 use squall_engine::replica::{Act, Input, Lane, Replica, Settings, Why};
 use squall_model::replica::{Leader, Member, TrustFile};
 use squall_model::time::Time;
+use squall_model::wire::join::PublicKey;
 use tokio::sync::mpsc;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -65,10 +66,12 @@ pub enum News {
     Apply(u64, Vec<u8>),
     /// It leads from now on, in the term of this number.
     Lead(u64),
-    /// Who leads has changed: the leader, with the number of its term.
+    /// Another controller leads, or none: the leader, with the number of its term.
     Leader(Option<(Leader, u64)>),
     /// All files of `keys/` that are in etcd: at the start, and when one was changed.
     Trust(Vec<(String, TrustFile)>),
+    /// See [`Act::Shared`].
+    Shared(u64),
     /// See [`Act::Behind`].
     Behind(u64),
     /// etcd does not answer (why), or does again (None).
@@ -92,7 +95,7 @@ struct Shared {
     fresh: AtomicU64,
     full: AtomicBool,
     members: Mutex<Vec<(String, Member)>>,
-    leader: Mutex<Option<String>>,
+    leader: Mutex<Option<Leader>>,
 }
 
 impl Reign {
@@ -112,8 +115,8 @@ impl Reign {
         self.shared.full.load(Ordering::Acquire)
     }
 
-    /// Returns the name of the controller that leads, as far as is known.
-    pub fn leader(&self) -> Option<String> {
+    /// Returns the controller that leads, as far as is known.
+    pub fn leader(&self) -> Option<Leader> {
         self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -127,11 +130,14 @@ impl Reign {
         self.tell(Input::Durable { seq });
     }
 
-    /// Passes files of `keys/` to the other controllers.
+    /// Tells that this controller has the controllers' key to come with this public half; None: it has none.
+    pub fn holds(&self, next: Option<PublicKey>) {
+        self.tell(Input::Holds(next));
+    }
+
+    /// Passes files of `keys/` to the other controllers. [`News::Shared`] follows, with the number of such calls.
     pub fn trust(&self, files: Vec<(String, TrustFile)>) {
-        if !files.is_empty() {
-            self.tell(Input::Trust(files));
-        }
+        self.tell(Input::Trust(files));
     }
 
     /// Ends the leadership. `to`: the controller which goes first. Nothing may be appended afterwards.
@@ -246,11 +252,12 @@ impl Driver {
             Act::Apply { first: _, last, bytes } => News::Apply(last, bytes),
             Act::Lead { term } => News::Lead(term),
             Act::Leader(leader) => {
-                let name = leader.as_ref().map(|(leader, _)| leader.name.clone());
-                *self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner) = name;
+                let known = leader.as_ref().map(|(leader, _)| leader.clone());
+                *self.shared.leader.lock().unwrap_or_else(PoisonError::into_inner) = known;
                 News::Leader(leader)
             }
             Act::Trust(files) => News::Trust(files),
+            Act::Shared { given } => News::Shared(given),
             Act::Behind { first } => News::Behind(first),
             Act::Trouble(why) => News::Trouble(why),
             Act::Appended(done) => {

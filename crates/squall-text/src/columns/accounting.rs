@@ -1,7 +1,7 @@
 //! Fields that sacct can print: one table for `--format` and `--helpformat`.
 
 use squall_model::duration::{format_elapsed, format_limit, whole_minutes};
-use squall_model::job::JobKind;
+use squall_model::job::{GpuUse, JobKind};
 
 use crate::format::accounting::{Row, cpu_text};
 use crate::format::path;
@@ -222,15 +222,20 @@ pub fn stderr(row: &Row) -> String {
     row.data.spec.stderr.as_deref().map_or_else(|| stdout(row), |pattern| file(row, pattern))
 }
 
-/// Formats what a step has read and used: `cpu=…,energy=…,fs/disk=…,mem=…,pages=…,vmem=…`, per task with `average`.
+/// Formats what a step has read and used: `cpu=…,energy=…,fs/disk=…,mem=…,pages=…,vmem=…`, per task with `average`; with
+/// measured GPUs also `gres/gpumem=…,gres/gpuutil=…`.
 fn usage_in(row: &Row, average: bool) -> String {
     row.step(|d| {
         let of = |value: u64| if average { row.average(value) } else { value };
         let memory = if average { row.average(d.usage.total_rss_kb) } else { d.usage.max_rss_kb };
+        let gpus = |used: GpuUse| {
+            format!("gres/gpumem={},gres/gpuutil={},", row.units.kib(of(used.used_kb)), of(used.percent))
+        };
         format!(
-            "cpu={},energy=0,fs/disk={},mem={},pages={},vmem={}",
+            "cpu={},energy=0,fs/disk={},{}mem={},pages={},vmem={}",
             format_elapsed(of(row.total_cpu().secs())),
             of(d.usage.read_bytes),
+            d.usage.gpus.map(gpus).unwrap_or_default(),
             row.units.kib(memory),
             of(d.usage.major_faults),
             row.units.kib(d.usage.max_vm_kb),

@@ -172,7 +172,9 @@ pub static FIELDS: &[F] = &[
     F::new(&["Groups"], 'g', "GROUPS", |g| {
         g.part(|p| if p.config.allow_groups.is_empty() { "all".to_owned() } else { p.config.allow_groups.join(",") })
     }),
-    F::new(&["MaxCPUsPerNode"], 'B', "MAX_CPUS_PER_NODE", |g| g.part(|_| "UNLIMITED".to_owned())),
+    F::new(&["MaxCPUsPerNode"], 'B', "MAX_CPUS_PER_NODE", |g| {
+        g.part(|p| p.config.max_cpus_per_node.map_or_else(|| "UNLIMITED".to_owned(), |cpus| cpus.to_string()))
+    }),
     F::new(&["Memory"], 'm', "MEMORY", |g| g.least(|n| n.hardware.memory_mb)),
     F::new(&["NodeAddr"], 'o', "NODE_ADDR", |g| {
         hostlist::compress(g.nodes.iter().map(|n| n.hardware.address.as_str()).filter(|a| !a.is_empty()))

@@ -74,7 +74,7 @@ pub static FIELDS: &[F] = &[
     F::new(&["ClusterFeature"], '\0', "CLUSTER_FEATURES", |_| null(None)),
     F::new(&["Command"], 'o', "COMMAND", |j| null(Some(&j.command()))),
     F::new(&["Comment"], 'k', "COMMENT", |j| null(j.spec.comment.as_deref())),
-    F::new(&["Container"], '\0', "CONTAINER", |_| null(None)),
+    F::new(&["Container"], '\0', "CONTAINER", |j| null(j.spec.options.bundle())),
     F::new(&["ContainerId"], '\0', "CONTAINERID", |_| null(None)),
     F::new(&["Contiguous"], 'O', "CONTIGUOUS", |j| u32::from(j.spec.need.contiguous).to_string()),
     F::new(&["Cores"], 'I', "CORES_PER_SOCKET", |j| at_least(j.spec.options.inside.cores)),
@@ -83,7 +83,7 @@ pub static FIELDS: &[F] = &[
     F::new(&["cpus-per-tres"], '\0', "CPUS_PER_TRES", |j| number(j.spec.options.gpus.cpus)),
     F::new(&["CronJob"], '\0', "CRON_JOB", |_| "No".to_owned()),
     F::new(&["Deadline"], '\0', "DEADLINE", |j| j.clock.show_or(j.spec.deadline, "N/A")),
-    F::new(&["DelayBoot"], '\0', "DELAY_BOOT", |_| "0:00".to_owned()),
+    F::new(&["DelayBoot"], '\0', "DELAY_BOOT", |j| format_short(j.spec.options.delay_boot_s.unwrap_or(0))),
     F::new(&["Dependency"], 'E', "DEPENDENCY", |j| null(Some(&j.info.dependency))),
     F::new(&["DerivedEC"], '\0', "DERIVED_EC", |j| words::exit_code(j.info.run().derived_exit)),
     F::new(&["EligibleTime"], '\0', "ELIGIBLE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
@@ -137,7 +137,7 @@ pub static FIELDS: &[F] = &[
     F::new(&["QOS"], 'q', "QOS", |j| null(Some(&j.class.qos))),
     F::new(&["Reason"], 'r', "REASON", JobRow::reason),
     F::quick(&["ReasonList"], 'R', "NODELIST(REASON)", JobRow::add_nodes_or_reason).whole(),
-    F::new(&["Reboot"], '\0', "REBOOT", |_| "0".to_owned()),
+    F::new(&["Reboot"], '\0', "REBOOT", |j| u32::from(j.spec.options.reboots()).to_string()),
     F::new(&["ReqNodes"], 'n', "REQ_NODES", |j| none(j.spec.need.nodelist.as_deref())),
     F::new(&["ReqSwitch"], '\0', "REQ_SWITCH", |j| {
         as_given(j.spec.options.network.switches.as_ref()).unwrap_or("0").to_owned()

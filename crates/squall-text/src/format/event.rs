@@ -100,6 +100,7 @@ pub(crate) mod tests {
             qos: "normal".into(),
             state,
             exit: None,
+            mail: None,
         };
         FeedEvent {
             at: Position { record: 118, index: 2 },

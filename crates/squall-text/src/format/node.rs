@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::duration::format_memory_mb;
 use squall_model::event::NodeAdmin;
 use squall_model::gres;
+use squall_model::power::{PowerPhase, PowerWish};
 use squall_model::wire::info::NodeInfo;
 
 /// Base state of a node, to which flags are added.
@@ -20,6 +21,8 @@ pub enum Base {
     Allocated,
     /// Some CPUs of the node are allocated.
     Mixed,
+    /// The node may join some day.
+    Future,
 }
 
 /// A node's state: the base state and flags.
@@ -37,6 +40,16 @@ pub struct NodeState {
     pub reserved: bool,
     /// The active reservation is for maintenance.
     pub maint: bool,
+    /// A reboot of the node was requested.
+    pub reboot: bool,
+    /// The node was ordered to reboot.
+    pub rebooting: bool,
+    /// Phase of the node's power.
+    pub power: PowerPhase,
+    /// What an operator wants of the node's power.
+    pub wish: Option<PowerWish>,
+    /// The node comes and goes with its power.
+    pub cloud: bool,
     /// Base state of the node.
     pub base: Base,
 }
@@ -44,9 +57,13 @@ pub struct NodeState {
 impl NodeState {
     /// Derives the state of a node.
     pub fn of(node: &NodeInfo) -> Self {
-        let base = if !node.known {
+        let power = node.power.unwrap_or_default();
+        let sleeps = power.phase != PowerPhase::On;
+        let base = if node.future {
+            Base::Future
+        } else if !node.known && !sleeps {
             Base::Unknown
-        } else if !node.up || node.admin == NodeAdmin::Down {
+        } else if (!node.up && !sleeps) || node.admin == NodeAdmin::Down {
             Base::Down
         } else if node.cpus_used >= node.hardware.cpus && node.cpus_used > 0 {
             Base::Allocated
@@ -56,12 +73,20 @@ impl NodeState {
             Base::Idle
         };
         Self {
-            silent: !(node.up && node.responds),
+            // The silence of a node that is to be down is no news.
+            silent: !(node.up && node.responds
+                || node.future
+                || matches!(power.phase, PowerPhase::Off | PowerPhase::GoingDown)),
             drain: node.admin == NodeAdmin::Drain,
             fail: node.admin == NodeAdmin::Fail,
             completing: node.jobs_completing > 0,
             reserved: !node.reservation.is_empty(),
             maint: node.maint,
+            reboot: node.reboot == Some(false),
+            rebooting: node.reboot == Some(true),
+            power: power.phase,
+            wish: power.wish,
+            cloud: node.cloud,
             base,
         }
     }
@@ -73,7 +98,12 @@ impl NodeState {
 
     /// Returns whether a job could start on the node.
     pub fn usable(self) -> bool {
-        !self.drain && !self.fail && !matches!(self.base, Base::Down | Base::Unknown)
+        let goes = self.power == PowerPhase::GoingDown;
+        !goes
+            && !self.drain
+            && !self.fail
+            && !self.rebooting
+            && !matches!(self.base, Base::Down | Base::Unknown | Base::Future)
     }
 
     /// Returns the state's long form: `idle`, `drained`, `down*`.
@@ -95,10 +125,14 @@ impl NodeState {
         if self.fail {
             return if self.busy() || self.completing { ("failing", "failg") } else { ("fail", "fail") };
         }
+        if self.rebooting {
+            return ("reboot", "boot");
+        }
         match (self.drain, self.base) {
             (true, _) if self.busy() || self.completing => ("draining", "drng"),
             (true, _) => ("drained", "drain"),
             (false, Base::Unknown) => ("unknown", "unk"),
+            (false, Base::Future) => ("future", "futr"),
             (false, Base::Down) => ("down", "down"),
             (false, Base::Allocated) => ("allocated", "alloc"),
             (false, Base::Mixed) => ("mixed", "mix"),
@@ -110,18 +144,33 @@ impl NodeState {
     }
 
     fn with_star(self, word: &str) -> String {
-        if self.silent { format!("{word}*") } else { word.to_owned() }
+        // As in Slurm, one sign: those of reboots and power take precedence.
+        let sign = match self {
+            Self { rebooting: true, .. } => "^",
+            Self { reboot: true, .. } => "@",
+            Self { power: PowerPhase::GoingUp, .. } => "#",
+            Self { power: PowerPhase::GoingDown, .. } => "%",
+            Self { power: PowerPhase::Off, .. } => "~",
+            _ if self.is_to_go_down() => "!",
+            Self { silent: true, .. } => "*",
+            _ => "",
+        };
+        format!("{word}{sign}")
     }
 
     /// Returns base state and flags, as scontrol and JSON have them: `IDLE`, `DOWN+DRAIN+NOT_RESPONDING`.
     pub fn list(self) -> Vec<&'static str> {
         let mut out = vec![match self.base {
             Base::Unknown => "UNKNOWN",
+            Base::Future => "FUTURE",
             Base::Down => "DOWN",
             Base::Idle => "IDLE",
             Base::Allocated => "ALLOCATED",
             Base::Mixed => "MIXED",
         }];
+        if self.cloud {
+            out.push("CLOUD");
+        }
         if self.completing {
             out.push("COMPLETING");
         }
@@ -137,15 +186,38 @@ impl NodeState {
         if self.reserved {
             out.push("RESERVED");
         }
+        if self.reboot {
+            out.push("REBOOT_REQUESTED");
+        }
+        if self.rebooting {
+            out.push("REBOOT_ISSUED");
+        }
         if self.silent {
             out.push("NOT_RESPONDING");
         }
+        out.extend(match self.power {
+            PowerPhase::On => None,
+            PowerPhase::Off => Some("POWERED_DOWN"),
+            PowerPhase::GoingUp => Some("POWERING_UP"),
+            PowerPhase::GoingDown => Some("POWERING_DOWN"),
+        });
+        out.extend(match self.wish {
+            None => None,
+            Some(PowerWish::Up) => Some("POWER_UP"),
+            Some(PowerWish::DownAsap) => Some("POWER_DRAIN"),
+            Some(PowerWish::Down | PowerWish::DownForce) => Some("POWER_DOWN"),
+        });
         out
+    }
+
+    /// Returns whether an operator wants the node to be powered down.
+    fn is_to_go_down(self) -> bool {
+        self.wish.is_some_and(|wish| wish != PowerWish::Up)
     }
 
     /// Returns whether `sinfo -t WORD` selects this state. None: Slurm has no such state.
     pub fn is(self, word: &str) -> Option<bool> {
-        Some(match word.trim_end_matches('*').to_ascii_lowercase().as_str() {
+        Some(match word.trim_end_matches(['*', '@', '^', '#', '%', '~', '!']).to_ascii_lowercase().as_str() {
             "all" => true,
             "alloc" | "allocated" => self.base == Base::Allocated,
             "mix" | "mixed" => self.base == Base::Mixed,
@@ -153,6 +225,7 @@ impl NodeState {
             "maint" => self.maint,
             "resv" | "res" | "reserved" => self.reserved,
             "down" => self.base == Base::Down,
+            "future" | "futr" => self.base == Base::Future,
             "unk" | "unknown" => self.base == Base::Unknown,
             "comp" | "completing" => self.completing,
             "drain" => self.drain,
@@ -161,15 +234,48 @@ impl NodeState {
             "drained" => self.drain && !self.busy(),
             "drng" | "draining" => self.drain && self.busy(),
             "no_respond" | "not_responding" => self.silent,
-            "err" | "error" | "future" | "futr" | "reboot" | "reboot_issued" | "reboot_requested" | "power_down"
-            | "powered_down" | "power_up" | "powering_down" | "powering_up" | "pow_dn" | "pow_up" | "npc"
-            | "perfctrs" | "planned" | "plnd" | "blocked" | "boot" | "inval" | "invalid_reg" | "cloud" | "drain_" => {
-                false
-            }
+            "reboot" => self.reboot || self.rebooting,
+            "reboot_requested" => self.reboot,
+            "reboot_issued" | "boot" => self.rebooting,
+            "power_down" => self.is_to_go_down(),
+            "power_up" => self.wish == Some(PowerWish::Up),
+            "powered_down" => self.power == PowerPhase::Off,
+            "powering_down" | "pow_dn" => self.power == PowerPhase::GoingDown,
+            "powering_up" | "pow_up" => self.power == PowerPhase::GoingUp,
+            "cloud" => self.cloud,
+            "err" | "error" | "npc" | "perfctrs" | "planned" | "plnd" | "blocked" | "inval" | "invalid_reg"
+            | "drain_" => false,
             _ => return None,
         })
     }
 }
+
+/// Names of the states in which nodes can be and by which they are selected ([`NodeState::is`]).
+pub const STATES: [&str; 23] = [
+    "ALLOCATED",
+    "CLOUD",
+    "COMPLETING",
+    "DOWN",
+    "DRAIN",
+    "DRAINED",
+    "DRAINING",
+    "FAIL",
+    "FAILING",
+    "FUTURE",
+    "IDLE",
+    "MAINT",
+    "MIXED",
+    "NOT_RESPONDING",
+    "POWERED_DOWN",
+    "POWERING_DOWN",
+    "POWERING_UP",
+    "POWER_DOWN",
+    "POWER_UP",
+    "REBOOT_ISSUED",
+    "REBOOT_REQUESTED",
+    "RESERVED",
+    "UNKNOWN",
+];
 
 /// Formats a node's resources: `cpu=8,mem=16G,billing=8,gres/gpu=4`.
 pub fn has(node: &NodeInfo) -> String {
@@ -210,6 +316,7 @@ pub fn devices(list: &str) -> BTreeMap<String, u32> {
 #[cfg(test)]
 mod tests {
     use squall_model::event::NodeAdmin;
+    use squall_model::power::{Power, PowerPhase, PowerWish};
     use squall_model::resource::Hardware;
     use squall_model::wire::info::NodeInfo;
 
@@ -235,8 +342,25 @@ mod tests {
         assert_eq!(words(|n| n.responds = false), "idle* idle* IDLE+NOT_RESPONDING");
         assert_eq!(words(|n| n.up = false), "down* down* DOWN+NOT_RESPONDING");
         assert_eq!(words(|n| n.admin = NodeAdmin::Down), "down down DOWN");
+        assert_eq!(words(|n| n.reboot = Some(false)), "idle@ idle@ IDLE+REBOOT_REQUESTED");
+        assert_eq!(words(|n| n.reboot = Some(true)), "reboot^ boot^ IDLE+REBOOT_ISSUED");
         assert_eq!(words(|n| n.admin = NodeAdmin::Drain), "drained drain IDLE+DRAIN");
         assert_eq!(words(|n| n.admin = NodeAdmin::Fail), "fail fail IDLE+FAIL");
+        let power = |n: &mut NodeInfo, phase| n.power = Some(Power { phase, ..Power::default() });
+        let phase = |phase| {
+            let mut n = node("n1");
+            (n.responds, n.known, n.up, n.cloud) = (false, false, false, true);
+            power(&mut n, phase);
+            let s = NodeState::of(&n);
+            format!("{} {}", s.compact(), s.list().join("+"))
+        };
+        assert_eq!(phase(PowerPhase::Off), "idle~ IDLE+CLOUD+POWERED_DOWN");
+        assert_eq!(phase(PowerPhase::GoingUp), "idle# IDLE+CLOUD+NOT_RESPONDING+POWERING_UP");
+        assert_eq!(phase(PowerPhase::GoingDown), "idle% IDLE+CLOUD+POWERING_DOWN");
+        let wish = |wish| Some(Power { wish: Some(wish), ..Power::default() });
+        let mut leaving = node("n1");
+        leaving.power = wish(PowerWish::Down);
+        assert_eq!(NodeState::of(&leaving).compact(), "idle!");
         let busy = |n: &mut NodeInfo| (n.admin, n.cpus_used) = (NodeAdmin::Drain, 1);
         assert_eq!(words(busy), "draining drng MIXED+DRAIN");
         assert_eq!(words(|n| (n.known, n.up) = (false, false)), "unknown* unk* UNKNOWN+NOT_RESPONDING");

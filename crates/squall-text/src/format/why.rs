@@ -242,6 +242,7 @@ fn test_text(test: NodeTest) -> &'static str {
         NodeTest::Unlisted => "not named by --nodelist",
         NodeTest::Excluded => "excluded by --exclude",
         NodeTest::Reserved => "kept by a reservation",
+        NodeTest::PoweredDown => "powered down, and --delay-boot is not over",
         NodeTest::Features => "lack a feature of --constraint",
         NodeTest::TmpDisk => "have too little scratch space",
         NodeTest::FewCpus => "have too few CPUs",

@@ -42,7 +42,7 @@ pub const STATES: &[(&str, &str, StateFilter)] = &[
     ("OUT_OF_MEMORY", "OOM", StateFilter::OutOfMemory),
     ("COMPLETING", "CG", StateFilter::Completing),
     ("REQUEUED", "RQ", StateFilter::Requeued),
-    ("CONFIGURING", "CF", StateFilter::Never),
+    ("CONFIGURING", "CF", StateFilter::Configuring),
     ("POWER_UP_NODE", "PN", StateFilter::Never),
     ("RECONFIG_FAIL", "RC", StateFilter::Never),
     ("LAUNCH_FAILED", "LF", StateFilter::Never),
@@ -90,6 +90,7 @@ pub fn state(state: JobState) -> (&'static str, &'static str) {
         JobState::Pending => ("PENDING", "PD"),
         JobState::Running => ("RUNNING", "R"),
         JobState::Suspended => ("SUSPENDED", "S"),
+        JobState::Configuring => ("CONFIGURING", "CF"),
         JobState::Completing(_) => ("COMPLETING", "CG"),
         JobState::Ended(how) => end(how),
     }
@@ -99,6 +100,7 @@ pub fn state(state: JobState) -> (&'static str, &'static str) {
 pub fn state_list(of: JobState) -> Vec<&'static str> {
     match of {
         JobState::Completing(how) => vec![end(how).0, "COMPLETING"],
+        JobState::Configuring => vec!["RUNNING", "CONFIGURING"],
         other => vec![state(other).0],
     }
 }
@@ -110,6 +112,7 @@ pub fn accounting_state(of: JobState) -> String {
             format!("CANCELLED by {by}")
         }
         JobState::Completing(how) | JobState::Ended(how) => end(how).0.to_owned(),
+        JobState::Configuring => state(JobState::Running).0.to_owned(),
         other => state(other).0.to_owned(),
     }
 }
@@ -118,7 +121,7 @@ pub fn accounting_state(of: JobState) -> String {
 pub fn state_order(of: JobState) -> u32 {
     match of {
         JobState::Pending => 0,
-        JobState::Running => 1,
+        JobState::Running | JobState::Configuring => 1,
         JobState::Suspended => 2,
         JobState::Completing(_) => 20,
         JobState::Ended(how) => match how {

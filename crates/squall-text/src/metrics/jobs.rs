@@ -33,6 +33,7 @@ pub(super) struct Tally {
     dependent: u64,
     running: u64,
     suspended: u64,
+    configuring: u64,
     completing: u64,
     /// Jobs that have ended, and those that are completing.
     ends: Ends,
@@ -134,6 +135,10 @@ impl Tally {
                 self.cpus_running += u64::from(job.num_cpus);
                 self.hold(job);
             }
+            JobState::Configuring => {
+                self.configuring += count;
+                self.hold(job);
+            }
             JobState::Suspended => {
                 self.suspended += count;
                 self.hold(job);
@@ -182,10 +187,24 @@ impl Tally {
         self.widest = [0, 1].map(|at| self.widest[at].max(other.widest[at]));
     }
 
-    fn sums(&mut self) -> [&mut u64; 12] {
-        let Self { jobs, pending, held, dependent, running, suspended, completing, .. } = self;
+    fn sums(&mut self) -> [&mut u64; 13] {
+        let Self { jobs, pending, held, dependent, running, suspended, configuring, completing, .. } = self;
         let Self { cpus_running, cpus, nodes, memory_mb, too_wide, .. } = self;
-        [jobs, pending, held, dependent, running, suspended, completing, cpus_running, cpus, nodes, memory_mb, too_wide]
+        [
+            jobs,
+            pending,
+            held,
+            dependent,
+            running,
+            suspended,
+            configuring,
+            completing,
+            cpus_running,
+            cpus,
+            nodes,
+            memory_mb,
+            too_wide,
+        ]
     }
 }
 
@@ -198,7 +217,7 @@ pub(super) const QUEUE: &[Metric<Tally>] = &[
     gauge("slurm_queue_cancelled", "Cancelled jobs", |t| t.ended.cancelled as f64),
     gauge("slurm_queue_completing", "Completing jobs", |t| t.completing as f64),
     gauge("slurm_queue_completed", "Completed jobs", |t| t.ended.completed as f64),
-    gauge("slurm_queue_configuring", "Configuring jobs: none, nodes are not booted for jobs", |_| 0.0),
+    gauge("slurm_queue_configuring", "Configuring jobs: their nodes are being powered up", |t| t.configuring as f64),
     gauge("slurm_queue_failed", "Failed jobs", |t| t.ended.failed as f64),
     gauge("slurm_queue_timeout", "Jobs that reached their time limit", |t| t.ended.timeout as f64),
     gauge("slurm_queue_preempted", "Preempted jobs", |t| t.ended.preempted as f64),
@@ -221,7 +240,7 @@ pub(super) const JOBS: &[Metric<Tally>] = &[
     gauge("jobs_cancelled", "Cancelled jobs, completing ones included", |t| t.ends.cancelled as f64),
     gauge("jobs_completed", "Completed jobs, completing ones included", |t| t.ends.completed as f64),
     gauge("jobs_completing", "Completing jobs", |t| t.completing as f64),
-    gauge("jobs_configuring", "Configuring jobs: none, nodes are not booted for jobs", |_| 0.0),
+    gauge("jobs_configuring", "Configuring jobs: their nodes are being powered up", |t| t.configuring as f64),
     gauge("jobs_cpus_alloc", "CPUs that jobs hold", |t| t.cpus as f64),
     gauge("jobs_deadline", "Jobs that missed their deadline", |t| t.ends.deadline as f64),
     gauge("jobs_failed", "Failed jobs, completing ones included", |t| t.ends.failed as f64),

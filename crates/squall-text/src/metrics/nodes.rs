@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::power::PowerPhase;
 use squall_model::wire::info::NodeInfo;
 
 use super::exposition::{Metric, gauge};
@@ -15,6 +16,9 @@ pub(super) struct Totals {
     /// Nodes by state as `sinfo` shows it, without the star of those that don't respond. Each node counts once.
     states: BTreeMap<&'static str, u64>,
     silent: u64,
+    /// Nodes by the phase of their power.
+    power: BTreeMap<PowerPhase, u64>,
+    cloud: u64,
     cpus: u64,
     cpus_alloc: u64,
     cpus_idle: u64,
@@ -31,6 +35,8 @@ impl Totals {
         self.nodes += 1;
         *self.states.entry(state.word()).or_default() += 1;
         self.silent += u64::from(state.silent);
+        *self.power.entry(state.power).or_default() += 1;
+        self.cloud += u64::from(state.cloud);
         self.cpus += u64::from(total);
         self.cpus_alloc += u64::from(alloc);
         self.cpus_idle += u64::from(idle);
@@ -39,6 +45,10 @@ impl Totals {
         self.memory_free_mb += node.free_mb;
         self.gpus += gpus(&node.gres);
         self.gpus_alloc += gpus(&node.gres_used);
+    }
+
+    fn power(&self, phase: PowerPhase) -> f64 {
+        self.power.get(&phase).copied().unwrap_or_default() as f64
     }
 
     fn state(&self, words: &[&str]) -> f64 {
@@ -107,6 +117,7 @@ impl Totals {
 pub(super) const STATES: &[Metric<Totals>] = &[
     gauge("slurm_nodes", "Nodes", |t| t.nodes as f64),
     gauge("slurm_nodes_alloc", "Nodes of which jobs hold all CPUs", |t| t.state(&["allocated"])),
+    gauge("slurm_nodes_cloud", "Nodes of a cloud", |t| t.cloud as f64),
     gauge("slurm_nodes_comp", "Completing nodes", |t| t.state(&["completing"])),
     gauge("slurm_nodes_completing", "Completing nodes", |t| t.state(&["completing"])),
     gauge("slurm_nodes_down", "Nodes that are down and not drained", |t| t.state(&["down"])),
@@ -120,6 +131,9 @@ pub(super) const STATES: &[Metric<Totals>] = &[
     gauge("slurm_nodes_mix", "Nodes of which jobs hold some CPUs", |t| t.state(&["mixed"])),
     gauge("slurm_nodes_mixed", "Nodes of which jobs hold some CPUs", |t| t.state(&["mixed"])),
     gauge("slurm_nodes_noresp", "Nodes that do not respond, in whatever state", |t| t.silent as f64),
+    gauge("slurm_nodes_powered_down", "Nodes that are switched off", |t| t.power(PowerPhase::Off)),
+    gauge("slurm_nodes_powering_down", "Nodes that go down", |t| t.power(PowerPhase::GoingDown)),
+    gauge("slurm_nodes_powering_up", "Nodes that are being started", |t| t.power(PowerPhase::GoingUp)),
     gauge("slurm_nodes_resv", "Idle nodes in another reservation", |t| t.state(&["reserved"])),
     gauge("slurm_nodes_unknown", "Nodes that never registered", |t| t.state(&["unknown"])),
 ];

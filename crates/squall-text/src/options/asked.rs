@@ -110,6 +110,8 @@ pub struct Run {
     pub slurmd_debug: u32,
     /// `--bcast`: path on the nodes to which the program is copied; empty: the nodes' file cache.
     pub bcast: Option<String>,
+    /// `--resv-ports`: number of ports that the step reserves on its nodes. None: as many as the configuration says.
+    pub resv_ports: Option<u32>,
     /// `--prolog` and `--epilog`: programs that srun itself runs before and after the step.
     pub around: TaskScripts,
 }

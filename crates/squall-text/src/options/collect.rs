@@ -217,6 +217,9 @@ pub fn verify(asked: &Asked) -> Result<(), Stop> {
         return Err(Stop::bad(format!("invalid number of nodes (-N {min}-{max})")));
     }
     batch_host(asked)?;
+    if let Some(option) = asked.spec.options.container.as_ref().and_then(|container| container.stray()) {
+        return Err(Stop::bad(format!("--{option} needs --container or --container-image")));
+    }
     if asked.quiet && asked.verbose > 0 {
         return Err(Stop::bad("don't specify both --verbose (-v) and --quiet (-Q)"));
     }

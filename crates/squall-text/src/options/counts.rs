@@ -1,5 +1,7 @@
 //! Numbers of nodes, tasks and GPUs: derives them from combinations of options, and refuses contradictions.
 
+use std::collections::BTreeSet;
+
 use squall_model::hostlist::{compress, expand};
 use squall_model::job::gpus::GpuCount;
 use squall_model::step::Distribution;
@@ -24,12 +26,9 @@ pub fn settle(asked: &mut Asked) -> Result<(), Stop> {
 /// all of them must be in the job. Fails if that is above the maximum.
 fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     let need = &mut asked.spec.need;
-    let mut names = Vec::new();
-    for name in need.nodelist.as_deref().and_then(|list| expand(list).ok()).unwrap_or_default() {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let all = need.nodelist.as_deref().and_then(|list| expand(list).ok()).unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    let names: Vec<String> = all.iter().filter(|name| seen.insert(name.as_str())).cloned().collect();
     if let Some(min) = need.nodes_min {
         let (least, most) = (min.max(names.len() as u32), need.nodes_max.unwrap_or(min));
         if least > most {

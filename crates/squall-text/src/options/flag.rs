@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::format::sheet::Style;
 use crate::options::getopt::{Getopt, Shape};
-use crate::options::{Arg, Stop};
+use crate::options::{Arg, Effect, Stop};
 
 /// Entry of a command's option table. Parser, `--help`, man page and completion use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +18,48 @@ pub struct Flag {
     pub letter: char,
     /// Whether the option takes a value, and the value's name.
     pub arg: Arg,
-    /// Description in one line. Empty: another name of an entry with the same letter, or nothing that users need.
+    /// Description in one line. Empty: another name of an entry with the same letter, or nothing that users need, or all
+    /// is said by `effect`.
     pub doc: &'static str,
+    /// What Squall does with the option. [`parse`] refuses those that are refused.
+    pub effect: Effect,
 }
 
 /// Returns an entry of an option table.
 pub const fn flag(long: &'static str, letter: char, arg: Arg, doc: &'static str) -> Flag {
-    Flag { long, letter, arg, doc }
+    Flag { long, letter, arg, doc, effect: Effect::Works }
+}
+
+impl Flag {
+    /// Marks the option as one without effect, for the reason `why`.
+    #[must_use]
+    pub const fn hint(mut self, why: &'static str) -> Self {
+        self.effect = Effect::Hint(why);
+        self
+    }
+
+    /// Marks the option as refused, for the reason `why`, which names the remedy.
+    #[must_use]
+    pub const fn refused(mut self, why: &'static str) -> Self {
+        self.effect = Effect::Refused(why);
+        self
+    }
+
+    /// Returns the description for users; empty: they are not told of the option.
+    pub fn told(&self) -> String {
+        match self.effect {
+            Effect::Hint(why) if self.doc.is_empty() => format!("{why}: taken and without effect"),
+            Effect::Hint(why) => format!("{} (without effect: {why})", self.doc),
+            Effect::Works | Effect::Partly(_) | Effect::Refused(_) => self.doc.to_owned(),
+        }
+    }
+
+    /// Returns the error for this option if it is refused: its name, its value, and the reason with the remedy.
+    fn refusal(&self, value: Option<&str>) -> Option<String> {
+        let Effect::Refused(why) = self.effect else { return None };
+        let value = value.map(|value| format!("={value}")).unwrap_or_default();
+        Some(format!("--{}{value}: {why}", self.long))
+    }
 }
 
 /// Options that every command has; a command's own table may give them letters.
@@ -135,7 +170,10 @@ pub fn parse(own: &'static [Flag], args: &[OsString]) -> Result<Arguments, Strin
     let mut out = Arguments::default();
     loop {
         match getopt.next_option() {
-            Ok(Some((option, value))) => out.options.push(Given { name: option.long, value }),
+            Ok(Some((option, value))) => match option.refusal(value.as_deref()) {
+                Some(problem) => return Err(problem),
+                None => out.options.push(Given { name: option.long, value }),
+            },
             Ok(None) => match getopt.operand() {
                 Some(operand) => out.operands.push(operand.to_string_lossy().into_owned()),
                 None => return Ok(out),
@@ -164,6 +202,8 @@ mod tests {
         flag("start", '\0', Arg::None, ""),
         flag("user", 'u', Arg::Needed("users"), ""),
         flag("users", 'u', Arg::Needed("users"), ""),
+        flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
+        flag("pty", '\0', Arg::Maybe("name"), "").refused("there is no terminal: leave it out"),
     ];
 
     fn seen(args: &[&str]) -> Result<String, String> {
@@ -192,6 +232,15 @@ mod tests {
         assert_eq!(seen(&["-o"]).unwrap_err(), "option requires an argument -- 'o'");
         assert_eq!(seen(&["--format"]).unwrap_err(), "option '--format' requires an argument");
         assert_eq!(seen(&["--noheader=x"]).unwrap_err(), "option '--noheader' doesn't allow an argument");
+    }
+
+    #[test]
+    fn what_is_refused_is_named_with_its_remedy() {
+        assert_eq!(seen(&["--pty"]).unwrap_err(), "--pty: there is no terminal: leave it out");
+        assert_eq!(seen(&["--pty=x", "-h"]).unwrap_err(), "--pty=x: there is no terminal: leave it out");
+        assert_eq!(seen(&["--local"]).unwrap(), "local | ");
+        let told = |name: &str| FLAGS.iter().find(|flag| flag.long == name).expect(name).told();
+        assert_eq!((&*told("local"), &*told("pty")), ("only this cluster is known: taken and without effect", ""));
     }
 
     proptest! {

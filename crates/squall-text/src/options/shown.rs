@@ -71,7 +71,7 @@ fn valued(asked: &Asked, tool: Tool, long: &'static str, value: &str) -> String 
             .join(","),
         "open-mode" => value.get(..1).unwrap_or_default().to_ascii_lowercase(),
         "output" | "error" if tool == Tool::Sbatch => file(asked, value),
-        "profile" | "cpu-freq" => capitalized(value),
+        "profile" => capitalized(value),
         "signal" => sent(value),
         "switches" => match value.split_once('@') {
             Some((count, wait)) => format!("{count}@{}", limit(wait)),

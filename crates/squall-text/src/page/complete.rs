@@ -166,10 +166,10 @@ struct Known {
     names: Vec<String>,
     arg: Arg,
     long: &'static str,
-    doc: &'static str,
+    doc: String,
 }
 
-fn known<O: Shape>(option: &O, doc: &'static str) -> Known {
+fn known<O: Shape>(option: &O, doc: String) -> Known {
     let long = std::iter::once(option.long()).chain(option.aliases().iter().copied()).filter(|name| !name.is_empty());
     let letter = option.short().map(|letter| format!("-{letter}"));
     Known {
@@ -183,8 +183,8 @@ fn known<O: Shape>(option: &O, doc: &'static str) -> Known {
 impl Page {
     fn known(&self) -> Vec<Known> {
         match self.options {
-            Options::Own(own) => flag::all(own).map(|flag| known(flag, flag.doc)).collect(),
-            Options::Job(tool) => options_of(tool).map(|option| known(option, option.doc)).collect(),
+            Options::Own(own) => flag::all(own).map(|flag| known(flag, flag.told())).collect(),
+            Options::Job(tool) => options_of(tool).map(|option| known(option, option.doc.to_owned())).collect(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Page {
                 let ending = if matches!(o.arg, Arg::Needed(_)) { "=" } else { "" };
                 let word =
                     |name: &String| if name.starts_with("--") { format!("{name}{ending}") } else { name.clone() };
-                names.map(|name| (word(name), o.doc.to_owned())).collect::<Vec<_>>()
+                names.map(|name| (word(name), o.doc.clone())).collect::<Vec<_>>()
             };
             return Found::Options(options.iter().filter(|o| !o.doc.is_empty()).flat_map(fits).collect());
         }

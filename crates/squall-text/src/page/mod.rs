@@ -88,8 +88,8 @@ impl Page {
     fn groups(&self) -> Vec<(&'static str, Vec<Row>)> {
         match self.options {
             Options::Own(own) => {
-                let rows = flag::all(own).filter(|flag| !flag.doc.is_empty()).map(|flag| Row::of(flag, flag.doc));
-                vec![("", rows.collect())]
+                let told = flag::all(own).map(|flag| (flag, flag.told())).filter(|(_, told)| !told.is_empty());
+                vec![("", told.map(|(flag, told)| Row::of(flag, &told)).collect())]
             }
             Options::Job(tool) => {
                 let shown = |option: &&Opt| option.tools.has(tool) && !option.doc.is_empty();

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::job::network;
+use squall_model::power::PowerWish;
 use squall_model::reservation::Flag;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
@@ -35,6 +36,8 @@ pub struct NodeOrder {
     pub nodes: Option<String>,
     /// New state of the nodes. None: unchanged.
     pub admin: Option<NodeAdmin>,
+    /// What their power is to be. None: unchanged.
+    pub power: Option<PowerWish>,
     /// The reason for the new state.
     pub reason: Option<String>,
     /// Other changes. None: there are none.
@@ -158,6 +161,8 @@ pub fn job(given: &Value) -> Result<Taken<JobOrder>, Problem> {
         nodelist: from.list("required_nodes").map(|nodes| Some(nodes.join(",")).filter(|nodes| !nodes.is_empty())),
         requeue: from.truth("requeue"),
         contiguous: from.truth("contiguous"),
+        reboot: from.truth("reboot").filter(|reboot| *reboot),
+        delay_boot_s: from.integer("delay_boot")?,
         priority: from.integer("priority")?,
         nice: from.integer("nice")?,
         begin: from.time("begin_time")?,
@@ -234,8 +239,12 @@ fn switches(from: &mut Reading) -> Result<Switches, Problem> {
 pub fn node(given: &Value) -> Result<Taken<NodeOrder>, Problem> {
     let mut from = Reading::new("update_node_msg", given)?;
     let nodes = from.list("name").map(|names| names.join(",")).filter(|names| !names.is_empty());
-    let mut admin = None;
+    let (mut admin, mut power) = (None, None);
     for word in from.list("state").unwrap_or_default() {
+        if let Some(wish) = node_state::power(&word) {
+            power = Some(wish);
+            continue;
+        }
         admin = match node_state::admin(&word) {
             Some(Some(state)) => Some(state),
             Some(None) => return Err(Problem::not_done("state", format!("{word}: nodes are not given this state"))),
@@ -258,10 +267,10 @@ pub fn node(given: &Value) -> Result<Taken<NodeOrder>, Problem> {
     }
     let warnings = from.rest("The node's daemon or the configuration decides it")?;
     let change = (change != NodeChange::default()).then(|| Box::new(change));
-    if admin.is_none() && reason.is_none() && change.is_none() {
+    if admin.is_none() && power.is_none() && reason.is_none() && change.is_none() {
         return Err(Problem::malformed("", "No changes specified"));
     }
-    Ok(Taken { value: NodeOrder { nodes, admin, reason, change }, warnings })
+    Ok(Taken { value: NodeOrder { nodes, admin, power, reason, change }, warnings })
 }
 
 /// Returns the values in the body of `reservation`.
@@ -373,6 +382,7 @@ mod tests {
     use serde_json::json;
     use squall_model::event::NodeAdmin;
     use squall_model::id::JobId;
+    use squall_model::power::PowerWish;
     use squall_model::resource::Memory;
     use squall_model::time::Time;
     use squall_model::wire::client::{JobRef, StateFilter};
@@ -406,7 +416,9 @@ mod tests {
         assert_eq!((order.admin, order.reason.as_deref()), (Some(NodeAdmin::Drain), Some("fan")));
         let change = order.change.unwrap();
         assert_eq!((change.weight, change.features), (Some(3), Some(vec!["a".to_owned(), "b".to_owned()])));
-        assert_eq!(node(&json!({"state": "POWER_DOWN"})).unwrap_err().status, 501);
+        let order = node(&json!({"state": ["POWER_DOWN_ASAP"]})).unwrap().value;
+        assert_eq!((order.power, order.admin), (Some(PowerWish::DownAsap), None));
+        assert_eq!(node(&json!({"state": "FUTURE"})).unwrap_err().status, 501);
         assert_eq!(node(&json!({"state": "NOSUCH"})).unwrap_err().status, 400);
         assert_eq!(node(&json!({"cpu_bind": 3, "comment": "x"})).unwrap_err().source, "cpu_bind");
         assert_eq!(node(&json!({})).unwrap_err().description, "No changes specified");

@@ -33,7 +33,7 @@ fn identity(row: &JobRow) -> Value {
         "cluster": &*row.cluster,
         "cluster_features": "",
         "comment": spec.comment.as_deref().unwrap_or_default(),
-        "container": "",
+        "container": spec.options.bundle().unwrap_or_default(),
         "extra": notes.extra.as_deref().unwrap_or_default(),
         "group_id": owner.gid,
         "group_name": owner.group,
@@ -83,7 +83,7 @@ fn state(row: &JobRow) -> Value {
         "priority": narrow(Some(info.priority)),
         "hold": info.priority == 0,
         "profile": ["NOT_SET"],
-        "reboot": false,
+        "reboot": row.spec.options.reboots(),
         "requeue": requeue(row),
         "restart_cnt": row.restarts(),
     })
@@ -95,6 +95,7 @@ fn times(row: &JobRow) -> Value {
     json!({
         "accrue_time": time(Some(info.eligible)),
         "deadline": time(spec.deadline),
+        "delay_boot": number(Some(spec.options.delay_boot_s.unwrap_or(0))),
         "eligible_time": time(Some(info.eligible)),
         "end_time": time(info.end),
         "last_sched_evaluation": time(Some(info.eligible)),

@@ -1,6 +1,7 @@
 //! JSON of `scontrol show node --json`.
 
 use serde_json::{Value, json};
+use squall_model::event::NodeAdmin;
 use squall_model::time::Time;
 use squall_model::wire::info::NodeInfo;
 
@@ -17,6 +18,7 @@ pub fn node(node: &NodeInfo, cluster: &str, user: &dyn Fn(u32) -> String) -> Val
 
 fn machine(node: &NodeInfo, cluster: &str) -> Value {
     let hardware = &node.hardware;
+    let kept = node.kept.clone().unwrap_or_default();
     let free_cpus = hardware.cpus.saturating_sub(node.cpus_used);
     json!({
         "architecture": hardware.arch,
@@ -29,17 +31,22 @@ fn machine(node: &NodeInfo, cluster: &str) -> Value {
         "cores": hardware.cores_per_socket,
         "sockets": hardware.sockets,
         "threads": hardware.threads_per_core,
-        "cpus": hardware.cpus,
+        "cpus": hardware.cpus + kept.cpus,
         "effective_cpus": hardware.cpus,
         "alloc_cpus": node.cpus_used,
         "alloc_idle_cpus": free_cpus,
         "cpu_load": node.load_centi,
-        "real_memory": hardware.memory_mb,
+        "specialized_cores": kept.cores,
+        "specialized_cpus": kept.cpu_list,
+        "specialized_memory": kept.memory_mb,
+        "real_memory": hardware.memory_mb + kept.memory_mb,
         "alloc_memory": node.memory_used_mb,
         "free_mem": number(node.up.then_some(node.free_mb)),
         "temporary_disk": hardware.tmp_disk_mb,
         "features": node.features,
         "active_features": hardware.features,
+        "instance_id": node.instance.0,
+        "instance_type": node.instance.1,
         "comment": node.comment,
         "extra": node.extra,
     })
@@ -58,6 +65,7 @@ fn state(node: &NodeInfo, user: &dyn Fn(u32) -> String) -> Value {
         "reason": reason.map_or("", |r| r.0.as_str()),
         "reason_changed_at": time(reason.map(|r| r.2)),
         "reason_set_by_user": reason.map(|r| user(r.1)).unwrap_or_default(),
+        "next_state_after_reboot": node.next.map(next_states).unwrap_or_default(),
         "reservation": node.reservation,
         "slurmd_start_time": time(Some(node.registered)),
         "state": NodeState::of(node).list(),
@@ -67,4 +75,14 @@ fn state(node: &NodeInfo, user: &dyn Fn(u32) -> String) -> Value {
         "version": node.version,
         "weight": node.weight,
     })
+}
+
+/// Returns the states of a node after its reboot, as the node then has them beside its usage.
+fn next_states(next: NodeAdmin) -> &'static [&'static str] {
+    match next {
+        NodeAdmin::Resume => &["IDLE"],
+        NodeAdmin::Down => &["DOWN"],
+        NodeAdmin::Drain => &["IDLE", "DRAIN"],
+        NodeAdmin::Fail => &["IDLE", "FAIL"],
+    }
 }

@@ -1,6 +1,7 @@
 //! JSON of `scontrol show partition --json`, also part of each group in `sinfo --json`.
 
 use serde_json::{Value, json};
+use squall_model::gang::OverSubscribe;
 use squall_model::wire::info::PartitionInfo;
 
 use crate::format::words::partition_state_long;
@@ -9,6 +10,15 @@ use crate::shapes::{number, or_infinite};
 /// Returns the JSON of a partition.
 pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
     let config = &partition.config;
+    let positive = |mb: u64| Some(mb).filter(|mb| *mb > 0);
+    // As in Slurm, which has one field for both, with 0 for none.
+    let of_node = |of_cpu_mb: u64, mb: u64| number(Some(mb).filter(|_| of_cpu_mb == 0));
+    let (jobs, flags) = match config.oversubscribe {
+        OverSubscribe::No => (1, &[][..]),
+        OverSubscribe::Exclusive => (0, &[][..]),
+        OverSubscribe::Yes(jobs) => (jobs, &[][..]),
+        OverSubscribe::Force(jobs) => (jobs, &["force"][..]),
+    };
     let minutes = |seconds: Option<u64>| seconds.map(|s| s.div_ceil(60));
     json!({
         "nodes": {"configured": partition.nodes, "total": partition.num_nodes},
@@ -24,12 +34,22 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
         },
         "cluster": cluster,
         "cpus": {"total": partition.num_cpus},
-        "defaults": {"time": number(minutes(config.default_time_s))},
+        "defaults": {
+            "memory_per_cpu": config.def_mem_per_cpu_mb,
+            "partition_memory_per_cpu": number(positive(config.def_mem_per_cpu_mb)),
+            "partition_memory_per_node": of_node(config.def_mem_per_cpu_mb, config.def_mem_per_node_mb),
+            "time": number(minutes(config.default_time_s)),
+        },
         "grace_time": config.grace_time_s.0,
         "maximums": {
+            "cpus_per_node": or_infinite(config.max_cpus_per_node.map(u64::from)),
+            "cpus_per_socket": or_infinite(config.max_cpus_per_socket.map(u64::from)),
+            "memory_per_cpu": config.max_mem_per_cpu_mb,
+            "partition_memory_per_cpu": number(positive(config.max_mem_per_cpu_mb)),
+            "partition_memory_per_node": of_node(config.max_mem_per_cpu_mb, config.max_mem_per_node_mb),
             "nodes": or_infinite(config.max_nodes.map(u64::from)),
-            "shares": 1,
-            "oversubscribe": {"jobs": 1},
+            "shares": jobs,
+            "oversubscribe": {"jobs": jobs, "flags": flags},
             "time": or_infinite(minutes(config.max_time_s)),
         },
         "minimums": {"nodes": config.min_nodes},

@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 
+use squall_model::config::Detect;
 use squall_model::gres;
 
-use super::keys::Rule::{self, Elsewhere, Missing, Moot};
+use super::globals::Globals;
+use super::keys::Rule::{self, Elsewhere, Missing, Moot, Taken};
 use super::lines::{ALWAYS, unknown};
 use super::parse::{Entry, Origin, Pair, Read, entries};
 use super::report::{Fate, Report};
+use super::value::Outcome;
 use super::{keys, value};
 
 /// Name of the file that lists devices.
@@ -21,11 +24,11 @@ pub(super) const OTHERS: [(&str, &str); 11] = [
     ("burst_buffer.conf", "there are no burst buffers"),
     ("cli_filter.lua", "no filter sees the options of commands"),
     ("helpers.conf", "features of nodes are as configured"),
-    ("job_container.conf", "jobs share /tmp"),
+    ("job_container.conf", "its BasePath is private_tmp of squall.toml, its Dirs is private_tmp_dirs"),
     ("job_submit.lua", "jobs are neither changed nor refused by a script"),
     ("mpi.conf", "PMIx and PMI2 are served without settings"),
-    ("namespace.yaml", "jobs share /tmp"),
-    ("oci.conf", "containers are started by the script, as by `apptainer exec`"),
+    ("namespace.yaml", "private_tmp of squall.toml gives each job a /tmp of its own"),
+    ("oci.conf", "crun or runc is called without settings: container_runtime names another program"),
     ("plugstack.conf", "SPANK plugins are not loaded"),
     ("slurmdbd.conf", "accounting is a part of the controller: bring accounts by `sacctmgr dump` and `sacctmgr load`"),
 ];
@@ -34,7 +37,7 @@ const MECHANISM: &str = "cgroups are found and made by the node daemon";
 
 /// All keys of cgroup.conf.
 const CGROUP: &[(&str, Rule)] = &[
-    ("AllowedDevicesFile", Moot("devices are not confined")),
+    ("AllowedDevicesFile", Moot("only devices of gres.conf are ever kept from jobs")),
     ("AllowedKmemSpace", Moot("Slurm has given it up")),
     ("AllowedRAMSpace", Missing(&["100"], "a job has as much memory as it asks for")),
     ("AllowedSwapSpace", Missing(&["0"], "swap space is not limited by itself")),
@@ -43,11 +46,11 @@ const CGROUP: &[(&str, Rule)] = &[
     ("CgroupPlugin", Moot(MECHANISM)),
     ("CgroupReleaseAgentDir", Moot("Slurm has given it up")),
     ("CgroupSlice", Moot(MECHANISM)),
-    ("ConstrainCores", Missing(&["yes"], "tasks keep to their job's CPUs wherever the node can bind them")),
-    ("ConstrainDevices", Missing(&["no"], "devices are named to tasks (CUDA_VISIBLE_DEVICES), not hidden from others")),
+    ("ConstrainCores", Taken("constrain_cores", value::yes)),
+    ("ConstrainDevices", Taken("constrain_devices", value::yes)),
     ("ConstrainKmemSpace", Moot("Slurm has given it up")),
     ("ConstrainRAMSpace", Missing(&["yes"], "a job that asks for memory is always limited to it")),
-    ("ConstrainSwapSpace", Missing(&["no"], "swap space is not limited by itself")),
+    ("ConstrainSwapSpace", Taken("constrain_swap_space", value::yes)),
     ("EnableControllers", Moot(MECHANISM)),
     ("EnableExtraControllers", Moot(MECHANISM)),
     ("IgnoreSystemd", Moot(MECHANISM)),
@@ -64,7 +67,12 @@ const CGROUP: &[(&str, Rule)] = &[
 ];
 
 /// Reports what becomes of cgroup.conf.
-pub(super) fn confinement(text: &str, read: Read<'_>, report: &mut Report) -> Result<(), String> {
+pub(super) fn confinement(
+    text: &str,
+    read: Read<'_>,
+    globals: &mut Globals,
+    report: &mut Report,
+) -> Result<(), String> {
     each(CONFINEMENT, text, read, report, |origin, pair, report| {
         let (fate, text) = match keys::named(CGROUP, &pair.key) {
             None => {
@@ -74,7 +82,11 @@ pub(super) fn confinement(text: &str, read: Read<'_>, report: &mut Report) -> Re
             Some((_, Missing(words, _))) if keys::only(&pair.value, words) => (Fate::Moot, ALWAYS.to_owned()),
             Some((_, Missing(_, instead))) => (Fate::Missing, (*instead).to_owned()),
             Some((_, Moot(why))) => (Fate::Moot, (*why).to_owned()),
-            Some((_, Elsewhere | Rule::Taken(..) | Rule::By(_))) => return,
+            Some((name, Taken(key, value))) => match value(&pair.value) {
+                Ok(value) => return globals.settle(origin, name, Outcome::set(key, value), report),
+                Err(problem) => (Fate::Wrong, problem),
+            },
+            Some((_, Elsewhere | Rule::By(_))) => return,
         };
         report.add(origin, &pair.key, fate, text);
     })
@@ -151,17 +163,13 @@ fn device(origin: &Origin, pairs: &[Pair], report: &mut Report) -> Option<(Strin
                 say(Fate::Missing, "Links", "devices are chosen by the cores near them, not by their links");
                 None
             }
-            "autodetect" if value.eq_ignore_ascii_case("off") => {
-                say(Fate::Moot, "AutoDetect", "devices are never detected");
+            "autodetect" if value.parse::<Detect>().is_err() => {
+                say(
+                    Fate::Missing,
+                    "AutoDetect",
+                    "devices are not detected in this way: name them by File, or give a Count",
+                );
                 None
-            }
-            "autodetect" => {
-                say(Fate::Missing, "AutoDetect", "devices are not detected: name them by File, or give a Count");
-                None
-            }
-            "multiplefiles" => {
-                say(Fate::Missing, "MultipleFiles", "each file counts as a device of its own");
-                Some(format!("File={value}"))
             }
             "count" => {
                 let Some(count) = value::devices(value) else {
@@ -178,7 +186,9 @@ fn device(origin: &Origin, pairs: &[Pair], report: &mut Report) -> Option<(Strin
     let line = words.join(" ");
     let is_named = |name: &str| pairs.iter().any(|pair| pair.key.eq_ignore_ascii_case(name));
     match gres::parse_conf(&line) {
-        _ if !is_named("Name") => None,
+        _ if !is_named("Name") && words.iter().all(|word| !word.to_ascii_lowercase().starts_with("autodetect=")) => {
+            None
+        }
         Ok(_) => {
             report.add(origin, "", Fate::Taken, format!("`{line}` of {DEVICES}"));
             Some((line, plain))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::config::SelectTypeParameters;
 use squall_model::policy::{PreemptMode, PreemptType};
 
 use super::keys::{self, Rule, only};
@@ -91,7 +92,7 @@ impl Globals {
     }
 
     /// Adds what a setting becomes, and its row in the report.
-    fn settle(&mut self, origin: &Origin, name: &'static str, outcome: Outcome, report: &mut Report) {
+    pub(super) fn settle(&mut self, origin: &Origin, name: &'static str, outcome: Outcome, report: &mut Report) {
         let text = if outcome.text.is_empty() { shown(&outcome.set) } else { outcome.text };
         report.add(origin, name, outcome.fate, text);
         let made = |(key, value)| Made { from: name, key, value, origin: origin.clone() };
@@ -145,7 +146,7 @@ impl Globals {
         self.controller(nodes, report);
         self.preemption(report);
         self.topology(report);
-        self.selection(nodes, report);
+        self.selection(report);
         self.take("FastSchedule", report, |value| match value {
             "2" => Outcome::none(Fate::Taken, "force = true of all nodes"),
             _ => Outcome::none(Fate::Moot, "Slurm has given it up"),
@@ -291,8 +292,8 @@ impl Globals {
         });
     }
 
-    /// Reads what is allocated: nodes, cores or CPUs.
-    fn selection(&mut self, nodes: &Nodes, report: &mut Report) {
+    /// Reads what is allocated: nodes, sockets, cores or CPUs.
+    fn selection(&mut self, report: &mut Report) {
         self.take("SelectType", report, |value| match () {
             () if is_plugin(value, "linear") => {
                 Outcome::none(Fate::Taken, "OverSubscribe = \"EXCLUSIVE\" of partitions")
@@ -300,27 +301,27 @@ impl Globals {
             () if is_plugin(value, "cons_tres") || is_plugin(value, "cons_res") => Outcome::none(Fate::Moot, ALWAYS),
             () => Outcome::none(Fate::Missing, "CPUs, memory and generic resources are allocated as by cons_tres"),
         });
-        let threads = nodes.groups.iter().map(|group| group.threads).max().unwrap_or(1);
         self.take("SelectTypeParameters", report, |value| {
-            let mut lacks = Vec::new();
-            for word in words(value) {
-                match word.as_str() {
-                    "CR_CPU_MEMORY" | "CR_MEMORY" | "CR_CORE_DEFAULT_DIST_BLOCK" | "CR_PACK_NODES" | "NONE" => {}
-                    "CR_CPU" => lacks.push("memory is allocated, too".to_owned()),
-                    "CR_CORE_MEMORY" if threads <= 1 => {}
-                    "CR_CORE" if threads <= 1 => lacks.push("memory is allocated, too".to_owned()),
-                    "CR_CORE" | "CR_CORE_MEMORY" => lacks.push(
-                        "hardware threads are allocated one by one: set ThreadsPerCore = 1, and CPUs to the number of \
-                         cores, to give out whole cores"
-                            .to_owned(),
-                    ),
-                    _ => lacks.push(format!("{word} has no counterpart")),
+            let (mut kept, mut lacks) = (Vec::new(), Vec::new());
+            for word in value.split(',').map(str::trim).filter(|word| !value::is_none(word)) {
+                match SelectTypeParameters::try_from(word.to_owned()) {
+                    // This word needs others, which follow or come before it.
+                    Err(_) if word.eq_ignore_ascii_case("CR_ONE_TASK_PER_CORE") => kept.push(word),
+                    Ok(_) => kept.push(word),
+                    Err(why) => lacks.push(why),
                 }
             }
-            match lacks.as_slice() {
-                [] => Outcome::none(Fate::Moot, ALWAYS),
-                _ => Outcome::none(Fate::Missing, lacks.join("; ")),
+            let kept = kept.join(",");
+            let read = SelectTypeParameters::try_from(kept.clone());
+            lacks.extend(read.as_ref().err().cloned());
+            let fate = if lacks.is_empty() { Fate::Taken } else { Fate::Missing };
+            let mut outcome = Outcome::none(fate, lacks.join("; "));
+            if read.is_ok_and(|read| read != SelectTypeParameters::default()) {
+                outcome.set.push(("SelectTypeParameters", quoted(&kept)));
+            } else if lacks.is_empty() {
+                return Outcome::none(Fate::Moot, ALWAYS);
             }
+            outcome
         });
     }
 }

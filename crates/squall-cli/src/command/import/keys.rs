@@ -25,12 +25,7 @@ const BACKUPS: &str = "name all controllers by SlurmctldHost, as Slurm wants it 
 const TAKEOVER: &str = "no program runs when another controller takes over";
 const BUFFERS: &str = "there are no burst buffers: stage files in the script";
 const FILTER: &str = "no filter sees the options of commands";
-const PROLOGS: &str = "no prolog or epilog runs, except TaskProlog and TaskEpilog";
-const HEALTH: &str = "no program checks nodes: drain bad ones by `scontrol update nodename=NAME state=drain`";
-const MAIL: &str = "no mail is sent";
-const MEMORY: &str = "memory of a job is limited by its nodes, and by MaxTRES=mem=... of a QOS";
-const POWER: &str = "nodes are neither started nor switched off";
-const RESUME: &str = "nodes are neither started nor switched off, so there is nothing to wait for";
+const PROLOGS: &str = "prologs and epilogs are programs: name them by Prolog, Epilog and their like";
 const LOGS: &str = "logs are in log/ of the state folder";
 const PIDS: &str = "pid files are in run/ of the state folder";
 
@@ -75,7 +70,13 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
         "AcctGatherProfileType",
         Missing(&["acct_gather_profile/none", "none", "(null)"], "no profiles of tasks are recorded"),
     ),
-    ("AllowSpecResourcesUsage", Moot("no cores are set aside")),
+    (
+        "AllowSpecResourcesUsage",
+        Missing(
+            &["no", "0"],
+            "jobs can't change CoreSpecCount: --core-spec and --thread-spec are ignored with a warning",
+        ),
+    ),
     ("AuthAltParameters", Moot(CREDENTIALS)),
     (
         "AuthAltTypes",
@@ -101,28 +102,25 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("CompleteWait", Missing(&["0"], "nodes go to the next job as soon as they are free")),
     ("ControlAddr", Elsewhere),
     ("ControlMachine", Elsewhere),
-    ("CoreSpecPlugin", Missing(&["core_spec/none", "none", "(null)"], "no cores are set aside for the system")),
-    ("CpuFreqDef", Missing(&["none", "(null)"], "the frequency of CPUs is left to the nodes")),
-    ("CpuFreqGovernors", Missing(&["none", "(null)"], "the frequency of CPUs is left to the nodes")),
+    ("CoreSpecPlugin", Moot("CoreSpecCount and CPUSpecList of nodes need no plugin")),
+    ("CpuFreqDef", Missing(&["none", "(null)"], "steps without --cpu-freq leave the frequency of their CPUs as it is")),
+    ("CpuFreqGovernors", Missing(&["none", "(null)"], "--cpu-freq may name each governor that the node has")),
     ("CredType", Moot(CREDENTIALS)),
     ("CryptoType", Moot(CREDENTIALS)),
     ("DataParserParameters", Moot("each command names the version that it wants: --json=v0.0.43")),
     ("DebugFlags", Missing(&["0", "none", "(null)"], "logs have levels only (SlurmctldDebug, SlurmdDebug)")),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
     ("DefMemPerCPU", Taken("def_mem_per_cpu_mb", value::memory)),
-    ("DefMemPerGPU", Missing(&["0", "UNLIMITED"], "jobs say --mem-per-gpu")),
-    (
-        "DefMemPerNode",
-        Missing(&["0", "UNLIMITED"], "a job without --mem has no memory limit unless DefMemPerCPU is set"),
-    ),
+    ("DefMemPerGPU", Taken("def_mem_per_gpu_mb", value::memory)),
+    ("DefMemPerNode", Taken("def_mem_per_node_mb", value::memory)),
     ("DependencyParameters", By(value::dependency)),
     ("DisableRootJobs", Missing(&["NO", "0"], "root may submit jobs")),
     ("EioTimeout", Moot("srun waits until the last output has come")),
     ("EnforcePartLimits", Taken("EnforcePartLimits", value::part_limits)),
-    ("Epilog", Missing(&["none", "(null)"], PROLOGS)),
+    ("Epilog", Taken("hooks.epilog", value::text)),
     ("EpilogMsgTime", Moot("ends of jobs are merged on their way to the controller")),
-    ("EpilogSlurmctld", Missing(&["none", "(null)"], PROLOGS)),
-    ("EpilogTimeout", Moot("no epilog runs")),
+    ("EpilogSlurmctld", Taken("hooks.epilog_slurmctld", value::text)),
+    ("EpilogTimeout", Taken("hooks.epilog_timeout_s", value::seconds_or_none)),
     ("ExtSensorsFreq", Missing(&["0"], "there are no sensors beside Slurm's own figures")),
     (
         "ExtSensorsType",
@@ -138,10 +136,10 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("GroupUpdateForce", Moot("groups are looked up on the controller's machine")),
     ("GroupUpdateTime", Moot("groups are looked up on the controller's machine")),
     ("HashPlugin", Moot(CREDENTIALS)),
-    ("HealthCheckInterval", Moot("no HealthCheckProgram runs")),
-    ("HealthCheckNodeState", Moot("no HealthCheckProgram runs")),
-    ("HealthCheckProgram", Missing(&["none", "(null)"], HEALTH)),
-    ("HealthCheckTimeout", Moot("no HealthCheckProgram runs")),
+    ("HealthCheckInterval", Taken("health.interval_s", value::number)),
+    ("HealthCheckNodeState", Taken("health.node_state", value::checked_states)),
+    ("HealthCheckProgram", Taken("health.program", value::text)),
+    ("HealthCheckTimeout", Taken("health.timeout_s", value::number)),
     ("HttpParserType", Moot("there is no web service")),
     ("InactiveLimit", Missing(&["0"], "an allocation stays until its time limit, or until its salloc ends")),
     ("InteractiveStepOptions", Missing(&["none", "(null)"], "salloc runs its command where it is called")),
@@ -165,7 +163,10 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
         Missing(&["jobcomp/none", "none", "(null)"], "ended jobs go to accounting only: read them with `sacct -P`"),
     ),
     ("JobCompUser", Moot("it belongs to JobCompType")),
-    ("JobContainerType", Missing(&["job_container/none", "none", "(null)"], "jobs share /tmp")),
+    (
+        "JobContainerType",
+        Missing(&["job_container/none", "none", "(null)"], "put BasePath of job_container.conf into private_tmp"),
+    ),
     ("JobCredentialPrivateKey", Moot(CREDENTIALS)),
     ("JobCredentialPublicCertificate", Moot(CREDENTIALS)),
     ("JobFileAppend", Missing(&["0"], "output files are overwritten when a job starts again: use --open-mode=append")),
@@ -191,15 +192,15 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("LicenseParameters", Missing(&["none", "(null)"], "licenses are counted here only")),
     ("Licenses", Taken("Licenses", value::licenses)),
     ("LogTimeFormat", Moot("times in logs are UTC with milliseconds")),
-    ("MailDomain", Moot(MAIL)),
-    ("MailProg", Missing(&["none", "(null)"], MAIL)),
+    ("MailDomain", Taken("MailDomain", value::text)),
+    ("MailProg", Taken("MailProg", value::text)),
     ("MaxArraySize", By(value::array_size)),
     ("MaxBatchRequeue", Missing(&[], "the number of attempts is not limited")),
     ("MaxDBDMsgs", Moot(DATABASE)),
     ("MaxJobCount", Taken("MaxJobCount", value::number)),
     ("MaxJobId", Taken("MaxJobId", value::number)),
-    ("MaxMemPerCPU", Missing(&["0", "UNLIMITED"], MEMORY)),
-    ("MaxMemPerNode", Missing(&["0", "UNLIMITED"], MEMORY)),
+    ("MaxMemPerCPU", Taken("max_mem_per_cpu_mb", value::memory)),
+    ("MaxMemPerNode", Taken("max_mem_per_node_mb", value::memory)),
     ("MaxNodeCount", Moot("nodes may join at any time")),
     ("MaxStepCount", Missing(&["40000"], "the limit is fixed")),
     ("MaxTasksPerNode", Missing(&["512"], "the limit is fixed")),
@@ -217,8 +218,11 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("MetricsType", Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them")),
     ("MinJobAge", Taken("MinJobAge", value::number)),
     ("MpiDefault", Moot("PMIx and PMI2 are always served")),
-    ("MpiParams", Moot("MPI programs are served without reserved ports")),
-    ("NamespaceType", Missing(&["namespace/none", "none", "(null)"], "jobs share /tmp")),
+    ("MpiParams", By(value::mpi)),
+    (
+        "NamespaceType",
+        Missing(&["namespace/none", "none", "(null)"], "put BasePath of job_container.conf into private_tmp"),
+    ),
     ("NodeFeaturesPlugins", Missing(&["none", "(null)"], "features are as configured: no node is rebooted for one")),
     ("OverTimeLimit", Missing(&["0"], "jobs end at their time limit")),
     ("PluginDir", Moot("there are no plugins")),
@@ -260,13 +264,13 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("PriorityWeightPartition", Taken("PriorityWeightPartition", value::number)),
     ("PriorityWeightQOS", Taken("PriorityWeightQOS", value::number)),
     ("PriorityWeightTRES", Missing(&["none", "(null)"], "memory and GPUs give a job no points")),
-    ("PrivateData", Missing(&["none", "(null)"], "everybody sees all jobs, nodes and accounts")),
+    ("PrivateData", Taken("PrivateData", value::private_data)),
     ("ProctrackType", Moot("processes are found by their cgroup, or by a mark in their environment")),
-    ("Prolog", Missing(&["none", "(null)"], PROLOGS)),
-    ("PrologEpilogTimeout", Moot("no prolog or epilog runs")),
-    ("PrologFlags", Missing(&["none", "(null)"], PROLOGS)),
-    ("PrologSlurmctld", Missing(&["none", "(null)"], PROLOGS)),
-    ("PrologTimeout", Moot("no prolog runs")),
+    ("Prolog", Taken("hooks.prolog", value::text)),
+    ("PrologEpilogTimeout", Taken("hooks.prolog_epilog_timeout_s", value::seconds_or_none)),
+    ("PrologFlags", By(value::prolog_flags)),
+    ("PrologSlurmctld", Taken("hooks.prolog_slurmctld", value::text)),
+    ("PrologTimeout", Taken("hooks.prolog_timeout_s", value::seconds_or_none)),
     ("PropagatePrioProcess", Missing(&["0"], "tasks have the nice value of the node daemon")),
     (
         "PropagateResourceLimits",
@@ -276,21 +280,21 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
         "PropagateResourceLimitsExcept",
         Missing(&["none", "(null)"], "all limits of the submitting shell are set: use `sbatch --propagate`"),
     ),
-    ("RebootProgram", Missing(&["none", "(null)"], "nodes are not rebooted by scontrol")),
+    ("RebootProgram", Taken("health.reboot_program", value::text)),
     (
         "ReconfigFlags",
         Missing(&["none", "(null)"], "`scontrol reconfigure` drops changes of partitions made by scontrol"),
     ),
     ("RequeueExit", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeue`")),
     ("RequeueExitHold", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeuehold`")),
-    ("ResumeFailProgram", Missing(&["none", "(null)"], POWER)),
-    ("ResumeProgram", Missing(&["none", "(null)"], POWER)),
-    ("ResumeRate", Moot(RESUME)),
-    ("ResumeTimeout", Moot(RESUME)),
+    ("ResumeFailProgram", Taken("power.resume_fail_program", value::text)),
+    ("ResumeProgram", Taken("power.resume_program", value::text)),
+    ("ResumeRate", Taken("power.resume_rate", value::number)),
+    ("ResumeTimeout", Taken("health.resume_timeout_s", value::number)),
     ("ResvEpilog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
     ("ResvOverRun", Missing(&["0"], "jobs end with their reservation")),
     ("ResvProlog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
-    ("ReturnToService", Missing(&["1", "2"], "a node that was down comes back when it answers")),
+    ("ReturnToService", Taken("health.return_to_service", value::number)),
     ("RoutePlugin", By(value::route)),
     ("SallocDefaultCommand", Missing(&["none", "(null)"], "salloc without a command starts the user's shell")),
     ("SbcastParameters", Missing(&["none", "(null)"], "options are given with each `sbcast`")),
@@ -343,13 +347,13 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("SrunPortRange", Missing(&["0-0", "none", "(null)"], "srun listens at any free port")),
     ("SrunProlog", Missing(&["none", "(null)"], "use `srun --prolog`")),
     ("StateSaveLocation", Moot("`squall up --state DIR` names the state folder")),
-    ("SuspendExcNodes", Missing(&["none", "(null)"], POWER)),
-    ("SuspendExcParts", Missing(&["none", "(null)"], POWER)),
-    ("SuspendExcStates", Missing(&["none", "(null)"], POWER)),
-    ("SuspendProgram", Missing(&["none", "(null)"], POWER)),
-    ("SuspendRate", Moot(RESUME)),
-    ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], POWER)),
-    ("SuspendTimeout", Moot(RESUME)),
+    ("SuspendExcNodes", Taken("power.suspend_exc_nodes", value::text)),
+    ("SuspendExcParts", Taken("power.suspend_exc_parts", value::text)),
+    ("SuspendExcStates", Taken("power.suspend_exc_states", value::text)),
+    ("SuspendProgram", Taken("power.suspend_program", value::text)),
+    ("SuspendRate", Taken("power.suspend_rate", value::number)),
+    ("SuspendTime", By(value::suspend_time)),
+    ("SuspendTimeout", Taken("power.suspend_timeout_s", value::number)),
     ("SwitchParameters", Missing(&["none", "(null)"], "nothing is set up in the network for a job")),
     ("SwitchType", Missing(&["switch/none", "none", "(null)"], "nothing is set up in the network for a job")),
     ("TaskEpilog", Taken("TaskEpilog", value::text)),
@@ -370,13 +374,13 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("TopologyPlugin", Elsewhere),
     ("TrackWCKey", Missing(&["NO", "0"], "a job's wckey is kept and not checked")),
     ("TreeWidth", By(value::tree_width)),
-    ("UnkillableStepProgram", Missing(&["none", "(null)"], "no program runs when a process can't be killed")),
-    ("UnkillableStepTimeout", Missing(&["60"], "a node waits until the process is gone")),
+    ("UnkillableStepProgram", Taken("health.unkillable_step_program", value::text)),
+    ("UnkillableStepTimeout", Taken("health.unkillable_step_timeout_s", value::number)),
     ("UrlParserType", Moot("there is no web service")),
     ("UsePAM", Missing(&["NO", "0"], "tasks have no PAM session")),
     ("VSizeFactor", Missing(&["0"], "virtual memory is not limited")),
     ("WaitTime", Missing(&["0"], "use `srun --wait`, or SLURM_WAIT in users' environments")),
-    ("X11Parameters", Missing(&["none", "(null)"], "X11 is not forwarded")),
+    ("X11Parameters", Missing(&["none", "(null)"], "the cookie for X11 is in the step's own folder")),
 ];
 
 /// Keys of older releases of Slurm.
@@ -435,7 +439,7 @@ mod tests {
         let names: Vec<String> = KEYS.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
         assert!(names.is_sorted(), "a key stands out of order");
         let apart = ["ControlMachine", "PreemptMode", "PreemptType", "SlurmctldHost", "SlurmctldPort", "SlurmdPort"];
-        let apart = apart.iter().chain(&["TopologyParam", "TopologyPlugin"]);
+        let apart = apart.iter().chain(&["SelectTypeParameters", "TopologyParam", "TopologyPlugin"]);
         for (name, rule) in KEYS.iter().chain(&OLD) {
             match rule {
                 Rule::Taken(key, _) => assert!(is_known(key), "{name}: the configuration has no `{key}`"),

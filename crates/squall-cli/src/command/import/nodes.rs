@@ -18,10 +18,10 @@ const KEYS: &[(&str, Rule)] = &[
     ("BcastAddr", Moot("nodes join by themselves, with an address of their own")),
     ("Boards", Elsewhere),
     ("CoresPerSocket", Taken("CoresPerSocket", value::number)),
-    ("CoreSpecCount", Missing(&["0"], "no cores are set aside for the system: lower CPUs")),
+    ("CoreSpecCount", Elsewhere),
     ("CpuBind", Missing(NONE, "tasks are bound as `srun --cpu-bind` says")),
     ("CPUs", Elsewhere),
-    ("CPUSpecList", Missing(NONE, "no cores are set aside for the system: lower CPUs")),
+    ("CPUSpecList", Elsewhere),
     ("Feature", Taken("Features", value::text)),
     ("Features", Taken("Features", value::text)),
     ("Gres", Elsewhere),
@@ -55,8 +55,6 @@ pub(super) struct Group {
     pub(super) fields: Vec<(&'static str, String)>,
     /// Whether the nodes run on other machines.
     pub(super) remote: bool,
-    /// Threads of a core, 1 if not given.
-    pub(super) threads: u32,
     pub(super) features: Vec<String>,
 }
 
@@ -96,6 +94,10 @@ impl Nodes {
         let mut fields = lines::fields(KEYS, &merged);
         hardware(line, &merged, &mut fields, report);
         devices(line, &merged, &mut fields, report);
+        let state = merged.get("State").map(|state| state.to_ascii_uppercase()).unwrap_or_default();
+        if ["CLOUD", "FUTURE"].contains(&state.as_str()) {
+            fields.push(("state", format!("\"{state}\"")));
+        }
         Self::state(line, &own, names, report);
         self.add(line, &all, &lines::once(fields), &merged, here, report);
     }
@@ -140,10 +142,9 @@ impl Nodes {
         let list = |key: &str| settings.get(key).map_or("", String::as_str).split(',');
         let features = list("Feature").chain(list("Features")).map(str::trim).filter(|word| !word.is_empty());
         let features: Vec<String> = features.map(str::to_owned).collect();
-        let threads = settings.get("ThreadsPerCore").and_then(|n| n.parse().ok()).unwrap_or(1);
         for (names, remote) in parts.into_iter().zip([false, true]).filter(|(names, _)| !names.is_empty()) {
             let (origin, fields, features) = (line.origin.clone(), fields.to_vec(), features.clone());
-            self.groups.push(Group { origin, names, fields, remote, threads, features });
+            self.groups.push(Group { origin, names, fields, remote, features });
         }
     }
 
@@ -152,7 +153,8 @@ impl Nodes {
         let Some(state) = own.get("State") else { return };
         match state.to_ascii_uppercase().as_str() {
             "UNKNOWN" | "IDLE" => line.say(report, "State", Fate::Moot, "nodes are idle when they have joined"),
-            "CLOUD" | "FUTURE" | "EXTERNAL" => {
+            state @ ("CLOUD" | "FUTURE") => line.say(report, "State", Fate::Taken, format!("state = \"{state}\"")),
+            "EXTERNAL" => {
                 line.say(report, "State", Fate::Missing, "the nodes are shown as unknown until they join");
             }
             _ => {
@@ -256,11 +258,22 @@ fn hardware(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str
         }
     };
     let (all, kept) = (memory("RealMemory"), memory("MemSpecLimit").unwrap_or(0));
-    fields.extend(all.map(|all| ("RealMemory", all.saturating_sub(kept).max(1).to_string())));
-    if settings.contains_key("MemSpecLimit") {
-        match all {
-            Some(_) => line.say(report, "MemSpecLimit", Fate::Taken, "less RealMemory"),
-            None => line.say(report, "MemSpecLimit", Fate::Missing, "without RealMemory no memory is set aside"),
+    fields.extend(all.map(|all| ("RealMemory", all.to_string())));
+    match all {
+        Some(all) if kept >= all => line.say(report, "MemSpecLimit", Fate::Wrong, "it leaves no memory to jobs"),
+        _ if kept > 0 => fields.push(("MemSpecLimit", kept.to_string())),
+        _ => {}
+    }
+    kept_cores(line, settings, fields, report);
+}
+
+/// Adds the cores that are kept for the system.
+fn kept_cores(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+    for (key, read) in [("CoreSpecCount", value::number as fn(&str) -> _), ("CPUSpecList", value::text)] {
+        let Some(given) = settings.get(key).filter(|given| !value::is_none(given) && *given != "0") else { continue };
+        match read(given) {
+            Ok(value) => fields.push((key, value)),
+            Err(problem) => line.say(report, key, Fate::Wrong, problem),
         }
     }
 }

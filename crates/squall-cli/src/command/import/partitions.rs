@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::keys::Rule::{self, Elsewhere, Missing, Moot, Taken};
+use super::keys::Rule::{self, Elsewhere, Missing, Taken};
 use super::lines::{self, Line, Settings};
 use super::nodes::Nodes;
 use super::parse::Origin;
@@ -11,9 +11,6 @@ use super::value;
 
 const NO: &[&str] = &["NO", "0"];
 const NONE: &[&str] = &["none", "(null)"];
-const UNLIMITED: &[&str] = &["0", "UNLIMITED", "INFINITE"];
-const POWER: &str = "nodes are neither started nor switched off";
-const MEMORY: &str = "memory of a job is limited by its nodes, and by MaxTRES=mem=... of a QOS";
 
 /// All keys of a `PartitionName` line but the first.
 const KEYS: &[(&str, Rule)] = &[
@@ -26,9 +23,9 @@ const KEYS: &[(&str, Rule)] = &[
     ("Default", Elsewhere),
     ("DefaultTime", Elsewhere),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
-    ("DefMemPerCPU", Missing(UNLIMITED, "DefMemPerCPU of the whole cluster applies")),
-    ("DefMemPerGPU", Missing(UNLIMITED, "jobs say --mem-per-gpu")),
-    ("DefMemPerNode", Missing(UNLIMITED, "DefMemPerCPU of the whole cluster applies")),
+    ("DefMemPerCPU", Taken("def_mem_per_cpu_mb", value::memory)),
+    ("DefMemPerGPU", Taken("def_mem_per_gpu_mb", value::memory)),
+    ("DefMemPerNode", Taken("def_mem_per_node_mb", value::memory)),
     ("DenyAccounts", Taken("DenyAccounts", value::text)),
     ("DenyQos", Taken("DenyQos", value::text)),
     ("DisableRootJobs", Missing(NO, "root may submit jobs")),
@@ -38,31 +35,31 @@ const KEYS: &[(&str, Rule)] = &[
     ("GraceTime", Taken("GraceTime", value::number)),
     ("Hidden", Missing(NO, "the partition is shown to everybody")),
     ("JobDefaults", Missing(NONE, "jobs say --cpus-per-gpu and --mem-per-gpu")),
-    ("LLN", Missing(NO, "nodes are filled one after the other")),
-    ("MaxCPUsPerNode", Missing(UNLIMITED, "a job may have all CPUs of a node: use MaxTRESPerNode of a QOS")),
-    ("MaxCPUsPerSocket", Missing(UNLIMITED, "a job may have all CPUs of a socket")),
-    ("MaxMemPerCPU", Missing(UNLIMITED, MEMORY)),
-    ("MaxMemPerNode", Missing(UNLIMITED, MEMORY)),
+    ("LLN", Taken("LLN", value::yes)),
+    ("MaxCPUsPerNode", Taken("MaxCPUsPerNode", value::count)),
+    ("MaxCPUsPerSocket", Taken("MaxCPUsPerSocket", value::count)),
+    ("MaxMemPerCPU", Taken("max_mem_per_cpu_mb", value::memory)),
+    ("MaxMemPerNode", Taken("max_mem_per_node_mb", value::memory)),
     ("MaxNodes", Elsewhere),
     ("MaxTime", Taken("MaxTime", value::limit)),
     ("MinNodes", Taken("MinNodes", value::number)),
     ("Nodes", Elsewhere),
     ("OverSubscribe", Elsewhere),
     ("OverTimeLimit", Missing(NO, "jobs end at their time limit")),
-    ("PowerDownOnIdle", Missing(NO, POWER)),
+    ("PowerDownOnIdle", Taken("PowerDownOnIdle", value::yes)),
     ("PreemptMode", Elsewhere),
     ("Priority", Elsewhere),
     ("PriorityJobFactor", Taken("PriorityJobFactor", value::number)),
     ("PriorityTier", Taken("PriorityTier", value::number)),
     ("QOS", Taken("QOS", value::text)),
     ("ReqResv", Missing(NO, "the partition is used without a reservation, too")),
-    ("ResumeTimeout", Moot(POWER)),
+    ("ResumeTimeout", Taken("ResumeTimeout", value::number)),
     ("RootOnly", Elsewhere),
     ("SelectTypeParameters", Missing(NONE, "CPUs and memory are allocated as in the whole cluster")),
     ("Shared", Elsewhere),
     ("State", Elsewhere),
-    ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], POWER)),
-    ("SuspendTimeout", Moot(POWER)),
+    ("SuspendTime", Taken("SuspendTime", value::seconds_or_never)),
+    ("SuspendTimeout", Taken("SuspendTimeout", value::number)),
     ("Topology", Missing(NONE, "there is one topology for all partitions")),
     ("TRESBillingWeights", Missing(NONE, "usage counts CPUs only")),
 ];

@@ -96,7 +96,7 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
         made.devices = beside::devices(text, &globals.gres_types(), site.read, &mut report)?;
     }
     if let Some(text) = site.confinement {
-        beside::confinement(text, site.read, &mut report)?;
+        beside::confinement(text, site.read, &mut globals, &mut report)?;
     }
     for (name, instead) in beside::OTHERS.iter().filter(|(name, _)| site.others.contains(name)) {
         report.add(&Origin { file: (*name).into(), line: 1 }, "", Fate::Missing, *instead);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use squall_model::config::{Config, LogLevel, SchedulerParameters};
+use squall_model::config::{CheckedStates, Config, LogLevel, Ports, PrivateData, PrologFlags, SchedulerParameters};
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
 use squall_model::license;
@@ -65,6 +65,43 @@ pub(super) fn text(value: &str) -> Result<String, String> {
 pub(super) fn number(value: &str) -> Result<String, String> {
     let number: Result<u32, _> = value.parse();
     number.map(|number| number.to_string()).map_err(|_| format!("`{value}` is no whole number"))
+}
+
+/// Reads a whole number; Slurm's words for "no limit" stay.
+pub(super) fn count(value: &str) -> Result<String, String> {
+    if is_unlimited(value) { Ok(quoted("UNLIMITED")) } else { number(value) }
+}
+
+/// Reads a time limit in seconds; Slurm's words for "no limit" become 0.
+pub(super) fn seconds_or_none(value: &str) -> Result<String, String> {
+    if is_unlimited(value) || value == "65534" { Ok("0".to_owned()) } else { number(value) }
+}
+
+/// Reads a time in seconds; Slurm's words for "never" become -1.
+pub(super) fn seconds_or_never(value: &str) -> Result<String, String> {
+    if is_unlimited(value) || is_none(value) || value == "-1" { Ok("-1".to_owned()) } else { number(value) }
+}
+
+/// Reads `HealthCheckNodeState`.
+pub(super) fn checked_states(value: &str) -> Result<String, String> {
+    CheckedStates::try_from(value.to_owned()).map(|_| quoted(value))
+}
+
+/// Reads `PrologFlags`.
+pub(super) fn prolog_flags(value: &str) -> Result<Outcome, String> {
+    let words = value.split(',').map(str::trim).filter(|word| !is_none(word));
+    let (x11, others): (Vec<&str>, Vec<&str>) = words.partition(|word| word.eq_ignore_ascii_case("x11"));
+    let others = others.join(",");
+    PrologFlags::try_from(others.clone())?;
+    let mut outcome = Outcome::set("hooks.prolog_flags", quoted(&others));
+    if !x11.is_empty() {
+        outcome.fate = Fate::Missing;
+        "X11 is not forwarded; the other words are taken".clone_into(&mut outcome.text);
+    }
+    if others.is_empty() {
+        outcome.set.clear();
+    }
+    Ok(outcome)
 }
 
 /// Reads YES or NO, or 1 or 0.
@@ -137,6 +174,11 @@ pub(super) fn enforce(value: &str) -> Result<String, String> {
     Enforce::try_from(value.to_owned()).map(|_| quoted(value))
 }
 
+/// Reads `PrivateData`.
+pub(super) fn private_data(value: &str) -> Result<String, String> {
+    PrivateData::try_from(value.to_owned()).map(|_| quoted(value))
+}
+
 /// Reads `EnforcePartLimits`.
 pub(super) fn part_limits(value: &str) -> Result<String, String> {
     EnforcePartLimits::try_from(value.to_owned()).map(|_| quoted(value))
@@ -185,6 +227,14 @@ pub(super) fn dependency(value: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// Reads `MpiParams`: `ports=12000-12999`, and words that only Slurm's own launchers of MPI programs need.
+pub(super) fn mpi(value: &str) -> Result<Outcome, String> {
+    match value.split(',').find(|word| word.starts_with("ports=")) {
+        Some(ports) => Ok(Outcome::set("mpi_ports", quoted(&String::from(Ports::try_from(ports.to_owned())?)))),
+        None => Ok(Outcome::none(Fate::Moot, "MPI programs are served without reserved ports")),
+    }
+}
+
 /// Reads the name of a plugin of `kind`; Slurm has these `names`.
 fn plugin(key: &'static str, kind: &str, names: [&str; 2], value: &str) -> Result<Outcome, String> {
     let name = value.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -207,6 +257,14 @@ pub(super) fn scheduler_type(value: &str) -> Result<Outcome, String> {
 /// Reads `RoutePlugin`.
 pub(super) fn route(value: &str) -> Result<Outcome, String> {
     plugin("RoutePlugin", "route", ["default", "topology"], value)
+}
+
+/// Reads `SuspendTime`: seconds, or a word for "never".
+pub(super) fn suspend_time(value: &str) -> Result<Outcome, String> {
+    if is_unlimited(value) || is_none(value) {
+        return Ok(Outcome::none(Fate::Moot, "nodes are not powered down unless it is set"));
+    }
+    number(value).map(|seconds| Outcome::set("power.suspend_time_s", seconds))
 }
 
 /// Reads `PriorityUsageResetPeriod`.

@@ -141,6 +141,11 @@ impl Call<'_> {
         self.closed |= self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).is_err();
     }
 
+    /// From now on prints nothing on standard output.
+    pub(crate) fn hush(&mut self) {
+        self.out = Box::leak(Box::new(std::io::sink()));
+    }
+
     /// Prints a line on standard error, without a prefix.
     pub(crate) fn say(&mut self, text: &str) {
         drop(writeln!(self.err, "{}", plain(text)));
@@ -165,6 +170,7 @@ impl Call<'_> {
             // For these refusals Slurm's text alone would not say what to do.
             ClientError::Refused(
                 refusal @ (Refusal::NotSupported(_)
+                | Refusal::InvalidValue { .. }
                 | Refusal::CellAway(_)
                 | Refusal::NoLeader(_)
                 | Refusal::PartitionBusy(_)

@@ -90,6 +90,7 @@ impl Controller for Fake {
         self.asked.push(request.clone());
         let answer = match request {
             Request::Nodes => Answer::Nodes(self.nodes.clone()),
+            Request::FutureNodes => Answer::Nodes(vec![NodeInfo { future: true, known: false, ..node("f1") }]),
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
             Request::Config => Answer::Config(Box::default()),
             Request::Licenses => Answer::Licenses(self.licenses.clone()),
@@ -205,6 +206,7 @@ fn filter_of(state: JobState) -> StateFilter {
         JobState::Pending => StateFilter::Pending,
         JobState::Running => StateFilter::Running,
         JobState::Suspended => StateFilter::Suspended,
+        JobState::Configuring => StateFilter::Configuring,
         JobState::Completing(_) => StateFilter::Completing,
         JobState::Ended(EndState::Completed) => StateFilter::Completed,
         JobState::Ended(_) => StateFilter::Failed,
@@ -352,6 +354,8 @@ fn jobs() -> JobsPage {
         start: at(-30),
         time_limit_s: Some(120),
         end: None,
+        ports: None,
+        cpu_freq: None,
     }];
     let task = |id, index, state| JobInfo { task: Some(ArrayTask { array: JobId(20), index }), ..job(id, 1, state) };
     let waiting = JobInfo {
@@ -456,6 +460,7 @@ pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> Acco
             read_bytes: 4096,
             write_bytes: 1 << 20,
             major_faults: 3,
+            gpus: None,
         },
         submit_line: "sbatch --wrap hostname".into(),
         het: None,
@@ -630,6 +635,8 @@ pub(crate) fn node(name: &str) -> NodeInfo {
             boot_time_s: 1_795_000_000,
             address: name.into(),
             features: Vec::new(),
+            confinement: None,
+            devices: None,
         },
         features: Vec::new(),
         weight: 1,
@@ -650,5 +657,11 @@ pub(crate) fn node(name: &str) -> NodeInfo {
         gres_used: String::new(),
         reservation: String::new(),
         maint: false,
+        reboot: None,
+        power: None,
+        cloud: false,
+        future: false,
+        kept: None,
+        next: None,
     }
 }

@@ -93,6 +93,8 @@ fn gpus(gres: &str) -> u32 {
 /// State of a node at one point of accounting's history.
 #[derive(Clone, Default)]
 struct Standing {
+    /// Whether the node was removed from the cluster, and has not registered again. It has no outages then.
+    removed: bool,
     silent: Option<String>,
     admin: NodeAdmin,
     reason: Option<(String, u32)>,
@@ -101,6 +103,9 @@ struct Standing {
 impl Standing {
     /// Returns the state in which the node takes no jobs, the reason, and the user who set it; None: it takes jobs.
     fn outage(&self) -> Option<(&'static str, String, Option<u32>)> {
+        if self.removed {
+            return None;
+        }
         let (reason, by) = match &self.reason {
             Some((reason, by)) => (reason.clone(), Some(*by)),
             None => (self.silent.clone().unwrap_or_default(), None),
@@ -130,9 +135,14 @@ pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
             Happening::Silent { node, reason } => {
                 (vec![node.clone()], &|now: &mut Standing| now.silent = Some(reason.clone()))
             }
-            Happening::Heard { node } | Happening::Registered { node, .. } => {
-                (vec![node.clone()], &|now: &mut Standing| now.silent = None)
+            Happening::Heard { node } => (vec![node.clone()], &|now: &mut Standing| now.silent = None),
+            Happening::Registered { node, .. } => {
+                (vec![node.clone()], &|now: &mut Standing| (now.removed, now.silent) = (false, None))
             }
+            // Nothing that was set is left if a node of the same name comes later.
+            Happening::Removed { nodes, .. } => (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Standing| {
+                *now = Standing { removed: true, ..Standing::default() };
+            }),
             Happening::Set { nodes, admin, reason, by } => {
                 (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Standing| {
                     now.admin = *admin;

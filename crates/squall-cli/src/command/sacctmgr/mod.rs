@@ -40,9 +40,9 @@ const OPTIONS: &[Flag] = &[
     flag("oneliner", 'o', Arg::None, "one line for each record"),
     flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
     flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
-    flag("quiet", 'Q', Arg::None, "equivalent to \"quiet\" command"),
+    flag("quiet", 'Q', Arg::None, "with --immediate: say nothing of what was changed"),
     flag("readonly", 'r', Arg::None, "no modification can be made"),
-    flag("verbose", 'v', Arg::None, "say more"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
     flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
@@ -91,6 +91,10 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
         return Ok(());
     };
     let is = |name: &str, least: usize| word.len() >= least && starts(name, word);
+    let changes = CHANGES.iter().any(|(name, least)| is(name, *least));
+    if changes && given.has("quiet") && given.has("immediate") {
+        call.hush();
+    }
     if is("list", 1) || is("show", 3) {
         show(call, &given, specs)
     } else if is("version", 4) {
@@ -99,7 +103,7 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
     } else if is("help", 2) {
         call.print(&PAGE.help());
         Ok(())
-    } else if given.has("readonly") && CHANGES.iter().any(|(name, least)| is(name, *least)) {
+    } else if given.has("readonly") && changes {
         call.say("Can't run this command in readonly mode.");
         Err(Fail(1))
     } else if is("add", 2) || is("create", 2) {

@@ -59,6 +59,7 @@ pub(super) fn configuration(call: &mut Call<'_>) -> Result<(), Fail> {
     let owner = format!("{}({uid})", call.people.user(uid));
     let version = words::slurm_version();
     let enforce = String::from(config.accounting_storage_enforce);
+    let private = String::from(config.private_data);
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     for (key, value) in [
         ("AccountingStorageBackupHost", "(null)"),
@@ -72,7 +73,7 @@ pub(super) fn configuration(call: &mut Call<'_>) -> Result<(), Fail> {
         ("AuthType", "auth/peercred"),
         ("MessageTimeout", "10 sec"),
         ("PluginDir", "(null)"),
-        ("PrivateData", "none"),
+        ("PrivateData", if private.is_empty() { "none" } else { &private }),
         ("SlurmUserId", &owner),
         ("SLURM_CONF", &file),
         ("SLURM_VERSION", &version),

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use squall_model::wire::client::Request;
+
 use super::sacctmgr;
 use crate::command::listing::fake::{Fake, check, fake, run, run_with, transcript};
 
@@ -51,6 +53,18 @@ fn what_fails_and_how() {
         &["--bad"],
     ];
     check("sacctmgr_what_fails_and_how", &transcript("sacctmgr", sacctmgr, calls));
+}
+
+#[test]
+fn what_is_changed_quietly_is_not_told() {
+    let said = |options: &[&str]| {
+        let mut fake = fake();
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &[options, &["add", "account", "phys"]].concat(), &[]);
+        let changed = fake.asked.iter().any(|request| matches!(request, Request::ChangePolicy { .. }));
+        (seen.code, seen.out.is_empty(), changed)
+    };
+    assert_eq!(said(&["-i"]), (0, false, true));
+    assert_eq!(said(&["-i", "--quiet"]), (0, true, true));
 }
 
 #[test]
@@ -303,12 +317,31 @@ fn d9_events_transactions_and_stats() {
         HistoryRow { time: at(300), what: Happening::Changed { changes: vec![change], by: 0 } },
         HistoryRow { time: at(60), what: set(NodeAdmin::Resume) },
     ];
+    let of_n7 = fake.history.clone();
     let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
     assert_eq!(
         seen(&["-nP", "show", "event", "nodes=n2"]).out,
         "squall|n2|2026-11-21T07:50:00|2026-11-21T07:59:00|DRAIN|disk|root(0)\n"
     );
     assert_eq!(seen(&["-nP", "show", "event", "event=node", "states=down"]).out, "");
+    // A removed node's event ends with it; what comes from its daemon later opens no other.
+    let removed = Happening::Removed { nodes: "n7".into(), by: 0 };
+    let silent = Happening::Silent { node: "n7".into(), reason: "Not responding".into() };
+    let drained = Happening::Set { nodes: "n7".into(), admin: NodeAdmin::Drain, reason: Some("old".into()), by: 0 };
+    let mut with_n7 = of_n7;
+    for (time, what) in [(500, drained), (400, removed), (390, silent.clone())] {
+        with_n7.push(HistoryRow { time: at(time), what });
+    }
+    let mut other = self::fake();
+    other.history = with_n7;
+    let events = ["-nP", "show", "event", "nodes=n7"];
+    let first = "squall|n7|2026-11-21T07:51:40|2026-11-21T07:53:20|DRAIN|old|root(0)\n";
+    assert_eq!(run_with(&mut other, "sacctmgr", sacctmgr, &events, &[]).out, first);
+    let back = Happening::Registered { node: "n7".into(), cpus: 4, memory_mb: 100 };
+    other.history.push(HistoryRow { time: at(200), what: back });
+    other.history.push(HistoryRow { time: at(100), what: silent });
+    let second = "squall|n7|2026-11-21T07:58:20|Unknown|DOWN*|Not responding|\n";
+    assert_eq!(run_with(&mut other, "sacctmgr", sacctmgr, &events, &[]).out, format!("{first}{second}"));
     assert_eq!(
         seen(&["-nP", "show", "transaction"]).out,
         "2026-11-21T07:55:00|Add Accounts|root|phys|description='d', organization='o'\n"
@@ -335,5 +368,5 @@ fn e_modify_job() {
         let refused = seen(&[&["-i"], words].concat());
         assert!(refused.code == 1 && refused.err.contains(said), "{words:?}: {}", refused.err);
     }
-    assert!(fake.asked.iter().any(|request| matches!(request, squall_model::wire::client::Request::Record { .. })));
+    assert!(fake.asked.iter().any(|request| matches!(request, Request::Record { .. })));
 }

@@ -60,6 +60,7 @@ fn what_is_asked() {
     assert_eq!(all.nodes.as_deref(), Some("n1"));
     assert_eq!(asked(&["--me"])[0].0.users, [1000]);
     assert!(asked(&["--wckey", "none"]).is_empty());
+    assert!(asked(&["--reservation", "none"]).is_empty());
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn tallies(page: &JobsPage) -> BTreeMap<(String, String, String), Tally> {
     for job in &page.jobs {
         let (class, owner) = (&page.classes[job.class as usize], &page.owners[job.owner as usize]);
         let key = (class.account.clone(), owner.user.clone(), class.qos.clone());
-        let runs = matches!(job.state, JobState::Running | JobState::Suspended | JobState::Completing(_));
+        let runs = !matches!(job.state, JobState::Pending | JobState::Ended(_));
         let held = |amount: u64| if runs { amount } else { 0 };
         tallies.entry(key).or_default().add(&Tally {
             submitted: job.pending_tasks.as_ref().map_or(1, |tasks| tasks.len() as u64),

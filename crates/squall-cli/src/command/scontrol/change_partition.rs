@@ -20,24 +20,15 @@ const FIXED: &[(&str, usize, &[&str])] = &[
     ("AllocNodes", 6, &["ALL", ""]),
     ("Alternate", 3, &["NONE", ""]),
     ("CpuBind", 7, &["OFF", ""]),
-    ("DefMemPerCPU", 10, &["UNLIMITED", "0"]),
-    ("DefMemPerNode", 10, &["UNLIMITED", "0"]),
     ("DisableRootJobs", 1, NO),
     ("Hidden", 1, NO),
     ("JobDefaults", 4, &["(null)", ""]),
-    ("LLN", 1, NO),
-    ("MaxCPUsPerNode", 4, NO_LIMIT),
-    ("MaxCPUsPerSocket", 11, NO_LIMIT),
-    ("MaxMemPerCPU", 10, &["UNLIMITED", "0"]),
-    ("MaxMemPerNode", 10, &["UNLIMITED", "0"]),
     ("OverTimeLimit", 5, &["NONE"]),
-    ("PowerDownOnIdle", 2, NO),
     ("ReqResv", 3, NO),
     ("RootOnly", 3, NO),
     ("TRESBillingWeights", 1, &[""]),
 ];
 const NO: &[&str] = &["NO", "N"];
-const NO_LIMIT: &[&str] = &["UNLIMITED", "INFINITE"];
 
 /// Returns whether the arguments are about a partition: `partition …` or `… PartitionName=NAME …`.
 pub(super) fn is_meant(words: &[String]) -> bool {
@@ -126,7 +117,10 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
             config.state = state;
             continue;
         }
-        match set_limit(&mut config, word).or_else(|| set_other(&mut config, word)) {
+        match set_limit(&mut config, word)
+            .or_else(|| set_memory(&mut config, word))
+            .or_else(|| set_other(&mut config, word))
+        {
             Some(true) => {}
             Some(false) => return invalid(call, &format!("{}={}", word.key, word.value)),
             None if asks_for_nothing(word) => {}
@@ -172,6 +166,10 @@ fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
         limit().map(|limit| config.default_time_s = limit)
     } else if is("MaxNodes", 4) {
         count().map(|count| config.max_nodes = count)
+    } else if is("MaxCPUsPerNode", 4) {
+        count().map(|count| config.max_cpus_per_node = count)
+    } else if is("MaxCPUsPerSocket", 11) {
+        count().map(|count| config.max_cpus_per_socket = count)
     } else if is("MinNodes", 2) {
         number().map(|count| config.min_nodes = count)
     } else if is("Priority", 3) {
@@ -190,6 +188,32 @@ fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     Some(done.is_some())
 }
 
+/// Sets a default or limit of memory, MiB; one for CPUs replaces one for nodes, and the other way round. Returns as
+/// [`set_limit`].
+fn set_memory(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
+    let is = |name| means(word.key, name, 10);
+    let mb = match word.value.to_ascii_uppercase().as_str() {
+        "UNLIMITED" | "INFINITE" | "-1" => Some(0),
+        text => text.parse::<u64>().ok(),
+    };
+    let (default, most) = (
+        (&mut config.def_mem_per_cpu_mb, &mut config.def_mem_per_node_mb),
+        (&mut config.max_mem_per_cpu_mb, &mut config.max_mem_per_node_mb),
+    );
+    let (set, other) = if is("DefMemPerCPU") {
+        default
+    } else if is("DefMemPerNode") {
+        (default.1, default.0)
+    } else if is("MaxMemPerCPU") {
+        most
+    } else if is("MaxMemPerNode") {
+        (most.1, most.0)
+    } else {
+        return None;
+    };
+    Some(mb.map(|mb| (*set, *other) = (mb, 0)).is_some())
+}
+
 /// Sets a key of another kind. Some(true): it was set. Some(false): the value is invalid. None: the key is unknown.
 fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);
@@ -198,8 +222,12 @@ fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
         return Some(nodes(&config.nodes, word).map(|nodes| config.nodes = nodes).is_some());
     } else if is("Default", 7) {
         return Some(yes(value).map(|yes| config.default = yes).is_some());
+    } else if is("LLN", 1) {
+        return Some(yes(value).map(|yes| config.lln = yes).is_some());
     } else if is("ExclusiveUser", 1) {
         return Some(yes(value).map(|yes| config.exclusive_user = yes).is_some());
+    } else if is("PowerDownOnIdle", 2) {
+        return Some(yes(value).map(|yes| config.power_down_on_idle = yes).is_some());
     } else if is("OverSubscribe", 5) || is("Shared", 2) {
         return Some(oversubscribe(value).map(|over| config.oversubscribe = over).is_some());
     } else if is("PreemptMode", 3) {

@@ -32,8 +32,10 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
-    let (host, trouble, started, next_job) = match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { host, trouble, started, next_job, .. }) => (host, trouble, started, next_job),
+    let (host, trouble, started, next_job, version) = match call.controller.ask(&Request::Ping) {
+        Ok(Answer::Pong { host, trouble, started, next_job, cluster_version, .. }) => {
+            (host, trouble, started, next_job, cluster_version)
+        }
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
@@ -44,6 +46,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         |one: &ControllerInfo| format!("{}({})", one.name, one.address.rsplit_once(':').map_or("", |(host, _)| host));
     let hosts = if several.is_empty() { vec![host.clone()] } else { several.iter().map(named).collect() };
     all.extend(HOSTS.into_iter().zip(hosts));
+    all.push(("ClusterVersion", version.to_string()));
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
     all.extend(home(call));
     all.extend([
@@ -51,6 +54,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         ("SlurmdDebug", config.slurmd_debug.to_string()),
     ]);
     all.extend(precedence(&config));
+    all.extend(programs(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
     for (key, value) in all {
@@ -140,10 +144,7 @@ const FIXED: &[(&str, &str)] = &[
     ("JobCompUser", "(null)"),
     ("JobCredentialPrivateKey", "(null)"),
     ("JobCredentialPublicCertificate", "(null)"),
-    ("MailDomain", "(null)"),
-    ("MailProg", "(null)"),
     ("MCSParameters", "(null)"),
-    ("MpiParams", "(null)"),
     ("PluginDir", "(null)"),
     ("PlugStackConfig", "(null)"),
     ("PowerParameters", "(null)"),
@@ -152,7 +153,6 @@ const FIXED: &[(&str, &str)] = &[
     ("PrioritySiteFactorParameters", "(null)"),
     ("PrioritySiteFactorPlugin", "(null)"),
     ("ReconfigFlags", "(null)"),
-    ("ResumeFailProgram", "(null)"),
     ("ScronParameters", "(null)"),
     ("SlurmctldAddr", "(null)"),
     ("SlurmctldSyslogDebug", "(null)"),
@@ -163,10 +163,7 @@ const FIXED: &[(&str, &str)] = &[
     ("SlurmSchedLogFile", "(null)"),
     ("SlurmctldPidFile", "(null)"),
     ("SlurmctldPlugstack", "(null)"),
-    ("SuspendExcNodes", "(null)"),
-    ("SuspendExcParts", "(null)"),
     ("SwitchParameters", "(null)"),
-    ("UnkillableStepProgram", "(null)"),
     ("X11Parameters", "(null)"),
     ("AccountingStoragePort", "0"),
     ("AcctGatherNodeFreq", "0 sec"),
@@ -182,18 +179,12 @@ const FIXED: &[(&str, &str)] = &[
     ("GroupUpdateForce", "0"),
     ("GroupUpdateTime", "0 sec"),
     ("HASH_VAL", "Match"),
-    ("HealthCheckNodeState", "ANY"),
     ("JobCompPort", "0"),
     ("LaunchType", "launch/slurm"),
     ("LogTimeFormat", "iso8601_ms"),
     ("MaxDBDMsgs", "0"),
     ("PowerPlugin", ""),
-    ("PrologEpilogTimeout", "65534"),
-    ("ResumeRate", "0 nodes/min"),
-    ("ResumeTimeout", "0 sec"),
     ("SlurmSchedLogLevel", "0"),
-    ("SuspendRate", "0 nodes/min"),
-    ("SuspendTimeout", "0 sec"),
     ("TCPTimeout", "0 sec"),
     ("AccountingStorageHost", "localhost"),
     ("AccountingStorageUser", "N/A"),
@@ -205,10 +196,7 @@ const FIXED: &[(&str, &str)] = &[
     ("BurstBufferType", "(null)"),
     ("CliFilterPlugins", "(null)"),
     ("DefMemPerNode", "UNLIMITED"),
-    ("EpilogSlurmctld", "(null)"),
     ("FederationParameters", "(null)"),
-    ("HealthCheckInterval", "0 sec"),
-    ("HealthCheckProgram", "(null)"),
     ("JobAcctGatherParams", "(null)"),
     ("JobContainerType", "(null)"),
     ("JobDefaults", "(null)"),
@@ -219,15 +207,11 @@ const FIXED: &[(&str, &str)] = &[
     ("NodeFeaturesPlugins", "(null)"),
     ("OverTimeLimit", "0 min"),
     ("PriorityParameters", "(null)"),
-    ("PrologFlags", "(null)"),
-    ("PrologSlurmctld", "(null)"),
     ("PropagatePrioProcess", "0"),
     ("PropagateResourceLimits", "ALL"),
     ("PropagateResourceLimitsExcept", "(null)"),
-    ("RebootProgram", "(null)"),
     ("RequeueExit", "(null)"),
     ("RequeueExitHold", "(null)"),
-    ("ResumeProgram", "(null)"),
     ("ResvEpilog", "(null)"),
     ("ResvOverRun", "0 min"),
     ("ResvProlog", "(null)"),
@@ -238,13 +222,10 @@ const FIXED: &[(&str, &str)] = &[
     ("SrunEpilog", "(null)"),
     ("SrunPortRange", "0-0"),
     ("SrunProlog", "(null)"),
-    ("SuspendProgram", "(null)"),
-    ("SuspendTime", "INFINITE"),
     ("SwitchType", "switch/none"),
     ("TaskPluginParam", "(null type)"),
     ("TmpFS", "/tmp"),
     ("TrackWCKey", "No"),
-    ("UnkillableStepTimeout", "60 sec"),
     ("UsePam", "No"),
     ("VSizeFactor", "0 percent"),
 ];
@@ -323,6 +304,43 @@ fn precedence(config: &Config) -> Vec<(&'static str, String)> {
     all
 }
 
+/// Returns the settings of programs around jobs, of checks of nodes and of power saving.
+fn programs(config: &Config) -> Vec<(&'static str, String)> {
+    let (hooks, health, power) = (&config.hooks, &config.health, &config.power);
+    let seconds = |s: u64| format!("{s} sec");
+    let list = |paths: &[String]| or(&paths.join(","), "(null)");
+    // Slurm's number for "no limit".
+    let limit = |s: u64| if s == 0 { "65534".to_owned() } else { s.to_string() };
+    vec![
+        ("Epilog", list(&hooks.epilog)),
+        ("EpilogSlurmctld", list(&hooks.epilog_slurmctld)),
+        ("EpilogTimeout", limit(hooks.epilog_timeout_s)),
+        ("HealthCheckInterval", seconds(health.interval_s)),
+        ("HealthCheckNodeState", health.node_state.into()),
+        ("HealthCheckProgram", or(&health.program, "(null)")),
+        ("Prolog", list(&hooks.prolog)),
+        ("PrologEpilogTimeout", limit(hooks.prolog_epilog_timeout_s)),
+        ("PrologFlags", or(&String::from(hooks.prolog_flags), "(null)")),
+        ("PrologSlurmctld", list(&hooks.prolog_slurmctld)),
+        ("PrologTimeout", limit(hooks.prolog_timeout_s)),
+        ("RebootProgram", or(&health.reboot_program, "(null)")),
+        ("ResumeTimeout", seconds(health.resume_timeout_s)),
+        ("ResumeProgram", or(&power.resume_program, "(null)")),
+        ("ResumeFailProgram", or(&power.resume_fail_program, "(null)")),
+        ("ResumeRate", format!("{} nodes/min", power.resume_rate)),
+        ("SuspendExcNodes", or(&power.suspend_exc_nodes, "(null)")),
+        ("SuspendExcParts", list(&power.suspend_exc_parts)),
+        ("SuspendExcStates", list(&power.suspend_exc_states)),
+        ("SuspendProgram", or(&power.suspend_program, "(null)")),
+        ("SuspendRate", format!("{} nodes/min", power.suspend_rate)),
+        ("SuspendTime", power.suspend_time_s.map_or_else(|| "INFINITE".to_owned(), seconds)),
+        ("SuspendTimeout", seconds(power.suspend_timeout_s)),
+        ("ReturnToService", health.return_to_service.unwrap_or(1).to_string()),
+        ("UnkillableStepProgram", or(&health.unkillable_step_program, "(null)")),
+        ("UnkillableStepTimeout", seconds(health.unkillable_step_timeout_s)),
+    ]
+}
+
 /// Returns the number of nodes that the configuration names.
 fn nodes(config: &Config) -> usize {
     config.nodes.iter().filter_map(|node| hostlist::expand(&node.name).ok()).map(|names| names.len()).sum()
@@ -333,6 +351,10 @@ fn memory(mb: u64) -> String {
         0 => "UNLIMITED".to_owned(),
         mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
     }
+}
+
+fn mpi_params(config: &Config) -> String {
+    config.mpi_ports.map_or_else(|| "(null)".to_owned(), |ports| format!("ports={}", String::from(ports)))
 }
 
 /// Returns the settings that depend on the configuration, as (key, value).
@@ -360,7 +382,6 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("DependencyParameters", or(if config.kill_invalid_depend { "kill_invalid_depend" } else { "" }, "(null)")),
         ("DisableRootJobs", yes(false)),
         ("EnforcePartLimits", config.enforce_part_limits.into()),
-        ("Epilog", words("(null)")),
         ("TaskEpilog", or(&config.task_epilog, "(null)")),
         ("TaskProlog", or(&config.task_prolog, "(null)")),
         ("FirstJobId", config.job_ids().start().to_string()),
@@ -371,12 +392,17 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("JobCompType", words("jobcomp/none")),
         ("JobRequeue", number(config.job_requeue)),
         ("KillOnBadExit", words("0")),
+        ("MailDomain", or(&config.mail_domain, "(null)")),
+        ("MailProg", or(&config.mail_prog, "(null)")),
         ("Licenses", or(&config.licenses, "(null)")),
         ("KillWait", seconds(config.kill_wait_s)),
         ("MaxArraySize", config.max_array_size.to_string()),
         ("MaxJobCount", config.max_job_count.to_string()),
         ("MaxJobId", config.job_ids().end().to_string()),
-        ("MaxMemPerNode", words("UNLIMITED")),
+        match config.max_mem_per_cpu_mb {
+            0 => ("MaxMemPerNode", memory(config.max_mem_per_node_mb)),
+            most => ("MaxMemPerCPU", memory(most)),
+        },
         ("MaxNodeCount", nodes(config).to_string()),
         ("MULTIPLE_SLURMD", yes(nodes(config) > 1)),
         ("MaxStepCount", words("40000")),
@@ -385,16 +411,15 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("MsgAggregationParams", config.msg_aggregation_params.into()),
         ("MinJobAge", seconds(config.min_job_age_s)),
         ("MpiDefault", words("none")),
-        ("PrivateData", words("none")),
+        ("MpiParams", mpi_params(config)),
+        ("PrivateData", or(&String::from(config.private_data), "none")),
         ("ProctrackType", words("proctrack/cgroup")),
-        ("Prolog", words("(null)")),
-        ("ReturnToService", words("1")),
         ("RoutePlugin", words(route)),
         ("SchedulerTimeSlice", time_slice(config.scheduler_time_slice)),
         ("SchedulerParameters", or(&parameters, "(null)")),
         ("SchedulerType", words(scheduler)),
         ("SelectType", words("select/cons_tres")),
-        ("SelectTypeParameters", words("CR_CPU_MEMORY")),
+        ("SelectTypeParameters", config.select_type_parameters.into()),
         ("SlurmctldTimeout", seconds(120)),
         ("SlurmdTimeout", seconds(config.node_timeout_s)),
         ("SLURM_VERSION", words::slurm_version()),

@@ -63,7 +63,7 @@ pub(super) fn wait_job(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail
             Err(e) => return call.failed("slurm_load_jobs error", &e),
         };
         match page.jobs.first().map(|job| job.state) {
-            Some(JobState::Pending) => std::thread::sleep(WAIT),
+            Some(JobState::Pending | JobState::Configuring) => std::thread::sleep(WAIT),
             Some(JobState::Running | JobState::Suspended) => return Ok(()),
             _ => {
                 call.say(&format!("scontrol: Problem running job {}", words.join(",")));

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
@@ -59,14 +60,20 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         let all: Vec<Pinged> = several.iter().map(pinged).collect();
         let cluster = call.cluster("slurm_ping error")?;
         show(call, manner, &cluster, &all);
+        if several.iter().any(|one| one.role == ControllerRole::Leader)
+            && let Ok(Answer::Pong { cluster_version, speaks, .. }) = call.controller.ask(&Request::Ping)
+        {
+            hint(call, manner, cluster_version, speaks);
+        }
         return if all.iter().any(|one| one.answered_us.is_some()) { Ok(()) } else { Err(Fail(1)) };
     }
     let asked = Instant::now();
     match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { host, trouble, .. }) => {
+        Ok(Answer::Pong { host, trouble, cluster_version, speaks, .. }) => {
             let answered_us = Some(took(asked));
             let cluster = call.cluster("slurm_ping error")?;
             show(call, manner, &cluster, &[Pinged { host, answered_us }]);
+            hint(call, manner, cluster_version, speaks);
             if let Some(trouble) = trouble {
                 call.complain(&trouble);
             }
@@ -84,6 +91,15 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
             }
             Err(Fail(1))
         }
+    }
+}
+
+/// Says that the version of the cluster can be raised.
+fn hint(call: &mut Call<'_>, manner: Manner, is: ClusterVersion, newest: ClusterVersion) {
+    if manner.dialect.is_none() && is < newest {
+        call.print(&format!(
+            "The cluster has version {is}. When all its daemons have this release, `scontrol upgrade` raises it to {newest}\n"
+        ));
     }
 }
 
@@ -127,11 +143,12 @@ fn lines(call: &Call<'_>, one: &ControllerInfo) -> [String; 2] {
     [
         format!("ControllerName={} Address={} Role={role} Since={since}", one.name, one.address),
         format!(
-            "AppliedRecord={} DurableRecord={} RecordsBehind={} Version={}",
+            "AppliedRecord={} DurableRecord={} RecordsBehind={} Version={} ClusterVersionMax={}",
             number(one.applied),
             number(one.durable),
             number(one.behind),
-            one.version.as_deref().unwrap_or("Unknown")
+            one.version.as_deref().unwrap_or("Unknown"),
+            number(one.speaks.map(|speaks| speaks.0.into()))
         ),
     ]
 }
@@ -180,6 +197,7 @@ fn controllers(call: &mut Call<'_>, what: &str) -> Result<Vec<ControllerInfo>, F
 #[cfg(test)]
 mod tests {
     use squall_model::time::Time;
+    use squall_model::version::ClusterVersion;
     use squall_model::wire::client::Request;
     use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
@@ -198,6 +216,7 @@ mod tests {
             durable: known(1200 - number),
             behind: known(number - 1),
             version: known(0).map(|_| "0.2.0".to_owned()),
+            speaks: known(0).map(|_| ClusterVersion(2)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use squall_model::hostlist;
 
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::means;
+use crate::command::scontrol::{means, power, reboot};
 use crate::command::sinfo::all_nodes;
 use squall_text::shapes::node::PORT;
 
@@ -30,13 +30,15 @@ pub(super) fn run(call: &mut Call<'_>, word: &str, words: &[String]) -> Option<R
     } else if is("errnumstr", 2) {
         error_text(call, words)
     } else if is("reboot", 3) {
-        reboot(call, words)
+        reboot::reboot(call, words)
     } else if is("cancel_reboot", 3) {
-        cancel_reboot(call, words)
+        reboot::cancel(call, words)
+    } else if is("power", 3) {
+        power::run(call, words)
     } else if is("cluster", 2) {
         call.check_cluster(words.first().map(String::as_str), false, "slurm_load_jobs error")
     } else {
-        let name = ["abort", "gethost", "power"].into_iter().find(|name| is(name, 3))?;
+        let name = ["abort", "gethost"].into_iter().find(|name| is(name, 3))?;
         absent(call, name)
     })
 }
@@ -115,27 +117,4 @@ fn error_text(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
     call.print(&format!("{text}\n"));
     Ok(())
-}
-
-/// Runs `reboot [ASAP] [nextstate=] [reason=] NODES`: always refused, as Squall has no RebootProgram.
-fn reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
-    let is_option = |word: &&String| word.eq_ignore_ascii_case("asap") || word.contains('=');
-    if words.iter().all(|word| is_option(&word)) {
-        return say(call, "Missing node list. Specify ALL|<NodeList>");
-    }
-    call.complain("RebootProgram isn't defined");
-    say(call, "scontrol_reboot_nodes error: Unspecified error")
-}
-
-/// Runs `cancel_reboot NODES`: always refused, as no node is about to reboot.
-fn cancel_reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
-    let [list] = words else { return say(call, "missing argument for keyword:cancel_reboot") };
-    let names = hostlist::expand(list).unwrap_or_default();
-    let nodes = match all_nodes(call) {
-        Ok(nodes) => nodes,
-        Err(e) => return call.failed("slurm_update error", &e),
-    };
-    let known = !names.is_empty() && names.iter().all(|name| nodes.iter().any(|node| node.name == *name));
-    let problem = if known { "Invalid node state specified" } else { "Invalid node name specified" };
-    say(call, &format!("slurm_update error: {problem}"))
 }

@@ -1,5 +1,6 @@
 //! `scontrol show job`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
@@ -7,12 +8,14 @@ use squall_model::hostlist;
 use squall_model::job::JobState;
 use squall_model::resource::Memory;
 use squall_model::wire::client::{JobSelection, StateFilter};
+use squall_model::wire::info::NodeInfo;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::id_of;
 use crate::command::listing::structured::document;
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
+use crate::command::sinfo::all_nodes;
 use crate::command::squeue::{expect, job_rows};
 use squall_text::columns::jobs::requeue;
 use squall_text::format::job::{JobRow, as_given};
@@ -48,7 +51,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     } else if rows.is_empty() {
         "No jobs in the system\n".to_owned()
     } else {
-        rows.iter().map(|row| text(row, manner)).collect()
+        let nodes = if manner.details { all_nodes(call).unwrap_or_default() } else { Vec::new() };
+        rows.iter().map(|row| text(row, manner, &nodes)).collect()
     };
     call.print(&text);
     if missing { Err(Fail(1)) } else { Ok(()) }
@@ -89,13 +93,29 @@ pub(super) fn completing(call: &mut Call<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Formats the record of one job.
-fn text(row: &JobRow, manner: Manner) -> String {
+/// Formats the record of one job. `nodes`: those of the cluster, if details are shown.
+fn text(row: &JobRow, manner: Manner, nodes: &[NodeInfo]) -> String {
     let mut lines = identity(row, manner);
     lines.extend(times(row));
     lines.extend(resources(row, manner));
+    lines.extend(confinement(row, nodes));
     lines.extend(files(row));
     record(manner.oneliner, &lines)
+}
+
+/// Returns lines that say how the job's nodes keep it to what it holds, one for all nodes with the same means.
+fn confinement(row: &JobRow, nodes: &[NodeInfo]) -> Vec<String> {
+    let own = hostlist::expand(&row.info.run().nodes).unwrap_or_default();
+    let mut means: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| own.contains(&node.name)) {
+        if let Some(kept) = node.hardware.confinement {
+            means.entry(kept.text()).or_default().push(&node.name);
+        }
+    }
+    means
+        .into_iter()
+        .map(|(text, names)| format!("  Nodes={} Confinement={text}", hostlist::compress(&names)))
+        .collect()
 }
 
 /// Returns whether two lists of nodes have a node in common.
@@ -141,10 +161,11 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
             null(&info.dependency)
         ),
         format!(
-            "Requeue={} Restarts={} BatchFlag={} Reboot=0 ExitCode={}",
+            "Requeue={} Restarts={} BatchFlag={} Reboot={} ExitCode={}",
             u32::from(requeue(row)),
             row.restarts(),
             u32::from(row.is_batch()),
+            u32::from(spec.options.reboots()),
             words::exit_code(row.exit())
         ),
     ];
@@ -235,7 +256,8 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         row.min_cpus(),
         format_memory_mb(need.tmp_disk_mb)
     ));
-    lines.push(format!("Features={} DelayBoot=00:00:00", or_null(need.constraint.as_ref())));
+    let delay = format_limit(Some(row.spec.options.delay_boot_s.unwrap_or(0)));
+    lines.push(format!("Features={} DelayBoot={delay}", or_null(need.constraint.as_ref())));
     if let Some(name) = &row.spec.reservation {
         lines.push(format!("Reservation={name}"));
     }

@@ -8,11 +8,15 @@ mod controllers;
 mod daemons;
 mod job;
 pub(crate) mod license;
+mod members;
 mod node;
 pub(crate) mod partition;
+mod power;
 mod process;
+mod reboot;
 pub(crate) mod reservation;
 mod resize;
+mod rotate;
 mod show;
 mod token;
 mod topology;
@@ -20,6 +24,7 @@ mod update;
 mod update_job;
 mod update_node;
 mod update_step;
+mod upgrade;
 
 #[cfg(test)]
 mod tests;
@@ -43,19 +48,19 @@ use squall_text::page::{Options, Page};
 use squall_text::shapes::Dialect;
 
 const OPTIONS: &[Flag] = &[
-    flag("all", 'a', Arg::None, "show all partitions"),
+    flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
     flag("details", 'd', Arg::None, "show more of jobs and steps"),
-    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     FROM_STANDBY,
-    flag("future", 'F', Arg::None, "show future nodes, too"),
-    flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
+    flag("future", 'F', Arg::None, "show nodes in state FUTURE as well, which did not join yet"),
+    flag("hide", '\0', Arg::None, "").hint("no partition is hidden"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output of show job, node, partition, ..."),
-    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("oneliner", 'o', Arg::None, "one line for each record"),
     flag("quiet", 'Q', Arg::None, "no messages about what was done"),
-    flag("sibling", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("sibling", '\0', Arg::None, "").hint("no federation exists"),
     flag("uid", 'u', Arg::Needed("value"), "act as this user (root only)"),
     flag("verbose", 'v', Arg::None, "say more"),
     flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output of show job, node, partition, ..."),
@@ -70,10 +75,15 @@ pub(crate) static PAGE: Page = Page {
     options: Options::Own(OPTIONS),
     notes: "\
 Valid <COMMAND> values are:
+   create nodename=<NODES> <SPECIFICATIONS>
+                            create nodes that the configuration does not name; they may
+                            join at any time. With State=FUTURE none waits for them.
    create partition <SPECIFICATIONS>
                             make a partition; it stays until \"reconfigure\".
    create reservation <SPECIFICATIONS>
                             keep nodes for some users for some time.
+   delete nodename=<NODES>  remove nodes that the configuration does not name; their jobs
+                            run to their end.
    delete PartitionName=<NAME>
                             delete a partition that no job uses.
    delete ReservationName=<NAME>
@@ -95,12 +105,24 @@ Valid <COMMAND> values are:
                             send a message to the user of a job, into its standard error.
    pidinfo <pid>            say to which job a process of this machine belongs.
    ping                     print status of the controllers.
+   reboot [ASAP] [nextstate=<DOWN|DRAIN|RESUME>] [reason=<TEXT>] <NODES|ALL>
+                            reboot nodes when no job is on them; with ASAP no further job starts there.
+   cancel_reboot <NODES|ALL>
+                            cancel reboots that were not ordered yet.
+   power up|down|down_asap|down_force <NODES|ALL> [reason=<TEXT>]
+                            power nodes up or down: down when no job is there, with asap no further
+                            job starts there before, with force their jobs are ended.
    reconfigure              re-read the configuration file.
    show <ENTITY> [<ID>]     display state of identified entity, default is all records.
    shutdown                 shutdown the controller and the node daemons; running jobs go on.
    takeover [<INDEX>|<NAME>]
                             let another controller lead: the one of this machine, or
                             the one with that name or place in [[controllers]].
+   rotate keys [grace=<TIME>]
+                            make new keys for the controllers, while everything runs. Machines that
+                            were not connected learn them when they call within this time (7-0: a week).
+   upgrade [<VERSION>]      raise the version of the cluster, when all controllers and nodes
+                            have the new release: it then uses what older ones lack.
    top <job_list>           put jobs before all others of their user that wait in the same place.
    update <SPECIFICATIONS>  update job, node, partition or reservation.
    completing               display jobs that are completing.
@@ -125,6 +147,7 @@ struct Manner {
     details: bool,
     quiet: bool,
     verbose: bool,
+    future: bool,
     dialect: Option<Dialect>,
 }
 
@@ -158,6 +181,7 @@ fn manner(call: &mut Call<'_>, given: &Arguments) -> Result<Manner, Fail> {
         details: given.has("details"),
         quiet: given.has("quiet"),
         verbose: given.has("verbose"),
+        future: given.has("future"),
         dialect: dialect(call, given)?,
     })
 }
@@ -207,10 +231,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         delete(call, rest)
     } else if is("update", 1) {
         update::update(call, rest)
-    } else if is("requeue", 3) {
-        control::requeue(call, manner, rest, false)
-    } else if is("requeuehold", 8) {
-        control::requeue(call, manner, rest, true)
+    } else if is("requeue", 3) || is("requeuehold", 8) {
+        control::requeue(call, manner, rest, !is("requeue", 3))
     } else if is("hold", 4) {
         control::hold(call, manner, rest, false)
     } else if is("uhold", 5) || is("holdu", 5) {
@@ -227,6 +249,10 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         controllers::ping(call, manner, rest)
     } else if is("takeover", 8) {
         controllers::take_over(call, rest)
+    } else if is("rotate", 3) {
+        rotate::run(call, rest)
+    } else if is("upgrade", 3) {
+        upgrade::run(call, rest)
     } else if is("reconfigure", 3) {
         control::simple(call, &Request::Reconfigure { config: None }, "slurm_reconfigure error")
     } else if is("shutdown", 8) {
@@ -267,7 +293,7 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     }
 }
 
-/// Runs `create partition|reservation …`.
+/// Runs `create node|partition|reservation …`.
 fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let Some(first) = words.first() else {
         call.say("too few arguments for create keyword");
@@ -275,6 +301,8 @@ fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     };
     if change_partition::is_meant(words) {
         change_partition::create(call, words)
+    } else if members::is_meant(words) {
+        members::create(call, words)
     } else if first.contains('=') || reservation::is_entity(first) {
         reservation::create(call, words)
     } else {
@@ -293,6 +321,8 @@ fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     }
     if change_partition::is_meant(words) {
         change_partition::delete(call, words)
+    } else if members::is_meant(words) {
+        members::delete(call, words)
     } else {
         reservation::delete(call, words)
     }

@@ -1,14 +1,15 @@
 //! `scontrol show node`.
 
+use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::time::Time;
-use squall_model::wire::info::NodeInfo;
+use squall_model::wire::info::{Kept, NodeInfo};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
-use crate::command::sinfo::all_nodes;
+use crate::command::sinfo::nodes_with;
 use squall_text::format::clock::Clock;
 use squall_text::format::node::{NodeState, has, holds};
 use squall_text::shapes::{self, Kind};
@@ -22,7 +23,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         Ok(names) => names,
         Err(e) => return call.fail(&format!("Invalid node name {list}: {e}")),
     };
-    let mut nodes = match all_nodes(call) {
+    let mut nodes = match nodes_with(call, manner.future) {
         Ok(nodes) => nodes,
         Err(e) => return call.failed(WHAT, &e),
     };
@@ -53,18 +54,38 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     result
 }
 
+/// Returns the line about what is kept for the system. None: nothing.
+fn kept_line(kept: &Kept) -> Option<String> {
+    let cores = (kept.cores > 0).then(|| format!("CoreSpecCount={}", kept.cores));
+    let list = (!kept.cpu_list.is_empty()).then(|| format!("CPUSpecList={}", kept.cpu_list));
+    let memory = (kept.memory_mb > 0).then(|| format!("MemSpecLimit={}", kept.memory_mb));
+    let words: Vec<String> = cores.into_iter().chain(list).chain(memory).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+/// Returns the state that a node has after its reboot.
+fn next_state(next: NodeAdmin) -> &'static str {
+    match next {
+        NodeAdmin::Resume => "RESUME",
+        NodeAdmin::Down => "DOWN",
+        NodeAdmin::Drain => "DRAIN",
+        NodeAdmin::Fail => "FAIL",
+    }
+}
+
 fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<String> {
     let hardware = &node.hardware;
     let or_null = |list: &[String]| if list.is_empty() { "(null)".to_owned() } else { list.join(",") };
     let free = if node.up { node.free_mb.to_string() } else { "N/A".to_owned() };
     let time = |at: Time| clock.show_or(Some(at), "None");
+    let kept = node.kept.clone().unwrap_or_default();
     let mut lines = vec![
         format!("NodeName={} Arch={} CoresPerSocket={} ", node.name, hardware.arch, hardware.cores_per_socket),
         format!(
             "CPUAlloc={} CPUEfctv={} CPUTot={} CPULoad={:.2}",
             node.cpus_used,
             hardware.cpus,
-            hardware.cpus,
+            hardware.cpus + kept.cpus,
             f64::from(node.load_centi) / 100.0
         ),
         format!("AvailableFeatures={}", or_null(&node.features)),
@@ -74,7 +95,9 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
         format!("OS={} ", hardware.os),
         format!(
             "RealMemory={} AllocMem={} FreeMem={free} Sockets={} Boards=1",
-            hardware.memory_mb, node.memory_used_mb, hardware.sockets
+            hardware.memory_mb + kept.memory_mb,
+            node.memory_used_mb,
+            hardware.sockets
         ),
         format!(
             "State={} ThreadsPerCore={} TmpDisk={} Weight={} Owner=N/A MCS_label=N/A",
@@ -92,9 +115,12 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
         "CurrentWatts=0 AveWatts=0".to_owned(),
         "ExtSensorsJoules=n/a ExtSensorsWatts=0 ExtSensorsTemp=n/a".to_owned(),
     ];
+    lines.extend(hardware.confinement.map(|kept| format!("Confinement={}", kept.text())));
+    lines.extend(kept_line(&kept));
     if !node.gres.is_empty() {
         lines.insert(5, format!("GresUsed={}", node.gres_used));
     }
+    lines.extend(node.next.map(|next| format!("NextState={}", next_state(next))));
     let texts = [("Comment", &node.comment), ("Extra", &node.extra)].into_iter();
     lines.extend(texts.filter(|(_, text)| !text.is_empty()).map(|(key, text)| format!("{key}={text}")));
     if let Some((reason, uid, at)) = &node.reason {

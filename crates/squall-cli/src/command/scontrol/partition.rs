@@ -51,8 +51,9 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
 fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let config = &partition.config;
     let groups = if config.allow_groups.is_empty() { "ALL".to_owned() } else { config.allow_groups.join(",") };
+    let most = |cpus: Option<u32>| cpus.map_or_else(|| "UNLIMITED".to_owned(), |cpus| cpus.to_string());
     let default_time = config.default_time_s.map_or_else(|| "NONE".to_owned(), |s| format_limit(Some(s)));
-    let max_nodes = config.max_nodes.map_or_else(|| "UNLIMITED".to_owned(), |n| n.to_string());
+    let max_nodes = most(config.max_nodes);
     let qos = if config.qos.is_empty() { "N/A" } else { &config.qos };
     let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
     let mut lines = vec![
@@ -65,9 +66,12 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
             config.grace_time_s.0
         ),
         format!(
-            "MaxNodes={max_nodes} MaxTime={} MinNodes={} LLN=NO MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED",
+            "MaxNodes={max_nodes} MaxTime={} MinNodes={} LLN={} MaxCPUsPerNode={} MaxCPUsPerSocket={}",
             format_limit(config.max_time_s),
-            config.min_nodes
+            config.min_nodes,
+            if config.lln { "YES" } else { "NO" },
+            most(config.max_cpus_per_node),
+            most(config.max_cpus_per_socket)
         ),
         format!("Nodes={}", partition.nodes),
         format!(
@@ -84,9 +88,10 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
             partition.num_nodes
         ),
         "JobDefaults=(null)".to_owned(),
-        "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED".to_owned(),
+        memory_rules(config),
         format!("TRES=cpu={},{memory}node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus),
     ];
+    lines.extend(power(config));
     // Settings that Slurm does not have.
     if !config.allow_users.is_empty() {
         lines.push(format!("AllowUsers={}", config.allow_users.join(",")));
@@ -95,6 +100,36 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         lines.push(format!("LeaseJobs={}", config.lease_jobs));
     }
     lines
+}
+
+/// Returns the partition's own times of power saving, as Slurm shows them. None: it has none.
+fn power(config: &PartitionConfig) -> Option<String> {
+    let PartitionConfig { resume_timeout_s, suspend_timeout_s, suspend_time_s, power_down_on_idle, .. } = config;
+    let own = resume_timeout_s.is_some() || suspend_timeout_s.is_some() || suspend_time_s.is_some();
+    let time = |seconds: Option<u64>| seconds.map_or_else(|| "GLOBAL".to_owned(), |seconds| seconds.to_string());
+    let suspend = match suspend_time_s.map(u64::try_from) {
+        Some(Err(_)) => "INFINITE".to_owned(),
+        seconds => time(seconds.and_then(Result::ok)),
+    };
+    (own || *power_down_on_idle).then(|| {
+        format!(
+            "ResumeTimeout={} SuspendTimeout={} SuspendTime={suspend} PowerDownOnIdle={}",
+            time(*resume_timeout_s),
+            time(*suspend_timeout_s),
+            if *power_down_on_idle { "YES" } else { "NO" }
+        )
+    })
+}
+
+/// Returns the partition's own default and limit of memory, as Slurm shows them.
+fn memory_rules(config: &PartitionConfig) -> String {
+    let shown = |name: &str, per_cpu: u64, per_node: u64| match (per_cpu, per_node) {
+        (0, 0) => format!("{name}MemPerNode=UNLIMITED"),
+        (0, per_node) => format!("{name}MemPerNode={per_node}"),
+        (per_cpu, _) => format!("{name}MemPerCPU={per_cpu}"),
+    };
+    let default = shown("Def", config.def_mem_per_cpu_mb, config.def_mem_per_node_mb);
+    format!("{default} {}", shown("Max", config.max_mem_per_cpu_mb, config.max_mem_per_node_mb))
 }
 
 fn accounts(config: &PartitionConfig) -> String {

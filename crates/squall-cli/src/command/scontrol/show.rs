@@ -211,8 +211,8 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
                 step.num_nodes, step.num_cpus, step.num_tasks, step.name
             ),
             format!("TRES={}", tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes)),
-            "ResvPorts=(null)".to_owned(),
-            "CPUFreqReq=Default Dist=Block".to_owned(),
+            format!("ResvPorts={}", step.ports.as_ref().map_or_else(|| "(null)".to_owned(), ToString::to_string)),
+            format!("CPUFreqReq={} Dist=Block", step.cpu_freq.as_deref().unwrap_or("Default")),
             format!("SrunHost:Pid={}:0", row.spec.submit_host),
         ],
     )

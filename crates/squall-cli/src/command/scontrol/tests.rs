@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
-use squall_model::config::PartitionState;
+use squall_model::config::{NodeConfig, NodeStart, PartitionState};
 use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::JobSpec;
 use squall_model::job::network::{self, Network};
 use squall_model::job::options::Chosen;
+use squall_model::power::PowerWish;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, JobUpdate, Refusal, Request};
@@ -166,6 +167,8 @@ fn config_and_ping() {
         trouble: trouble.map(str::to_owned),
         started: Time::from_secs(NOW - 60),
         next_job: JobId(34),
+        cluster_version: squall_model::version::ClusterVersion(2),
+        speaks: squall_model::version::ClusterVersion(2),
     };
     assert_eq!(answered(&["ping"], pong(None)).out, "Slurmctld(primary) at vm is UP\n");
     assert_eq!(answered(&["ping"], pong(Some("the disk is full"))).err, "scontrol: error: the disk is full\n");
@@ -286,6 +289,43 @@ fn jobs_are_put_first_in_the_order_in_which_they_are_named() {
 }
 
 #[test]
+fn reboots_are_requested_and_cancelled() {
+    let reboot = |asap, next, reason: Option<&str>| {
+        [Request::Reboot { nodes: "n[1-2]".into(), asap, next, reason: reason.map(str::to_owned) }]
+    };
+    assert_eq!(asked(&["reboot", "n[1-2]"]), reboot(false, None, None));
+    let args = ["reboot", "ASAP", "nextstate=DOWN", "reason=new kernel", "n[1-2]"];
+    assert_eq!(asked(&args), reboot(true, Some(NodeAdmin::Down), Some("new kernel")));
+    assert_eq!(asked(&["cancel_reboot", "n1"]), [Request::CancelReboot { nodes: "n1".into() }]);
+}
+
+#[test]
+fn power_is_wished_in_slurms_words() {
+    let power = |wish| [Request::Power { nodes: "n[1-2]".into(), wish }];
+    for (words, wish) in [
+        (&["up"][..], PowerWish::Up),
+        (&["down"], PowerWish::Down),
+        (&["down", "asap"], PowerWish::DownAsap),
+        (&["down_asap"], PowerWish::DownAsap),
+        (&["DOWN", "Force"], PowerWish::DownForce),
+        (&["down_force"], PowerWish::DownForce),
+    ] {
+        assert_eq!(asked(&[&["power"], words, &["n[1-2]"]].concat()), power(wish), "{words:?}");
+    }
+    assert_eq!(asked(&["update", "nodename=n[1-2]", "state=power_down_asap"]), power(PowerWish::DownAsap));
+    let why = |reason: &str| {
+        let reason = Some(reason.to_owned());
+        let update = Request::UpdateNodes { nodes: "n[1-2]".into(), admin: None, reason, change: None };
+        [&power(PowerWish::Down)[..], &[update]].concat()
+    };
+    assert_eq!(asked(&["power", "down", "n[1-2]", "Reason=too hot"]), why("too hot"));
+    assert_eq!(asked(&["update", "nodename=n[1-2]", "state=power_down", "reason=fan"]), why("fan"));
+    assert_eq!(run("scontrol", scontrol, &["power", "up", "n1", "reason=x"]).code, 1);
+    assert_eq!(run("scontrol", scontrol, &["power", "off", "n1"]).code, 1);
+    assert_eq!(run("scontrol", scontrol, &["power", "up"]).code, 1);
+}
+
+#[test]
 fn updates_of_nodes_and_partitions() {
     let nodes = |admin, reason: Option<&str>| {
         [Request::UpdateNodes { nodes: "n[1-2]".into(), admin, reason: reason.map(str::to_owned), change: None }]
@@ -333,7 +373,7 @@ fn e_update_node_changes_how_nodes_are_described() {
     };
     assert_eq!(state("State=FAIL"), NodeAdmin::Fail);
     assert_eq!(state("State=undrain"), NodeAdmin::Resume);
-    for word in ["State=power_down", "State=cancel_reboot", "State=future", "State=noresp", "State=allocated"] {
+    for word in ["State=cancel_reboot", "State=future", "State=noresp", "State=allocated"] {
         assert_eq!(refused(word), (1, "slurm_update error: Invalid node state specified\n".into()), "{word}");
     }
     let unknown = refused("State=bogus").1;
@@ -381,14 +421,7 @@ fn e_scontrol_says_what_slurm_says() {
         (&["fsdampeningfactor"], 1, "too few arguments for keyword:fsdampeningfactor\n"),
         (&["reboot"], 1, "Missing node list. Specify ALL|<NodeList>\n"),
         (&["reboot", "ASAP", "reason=x"], 1, "Missing node list. Specify ALL|<NodeList>\n"),
-        (
-            &["reboot", "n1"],
-            1,
-            "scontrol: error: RebootProgram isn't defined\nscontrol_reboot_nodes error: Unspecified error\n",
-        ),
         (&["cancel_reboot"], 1, "missing argument for keyword:cancel_reboot\n"),
-        (&["cancel_reboot", "n1"], 1, "slurm_update error: Invalid node state specified\n"),
-        (&["cancel_reboot", "nosuch"], 1, "slurm_update error: Invalid node name specified\n"),
         (&["wait_job", "abc"], 1, "Invalid job_id abc\n"),
         (&["write"], 1, "too few arguments for keyword:write\n"),
         (&["write", "bogus"], 1, "invalid write argument:bogus\n"),
@@ -449,6 +482,51 @@ fn partitions_are_made_changed_and_deleted() {
 }
 
 #[test]
+fn nodes_are_created_and_deleted() {
+    let made = |args: &[&str]| match asked(args).pop() {
+        Some(Request::CreateNodes(node)) => *node,
+        other => panic!("{other:?}"),
+    };
+    let keys = ["CPUs=8", "Sockets=2", "CoresPerSocket=2", "ThreadsPerCore=2", "RealMemory=900", "Weight=3"];
+    let more = ["Features=a,b", "Gres=gpu:2", "State=FUTURE"];
+    let node = made(&[&["create", "nodename=n[8-9]"], &keys[..], &more].concat());
+    let expected = NodeConfig {
+        name: "n[8-9]".into(),
+        cpus: Some(8),
+        sockets: Some(2),
+        cores_per_socket: Some(2),
+        threads_per_core: Some(2),
+        memory_mb: Some(900),
+        features: vec!["a".into(), "b".into()],
+        weight: Some(3),
+        gres: "gpu:2".into(),
+        state: NodeStart::Future,
+        ..NodeConfig::default()
+    };
+    assert_eq!(node, expected);
+    assert_eq!(made(&["create", "node", "n8"]), NodeConfig { name: "n8".into(), ..NodeConfig::default() });
+    assert_eq!(asked(&["delete", "nodename=n[8-9]"]), [Request::DeleteNodes("n[8-9]".into())]);
+    assert_eq!(asked(&["delete", "node", "n8"]), [Request::DeleteNodes("n8".into())]);
+    let said = |args: &[&str]| run("scontrol", scontrol, args).err;
+    assert!(said(&["create", "nodename=n8", "Boards=2"]).contains("Boards"));
+    assert!(said(&["create", "nodename=n8", "CPUs=many"]).contains("Invalid value CPUs=many"));
+    assert!(said(&["create", "nodename=n8", "State=CLOUD"]).contains("State=CLOUD"));
+    assert!(said(&["create", "nodename=n[8"]).contains("Invalid node name n[8"));
+    assert!(said(&["delete", "nodename=n8", "CPUs=2"]).contains("nothing else"));
+}
+
+#[test]
+fn future_nodes_are_shown_on_demand() {
+    let shown = |args: &[&str]| run("scontrol", scontrol, args).out;
+    assert!(shown(&["-F", "show", "node", "f1"]).contains("State=FUTURE "));
+    assert!(!shown(&["show", "node"]).contains("f1"));
+    let listed = |args: &[&str]| run("sinfo", crate::command::sinfo::sinfo, args).out;
+    assert!(listed(&["-F", "-h", "-N", "-o", "%N %T"]).contains("f1 future\n"));
+    assert!(listed(&["-F", "-h", "-t", "future", "-N", "-o", "%N"]).trim() == "f1");
+    assert!(!listed(&["-N"]).contains("f1"));
+}
+
+#[test]
 fn every_key_of_a_partition_is_updated_or_refused_by_name() {
     let change = |word: &str| match asked(&["update", "PartitionName=debug", word]).pop() {
         Some(Request::ChangePartition { now: Some(now), .. }) => *now,
@@ -463,7 +541,23 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
     let priority = |word: &str| (change(word).priority_tier, change(word).priority_job_factor);
     assert_eq!([priority("Priority=7"), priority("PriorityT=7"), priority("PriorityJ=7")], [(7, 7), (7, 1), (1, 7)]);
     assert_eq!(change("OverSubscribe=f:2").oversubscribe, OverSubscribe::Force(2));
-    assert!(change("E=y").exclusive_user && change("Default=Ye").default);
+    assert!(
+        change("E=y").exclusive_user
+            && change("PowerDownOnIdle=YES").power_down_on_idle
+            && change("Default=Ye").default
+            && change("L=y").lln
+    );
+    assert_eq!((change("MaxC=2").max_cpus_per_node, change("MaxC=UNLIMITED").max_cpus_per_node), (Some(2), None));
+    let on_socket = ["MaxCPUsPerS=2", "MaxCPUsPerSocket=INFINITE"].map(|text| change(text).max_cpus_per_socket);
+    assert_eq!(on_socket, [Some(2), None]);
+    let memory = |text| {
+        let now = change(text);
+        let defaults = [now.def_mem_per_cpu_mb, now.def_mem_per_node_mb];
+        (defaults, [now.max_mem_per_cpu_mb, now.max_mem_per_node_mb])
+    };
+    assert_eq!((memory("DefMemPerC=7"), memory("DefMemPerNode=7")), (([7, 0], [0, 0]), ([0, 7], [0, 0])));
+    assert_eq!((memory("MaxMemPerCPU=7"), memory("MaxMemPerN=7")), (([0, 0], [7, 0]), ([0, 0], [0, 7])));
+    assert_eq!(memory("DefMemPerNode=UNLIMITED"), ([0, 0], [0, 0]));
     for (text, state) in [("d", PartitionState::Down), ("dr", PartitionState::Drain), ("i", PartitionState::Inactive)] {
         let sent = asked(&["update", "PartitionName=debug", &format!("State={text}")]);
         assert_eq!(sent, [Request::UpdatePartition { name: "debug".into(), state }]);
@@ -474,18 +568,10 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
         ("AllocNodes=ALL", "AllocNodes=n1"),
         ("Alternate=NONE", "Alt=long"),
         ("CpuBind=off", "CpuBind=core"),
-        ("DefMemPerCPU=0", "DefMemPerC=100"),
-        ("DefMemPerNode=UNLIMITED", "DefMemPerNode=100"),
         ("DisableRootJobs=NO", "D=YES"),
         ("H=n", "Hidden=YES"),
         ("JobDefaults=", "JobDefaults=DefCpuPerGPU=2"),
-        ("LLN=NO", "LLN=YES"),
-        ("MaxCPUsPerNode=UNLIMITED", "MaxC=2"),
-        ("MaxCPUsPerSocket=INFINITE", "MaxCPUsPerSocket=2"),
-        ("MaxMemPerCPU=0", "MaxMemPerCPU=100"),
-        ("MaxMemPerNode=0", "MaxMemPerN=100"),
         ("OverTimeLimit=NONE", "OverT=5"),
-        ("PowerDownOnIdle=NO", "PowerDownOnIdle=YES"),
         ("ReqResv=NO", "ReqResv=YES"),
         ("RootOnly=no", "Root=YES"),
         ("TRESBillingWeights=", "TRESBillingWeights=cpu=2"),
@@ -593,7 +679,7 @@ fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
                 Switches=1@10:00 ReservationName=r Gres=gpu:1 TresPerNode=gpu:1 Licenses=x:1 EndTime=2030-01-01 \
                 Extra=e Prefer=p MinCPUsNode=2 MinTmpDiskNode=10 TasksPerNode=2 StdIn=/x Shared=0 Account=a \
                 ArrayTaskThrottle=2 CPUsPerTask=2 Dependency=singleton EligibleTime=now ExcNodeList=n1 Features=f \
-                JobName=n MailType=END MailUser=u MinMemoryCPU=1 MinMemoryNode=1 Name=n Nice=3 NodeList=n1 \
+                JobName=n DelayBoot=1 Reboot=yes MailType=END MailUser=u MinMemoryCPU=1 MinMemoryNode=1 Name=n Nice=3 NodeList=n1 \
                 NumCPUs=2 NumNodes=1 NumTasks=1 Partition=debug Priority=0 QOS=normal ReqNodeList=n1 Requeue=1 \
                 StartTime=now StdErr=/x StdOut=/x TimeLimit=5 WorkDir=/x";
     for pair in done.split_whitespace() {
@@ -603,7 +689,7 @@ fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
             "{pair}"
         );
     }
-    let refused = "BurstBuffer=x Clusters=x CoreSpec=1 CronJob=x DelayBoot=1 GroupID=1 Power=x Reboot=yes ReqCores=1 \
+    let refused = "BurstBuffer=x Clusters=x CoreSpec=1 CronJob=x GroupID=1 Power=x ReqCores=1 \
                    ReqSockets=1 ReqThreads=1 ResetAccrueTime=1 SiteFactor=1 SuspendTime=x ThreadSpec=1 TRESPerJob=x \
                    TRESPerSocket=x TRESPerTask=x";
     for pair in refused.split_whitespace() {
@@ -648,6 +734,8 @@ fn d10_the_configuration_has_every_key() {
         trouble: None,
         started: Time::from_secs(NOW),
         next_job: JobId(34),
+        cluster_version: squall_model::version::ClusterVersion(2),
+        speaks: squall_model::version::ClusterVersion(2),
     };
     let text = answered(&["show", "config"], pong).out;
     let has = |key: &&str| text.lines().any(|line| line.split(' ').next() == Some(*key));

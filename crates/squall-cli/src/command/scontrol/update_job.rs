@@ -2,6 +2,7 @@
 
 use squall_model::duration::{parse_limit, parse_memory_mb, whole_minutes};
 use squall_model::job::network;
+use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::wire::client::{JobRef, JobSelection, JobUpdate, Request};
@@ -146,15 +147,13 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
 }
 
 /// Keys of Slurm's `update job` that have no effect in Squall, each with the reason.
-const ABSENT: [(&str, &str); 18] = [
+const ABSENT: [(&str, &str); 16] = [
     ("BurstBuffer", "there are no burst buffers"),
     ("Clusters", "there is one cluster: cancel the job and submit it elsewhere"),
     ("CoreSpec", "no cores are set apart on nodes"),
     ("CronJob", "there is no scrontab"),
-    ("DelayBoot", "nodes are not booted for jobs"),
     ("GroupID", "who submitted a job is what the kernel said"),
-    ("Power", "nodes' power is not managed"),
-    ("Reboot", "nodes are not booted for jobs"),
+    ("Power", "the power that nodes draw is not limited"),
     ("ReqCores", "requests by cores of a socket change only by a new submission"),
     ("ReqSockets", "requests by sockets change only by a new submission"),
     ("ReqThreads", "requests by threads of a core change only by a new submission"),
@@ -237,6 +236,10 @@ fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNu
         unsigned().map(|n| update.cpus_per_task = Some(n))
     } else if is("Requeue", 4) {
         unsigned().and_then(|n| if n < 2 { Ok(n) } else { Err(NoNumber) }).map(|n| update.requeue = Some(n == 1))
+    } else if is("DelayBoot", 5) {
+        parse_limit(value).map(|limit| update.delay_boot_s = Some(limit.unwrap_or(UNLIMITED_S))).map_err(|_| NoNumber)
+    } else if is("Reboot", 3) {
+        yes_or_no(value).map(|yes| update.reboot = Some(yes)).ok_or(NoNumber)
     } else if is("Contiguous", 3) {
         yes_or_no(value).map(|yes| update.contiguous = Some(yes)).ok_or(NoNumber)
     } else if is("OverSubscribe", 2) || is("Shared", 2) {

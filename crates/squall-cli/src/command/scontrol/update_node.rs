@@ -11,14 +11,13 @@ use squall_text::options::values::node_state;
 
 const WHAT: &str = "slurm_update error";
 
-/// Slurm's message about the states that a node can be given. States that need power saving are refused, as Slurm
-/// without power saving refuses them.
+/// Slurm's message about the states that a node can be given.
 const STATES: &str = "Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN\n\
     Not all states are valid given a node's prior state";
 
 /// Runs `update nodename=`: changes the state or the description of nodes.
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
-    let (mut nodes, mut admin, mut reason) = (String::new(), None, None);
+    let (mut nodes, mut admin, mut reason, mut wish) = (String::new(), None, None, None);
     let mut change = NodeChange::default();
     for word in changes {
         let is = |name, least| means(word.key, name, least);
@@ -27,7 +26,8 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         } else if is("NodeName", 3) {
             word.value.clone_into(&mut nodes);
         } else if is("State", 1) {
-            admin = Some(state(call, word)?);
+            wish = node_state::power(word.value);
+            admin = if wish.is_none() { Some(state(call, word)?) } else { None };
         } else if is("Reason", 1) {
             reason = Some(unquoted(word));
         } else if !describe(call, word, &mut change)? {
@@ -42,7 +42,14 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         return Err(Fail(1));
     }
     let change = (change != NodeChange::default()).then(|| Box::new(change));
-    if admin.is_none() && reason.is_none() && change.is_none() {
+    let others = admin.is_some() || reason.is_some() || change.is_some();
+    if let Some(wish) = wish {
+        ask_done(call, &Request::Power { nodes: nodes.clone(), wish }, WHAT)?;
+        if !others {
+            return Ok(());
+        }
+    }
+    if !others {
         call.say("No changes specified");
         return Err(Fail(1));
     }

@@ -11,18 +11,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use squall_model::hostlist;
+use squall_model::power::PowerPhase;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::select::names;
+use crate::command::listing::select::{lines, names};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
 use crate::command::sinfo::group::{Grouping, group, sort};
 use squall_text::columns::groups::{FIELDS, Group};
 use squall_text::format::layout::Layout;
-use squall_text::format::node::NodeState;
+use squall_text::format::node::{NodeState, STATES};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
@@ -31,23 +32,23 @@ use squall_text::shapes::{Dialect, Kind, group as shapes};
 const WHAT: &str = "slurm_load_partitions error";
 
 const OPTIONS: &[Flag] = &[
-    flag("all", 'a', Arg::None, "show all partitions"),
+    flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
     flag("clusters", 'M', Arg::Needed("names"), "clusters to issue commands to"),
     flag("cluster", 'M', Arg::Needed("names"), ""),
     flag("dead", 'd', Arg::None, "show only non-responding nodes"),
     flag("exact", 'e', Arg::None, "group nodes only on exact match of configuration"),
-    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
     FROM_STANDBY,
-    flag("future", 'F', Arg::None, "show future nodes, too"),
+    flag("future", 'F', Arg::None, "report nodes in state FUTURE as well, which did not join yet"),
     flag("helpformat", '\0', Arg::None, "list the fields that a format may have"),
     flag("helpstate", '\0', Arg::None, "list the names of states"),
-    flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
+    flag("hide", '\0', Arg::None, "").hint("no partition is hidden"),
     flag("iterate", 'i', Arg::Needed("seconds"), "specify an iteration period"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
     flag("list-reasons", 'R', Arg::None, "list reason nodes are down or drained"),
-    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("long", 'l', Arg::None, "long output - displays more information"),
     flag("noconvert", '\0', Arg::None, "don't convert units from their original type"),
     flag("Node", 'N', Arg::None, "Node-centric format"),
@@ -88,6 +89,10 @@ pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         call.print(&format!("{}\n", names.join("\n")));
         return Ok(());
     }
+    if given.has("helpstate") {
+        call.print(&lines(STATES.iter()));
+        return Ok(());
+    }
     if let Some(extra) = given.operands.first() {
         return call.fail(&format!("Unrecognized option: {extra}"));
     }
@@ -121,6 +126,18 @@ pub(crate) fn all_nodes(call: &mut Call<'_>) -> Result<Vec<NodeInfo>, ClientErro
     }
 }
 
+/// Asks the controller for all nodes; with `future` also for those that did not join yet.
+pub(crate) fn nodes_with(call: &mut Call<'_>, future: bool) -> Result<Vec<NodeInfo>, ClientError> {
+    let mut nodes = all_nodes(call)?;
+    if future {
+        match call.controller.ask(&Request::FutureNodes)? {
+            Answer::Nodes(more) => nodes.extend(more),
+            _ => return Err(unexpected()),
+        }
+    }
+    Ok(nodes)
+}
+
 /// Asks the controller for all partitions.
 pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, ClientError> {
     match call.controller.ask(&Request::Partitions)? {
@@ -140,7 +157,7 @@ fn show(
         Ok(partitions) => partitions,
         Err(e) => return call.failed(WHAT, &e),
     };
-    let nodes = match all_nodes(call) {
+    let nodes = match nodes_with(call, given.has("future")) {
         Ok(nodes) => nodes,
         Err(e) => return call.failed("slurm_load_nodes error", &e),
     };
@@ -208,6 +225,11 @@ impl Filter {
                 completing: false,
                 reserved: false,
                 maint: false,
+                reboot: false,
+                rebooting: false,
+                power: PowerPhase::On,
+                wish: None,
+                cloud: false,
                 base: squall_text::format::node::Base::Idle,
             };
             for item in list.split(',').map(str::trim).filter(|i| !i.is_empty()) {

@@ -172,3 +172,13 @@ fn d9_all_and_d12_contradicting_variables_and_options() {
     assert_eq!(with(&["-h", "-l"]).lines().nth(1), Some("debug"), "the variable wins over -l");
     assert!(with(&["-N"]).starts_with("NODELIST"), "and -N over the variable");
 }
+
+#[test]
+fn every_state_that_is_listed_selects_nodes() {
+    let states = run("sinfo", sinfo, &["--helpstate"]).out;
+    assert!(states.lines().count() > 10, "{states}");
+    for state in states.lines() {
+        let seen = run("sinfo", sinfo, &["-h", "-t", state]);
+        assert_eq!((seen.code, &*seen.err), (0, ""), "{state}");
+    }
+}

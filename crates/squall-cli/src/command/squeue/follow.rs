@@ -86,6 +86,7 @@ mod tests {
             qos: "".into(),
             state: JobState::Running,
             exit: None,
+            mail: None,
         };
         Arc::new(FeedEvent {
             at: Position::default(),

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use squall_model::duration::parse_limit;
 use squall_model::job::{ArrayTask, JobState};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFilter};
@@ -43,13 +44,13 @@ const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
 
 const OPTIONS: &[Flag] = &[
     flag("accounts", 'A', Arg::Needed("accounts"), "comma separated list of accounts to view, default is all accounts"),
-    flag("all", 'a', Arg::None, "display jobs in hidden partitions"),
+    flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
     flag("array", 'r', Arg::None, "display one job array element per line"),
     flag("array-unique", '\0', Arg::None, "display one unique pending job array element per line"),
     flag("clusters", 'M', Arg::Needed("cluster_name"), "cluster to issue commands to"),
     flag("cluster", 'M', Arg::Needed("names"), ""),
-    flag("expand-patterns", '\0', Arg::None, "show the paths of output files with their values"),
-    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("expand-patterns", '\0', Arg::None, "").hint("paths of output files are always shown with their values"),
+    flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     flag("follow", '\0', Arg::None, "print the queue, then the line of each job whenever it changes"),
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
@@ -57,12 +58,12 @@ const OPTIONS: &[Flag] = &[
     flag("helpformat", '\0', Arg::None, "list the fields that --format may have"),
     flag("helpFormat", '\0', Arg::None, "list the fields that --Format may have"),
     flag("helpstate", '\0', Arg::None, "list the names of states"),
-    flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
+    flag("hide", '\0', Arg::None, "").hint("no partition is hidden"),
     flag("iterate", 'i', Arg::Needed("seconds"), "specify an interation period"),
     flag("jobs", 'j', Arg::Maybe("job(s)"), "comma separated list of jobs IDs to view, default is all"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
     flag("licenses", 'L', Arg::Needed("value"), "comma separated list of licenses to view"),
-    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("long", 'l', Arg::None, "long report"),
     flag("me", '\0', Arg::None, "equivalent to --user=<my username>"),
     flag("name", 'n', Arg::Needed("job_name(s)"), "comma separated list of job names to view"),
@@ -77,8 +78,10 @@ const OPTIONS: &[Flag] = &[
     flag("priority", 'P', Arg::None, "with --array-unique or --array: one line for each partition of a job"),
     flag("qos", 'q', Arg::Needed("qos(s)"), "comma separated list of qos's to view"),
     flag("reservation", 'R', Arg::Needed("name"), "reservation to view"),
-    flag("sib", '\0', Arg::None, "same as --sibling"),
-    flag("sibling", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("running-over", '\0', Arg::Needed("time"), "only jobs that have run for longer than this"),
+    flag("running-under", '\0', Arg::Needed("time"), "only jobs that have run for less than this"),
+    flag("sib", '\0', Arg::None, "").hint("no federation exists"),
+    flag("sibling", '\0', Arg::None, "").hint("no federation exists"),
     flag("sort", 'S', Arg::Needed("fields"), "comma separated list of fields to sort on"),
     flag("start", '\0', Arg::None, "print expected start times of pending jobs"),
     flag(
@@ -127,6 +130,8 @@ struct Plan {
     reservation: Option<String>,
     licenses: Vec<String>,
     not_user: Option<u32>,
+    /// `--running-over` and `--running-under`: bounds of the time that jobs have run, in seconds.
+    ran: [Option<u64>; 2],
     /// `--priority`: pending jobs are listed once for each of their partitions, ordered by the partitions' tiers.
     by_partition: bool,
     /// `--only-job-state`: only ids and states are printed.
@@ -199,6 +204,7 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
         reservation: given.last("reservation").map(str::to_owned),
         licenses: given.last("licenses").map(names).unwrap_or_default(),
         not_user: given.has("notme").then(|| call.people.me()),
+        ran: [run_time(call, given, "running-over")?, run_time(call, given, "running-under")?],
         by_partition: given.has("priority") || call.variable("SQUEUE_PRIORITY").is_some(),
         state_only: given.has("only-job-state"),
         changes: false,
@@ -393,8 +399,28 @@ fn filter(rows: &mut Vec<JobRow>, plan: &Plan) {
         plan.reservation.as_ref().is_none_or(|r| row.spec.reservation.as_ref() == Some(r))
             && (plan.licenses.is_empty() || plan.licenses.iter().any(licensed))
             && plan.not_user.is_none_or(|me| row.owner.uid != me)
+            && ran_for(row, plan.ran)
             && (!plan.by_partition || takes(&plan.selection.partitions, &row.class.partition))
     });
+}
+
+/// Reads a time of `--running-over` or `--running-under`, in seconds.
+fn run_time(call: &mut Call<'_>, given: &Arguments, option: &str) -> Result<Option<u64>, Fail> {
+    let Some(text) = given.last(option) else { return Ok(None) };
+    match parse_limit(text) {
+        Ok(Some(seconds)) => Ok(Some(seconds)),
+        Ok(None) => call.fail(&format!("--{option}={text}: use a time, such as 90 (minutes), 1:30:00 or 2-12")),
+        Err(problem) => call.fail(&format!("--{option}={text}: {problem}")),
+    }
+}
+
+/// Returns whether a job runs, and has run for longer and for less than the bounds. Without bounds every job meets them.
+fn ran_for(row: &JobRow, [over, under]: [Option<u64>; 2]) -> bool {
+    if over.is_none() && under.is_none() {
+        return true;
+    }
+    let ran = row.time_used();
+    row.info.run.is_some() && over.is_none_or(|least| ran > least) && under.is_none_or(|most| ran < most)
 }
 
 fn takes(list: &[String], name: &str) -> bool {

@@ -32,19 +32,19 @@ use squall_text::page::{Options, Page};
 const WHAT: &str = "slurm_load_accounting error";
 
 const OPTIONS: &[Flag] = &[
-    flag("all_clusters", 'a', Arg::None, "use all clusters, which are this one"),
+    flag("all_clusters", 'a', Arg::None, "").hint("only this cluster is known"),
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
-    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
-    flag("immediate", 'i', Arg::None, ""),
-    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("federation", '\0', Arg::None, "").hint("no federation exists"),
+    flag("immediate", 'i', Arg::None, "").hint("nothing is ever asked back"),
+    flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("noheader", 'n', Arg::None, "no header will be added to the beginning of output"),
     flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
     flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
-    flag("quiet", 'Q', Arg::None, "say less"),
+    flag("quiet", 'Q', Arg::None, "").hint("only the report and errors are printed"),
     flag("sort", 's', Arg::Needed("value"), "users of TopUsage by Time or by Name"),
     flag("", 't', Arg::Needed("time_format"), "Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer"),
     flag("tres", 'T', Arg::Needed("value"), "report these resources instead of CPUs, comma separated, or ALL"),
-    flag("verbose", 'v', Arg::None, "say more"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
 
@@ -196,7 +196,8 @@ impl Asked {
     }
 }
 
-fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// Runs sreport with the command-line arguments `args`. `call` has the controller, the environment and the output.
+pub(crate) fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     // The options `-t` and `-h` have no long names.
     let unit = given.options.iter().find(|o| o.name.is_empty()).map(|o| o.value.clone());

@@ -133,6 +133,7 @@ mod tests {
             tasks: vec![1, 1, 1, 2].into(),
             distribution: Distribution::Block,
             cpus_per_task: 1,
+            ports: None,
         };
         let now = Instant::now();
         let mut exits = Exits::default();

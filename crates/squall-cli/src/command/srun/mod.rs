@@ -13,6 +13,7 @@ mod scripts;
 mod session;
 mod streams;
 mod terminal;
+mod x11;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ use self::prepare::Prepared;
 use self::request::StepRequest;
 use self::session::{Manners, Session};
 use self::terminal::Raw;
+use self::x11::Screen;
 use crate::capture::{self, Vars};
 use crate::client::Client;
 use crate::command::allocation::{self, Ask, Granted};
@@ -191,16 +193,20 @@ struct Call {
     listener: Listener,
     step: StepRequest,
     key: ClientKey,
+    /// The user's display, for `--x11`.
+    screen: Option<Screen>,
 }
 
 impl Call {
     fn new(mut step: StepRequest) -> Result<Self, Stop> {
+        let screen = step.program.x11.map(Screen::find).transpose();
+        let screen = screen.map_err(|problem| Stop::bad(format!("cannot setup x11 forwarding: {problem}")))?;
         let host = Place::find().and_then(|place| place.reached_as());
         let listener = Listener::open(host.as_deref())
             .map_err(|e| Stop::bad(format!("unable to open a socket for the tasks' streams: {e}")))?;
         step.program.client = listener.address();
         step.program.cookie = listener.cookie();
-        Ok(Self { listener, step, key: fresh_key() })
+        Ok(Self { listener, step, key: fresh_key(), screen })
     }
 
     fn first_step(&self) -> Box<FirstStep> {
@@ -218,7 +224,7 @@ fn run_step(
     (client, step_asked): (Client, bool),
     signals: &SignalFd,
 ) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
-    let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key } = call;
+    let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key, screen } = call;
     listener.trust(socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw()));
     if let Some(to) = asked.run.bcast.as_deref().filter(|_| !asked.run.multi_prog)
         && let Err(stop) = bcast::bring(to, job, &mut program)
@@ -245,6 +251,7 @@ fn run_step(
         disable_status: asked.run.disable_status,
         quit_on_interrupt: asked.run.quit_on_interrupt,
         immediate: asked.immediate_s.filter(|s| *s > 1).map(|s| Duration::from_secs(u64::from(s))),
+        screen,
         terminal: if asked.run.pty { Raw::enter().ok() } else { None },
     };
     let request = Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key };

@@ -188,6 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn only_the_output_and_errors_of_one_task_are_shown() {
+        let path = std::env::temp_dir().join(format!("squall-output-{}-only", std::process::id()));
+        let path = path.to_str().unwrap();
+        let sink = Sink::open(path, false).unwrap();
+        let mut output = Output::new(sink, None, 2, true, false);
+        output.only = [Some(1), Some(0)];
+        for (rank, error) in [(0, false), (1, false), (0, true), (1, true)] {
+            let line = format!("{}\n", if error { "error" } else { "output" });
+            output.take(Instant::now(), rank, error, line.as_bytes()).unwrap();
+        }
+        output.flush(Instant::now() + Duration::from_secs(1), false).unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "1: output\n0: error\n");
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn lines_of_several_tasks_are_not_mixed() {
         assert_eq!(written("lines", 2, false, false, &[(0, "a"), (1, "b\n"), (0, "c\n")]).0, "b\nac\n");
     }

@@ -8,11 +8,13 @@ use squall_model::id::StepNo;
 use squall_model::job::options::{Chosen, Options};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
-use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram};
+use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram, X11, X11Nodes};
 
 use super::streams::Route;
+use super::x11::Display;
 use super::{het, multi_prog, terminal};
 use crate::capture::{self, Vars};
+use crate::client::random;
 use squall_text::options::asked::Asked;
 use squall_text::options::{Source, Stop, Tool};
 
@@ -63,6 +65,7 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
         options: options(asked, inside),
         among: het::among(vars),
+        x11: x11(asked),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };
@@ -86,6 +89,13 @@ fn options(asked: &Asked, inside: bool) -> Options {
     (step.cpus_per_task, step.ntasks_per_node) = (need.cpus_per_task, need.ntasks_per_node);
     step.srun_debug = Some(debug_level(asked).into());
     options
+}
+
+/// Returns how X clients of the tasks reach the user's display. None: they don't.
+fn x11(asked: &Asked) -> Option<X11> {
+    let nodes = X11Nodes::parse(asked.spec.options.x11.as_deref()?)?;
+    let display = std::env::var("DISPLAY").ok().and_then(|name| Display::parse(&name));
+    Some(X11 { nodes, cookie: random(), screen: display.map_or(0, |display| display.screen) })
 }
 
 /// Returns srun's verbosity as Slurm counts it: 3 by default, 2 with `--quiet`, one more for each `--verbose`.
@@ -131,13 +141,17 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Resul
         exclude: need.exclude.clone().filter(|_| inside),
         relative: asked.run.relative,
         exact: !asked.run.whole
-            && (asked.run.exact || asked.on_line("exclusive") || (inside && asked.on_line("cpus-per-task"))),
+            && (asked.run.exact
+                || asked.on_line("exclusive")
+                || (inside && (asked.on_line("cpus-per-task") || asked.on_line("threads-per-core")))),
         overlap: asked.run.overlap,
         overcommit: need.overcommit,
         immediate: asked.immediate_s.is_some_and(|seconds| seconds <= 1),
         distribution: asked.run.distribution.clone(),
         time_limit_s: asked.spec.time_limit_s.filter(|s| inside && asked.on_line("time") && *s != UNLIMITED_S),
         submit_line: asked.spec.submit_line.clone(),
+        resv_ports: asked.run.resv_ports,
+        cpu_freq: asked.spec.options.shown.cpu_freq.clone(),
     };
     if inside {
         fit_nodes(&mut spec, asked, vars)?;

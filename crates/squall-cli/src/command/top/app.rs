@@ -470,7 +470,9 @@ fn reference(job: &JobRow) -> JobRef {
 /// Returns the key by which jobs are sorted: those that run first, the latest first; then by priority.
 fn rank(job: &JobInfo) -> (u8, Reverse<u64>, u32) {
     match job.state {
-        JobState::Running | JobState::Suspended => (0, Reverse(job.start.map_or(0, |start| start.0)), job.id.0),
+        JobState::Running | JobState::Configuring | JobState::Suspended => {
+            (0, Reverse(job.start.map_or(0, |start| start.0)), job.id.0)
+        }
         JobState::Completing(_) | JobState::Ended(_) => (1, Reverse(0), job.id.0),
         JobState::Pending => (2, Reverse(u64::from(job.priority)), job.id.0),
     }
@@ -490,7 +492,7 @@ fn totals(data: &Data, me: u32) -> Totals {
     for job in &data.jobs.jobs {
         match job.state {
             JobState::Pending => sums.pending += job.pending_tasks.as_ref().map_or(1, |tasks| tasks.len() as u64),
-            JobState::Running | JobState::Suspended => sums.running += 1,
+            JobState::Running | JobState::Configuring | JobState::Suspended => sums.running += 1,
             _ => {}
         }
         sums.mine += usize::from(data.jobs.owners.get(job.owner as usize).is_some_and(|owner| owner.uid == me));

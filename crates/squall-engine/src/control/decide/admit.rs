@@ -5,6 +5,8 @@ use squall_model::config::PartitionConfig;
 use squall_model::duration::format_limit;
 use squall_model::gres::{self, Count, NodeGres};
 use squall_model::hostlist;
+use squall_model::job::mail::is_recipients;
+use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
 use squall_model::license;
 use squall_model::limits::{
@@ -13,6 +15,7 @@ use squall_model::limits::{
 use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::Refusal;
 use squall_sched::{Constraint, preferred};
 
@@ -27,7 +30,10 @@ use crate::control::state::users::content_of;
 /// Checks a job's spec in Slurm's order: that everything it names exists, then sizes, resources, array and dependency.
 pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
     strings(spec)?;
+    container(state, spec)?;
+    recipients(spec.mail_user.as_deref())?;
     privileges(who, spec)?;
+    reboot(state, who, spec)?;
     times(now, spec)?;
     reservation(state, &who.owner, spec)?;
     place(state, &who.owner, spec)?;
@@ -126,6 +132,28 @@ pub(crate) fn contents(kind: JobKind, script: &[u8], env: &[u8]) -> Result<(), R
     Ok(())
 }
 
+/// Refuses recipients of mail that a mail program could take for something else.
+pub(crate) fn recipients(names: Option<&str>) -> Result<(), Refusal> {
+    match names {
+        Some(names) if !is_recipients(names) => {
+            Err(invalid("mail-user", names, "use names of users or addresses, separated by commas"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a job in a container where the site has switched containers off.
+fn container(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let asked = spec.options.get().and_then(Chosen::container);
+    match asked {
+        Some(container) if state.config.container_runtime == "none" => {
+            let value = container.bundle.as_deref().or(container.image.as_deref()).unwrap_or_default();
+            Err(invalid("container", value, "this cluster runs no containers (container_runtime = \"none\")"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
     Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem: problem.to_owned() }
 }
@@ -143,6 +171,22 @@ pub(crate) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
 fn privileges(who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
     let raised = spec.priority.is_some_and(|priority| priority != 0);
     if raised && !can(who, Deed::Operate) { Err(Refusal::AccessDenied) } else { Ok(()) }
+}
+
+/// Refuses a job that wants its nodes rebooted, if its user may not do that or nothing would reboot them.
+pub(crate) fn reboot(state: &State, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
+    if !spec.options.reboots() {
+        return Ok(());
+    }
+    let problem = match () {
+        () if !can(who, Deed::Operate) => "only operators may have nodes rebooted",
+        () if state.cluster_version < ClusterVersion::PROGRAMS => "nodes are not rebooted before `scontrol upgrade`",
+        () if state.config.health.reboot_program.is_empty() => {
+            "RebootProgram is not configured: set reboot_program in [health]"
+        }
+        () => return Ok(()),
+    };
+    Err(invalid("reboot", "", problem))
 }
 
 fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec<&'a Partition>, Refusal> {

@@ -9,12 +9,15 @@ use squall_sched::Gate;
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::rights::{Deed, can};
+use crate::control::index::privacy::{Sight, coordinates};
 use crate::control::port::{Out, Who};
 use crate::control::state::State;
 
-/// Returns all accounts and limits; every user may see them.
-pub(crate) fn policy(c: &Controller) -> Answer {
-    Answer::Policy(Box::new(c.state.policy.clone()))
+/// Returns all accounts and limits that the caller may see.
+pub(crate) fn policy(c: &Controller, ask: &Ask<'_>) -> Answer {
+    let mut policy = c.state.policy.clone();
+    Sight::of(&c.state, ask.who).screen(&mut policy);
+    Answer::Policy(Box::new(policy))
 }
 
 /// Applies changes, if the version is the one that they were made for and the result is consistent.
@@ -77,12 +80,6 @@ fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal>
         }
     };
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
-}
-
-/// Returns whether a user coordinates an account or one above it.
-fn coordinates(policy: &Policy, user: &str, account: &str) -> bool {
-    let mut above = policy.above(account).filter_map(|(name, _)| policy.accounts.get(name));
-    above.any(|account| account.coordinators.iter().any(|name| name == user))
 }
 
 /// Returns whether a change of an association leaves its QOS and its priority as they are. Its default may become any

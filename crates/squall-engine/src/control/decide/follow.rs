@@ -11,11 +11,12 @@ use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::{is_in, nodes_of};
 use crate::control::index::feed::Wanted;
+use crate::control::index::privacy::Sight;
 use crate::control::info::cluster::names;
 use crate::control::port::Out;
 use crate::control::state::State;
 
-/// Adds a follower from a position on; None: from now on. Every user may see every event.
+/// Adds a follower from a position on; None: from now on.
 pub(crate) fn follow(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -29,7 +30,8 @@ pub(crate) fn follow(
         return Err(Refusal::NotSupported(text));
     }
     let nodes = jobs.nodes.as_deref().map(|list| nodes_of(&c.state, "nodelist", list)).transpose()?;
-    let wanted = Wanted { jobs, nodes, kinds };
+    let sight = Sight::of(&c.state, ask.who);
+    let wanted = Wanted { sight, jobs, nodes, kinds };
     let page = c.feed.follow(ask.now, (ask.caller, wanted), from, out.events.is_empty());
     Ok(Some(Answer::Followed(Box::new(page))))
 }
@@ -45,7 +47,10 @@ pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
 /// Returns whether a follower wants an event. Conditions on jobs leave out events that are about no job.
 fn takes(state: &State, wanted: &Wanted, event: &FeedEvent, nodes: &NodeSet) -> bool {
     let kind = wanted.kinds.is_empty() || wanted.kinds.contains(&event.kind);
-    if !kind || wanted.nodes.as_ref().is_some_and(|wanted| wanted.is_disjoint(nodes)) {
+    if !kind
+        || !wanted.sight.event(state, event, nodes)
+        || wanted.nodes.as_ref().is_some_and(|wanted| wanted.is_disjoint(nodes))
+    {
         return false;
     }
     let w = &wanted.jobs;

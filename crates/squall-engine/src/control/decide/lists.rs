@@ -17,7 +17,8 @@ use squall_model::wire::info::JobsPage;
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::{Filter, select_named};
-use crate::control::index::page::Pages;
+use crate::control::index::page::{Pages, Row};
+use crate::control::index::privacy::Sight;
 use crate::control::info::job;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
@@ -39,7 +40,8 @@ pub(crate) fn open(
     let at_once = (c.lists.page / AT_ONCE).max(1);
     let few = is_few(&c.state, &wanted, at_once);
     let pages = Pages::of(c.lists.page);
-    let mut list = List { wanted, ended, steps, chosen: None, told: BTreeMap::new(), next: JobId(0), pages };
+    let sight = Sight::of(&c.state, ask.who);
+    let mut list = List { sight, wanted, ended, steps, chosen: None, told: BTreeMap::new(), next: JobId(0), pages };
     if few && let Some(last) = list.look(c, ask.now, at_once)? {
         return Ok(Some(Answer::Jobs(Box::new(last))));
     }
@@ -86,6 +88,12 @@ fn tell(list: &mut List, caller: CallerId, now: Time, out: &mut Out) {
     out.answers.extend(list.pages.take(now).map(|page| (caller, Answer::Jobs(Box::new(page)))));
 }
 
+/// Adds a row to the pages, without what its reader may not see.
+fn put(pages: &mut Pages, sight: &Sight, row: Row<'_>) {
+    let spec = sight.typed(row.spec, row.owner);
+    pages.push(Row { spec: &spec, ..row });
+}
+
 impl Chosen {
     fn new(state: &State, wanted: &JobSelection, filter: &Filter<'_>) -> Self {
         let selected = select_named(state, filter);
@@ -108,7 +116,7 @@ impl List {
     /// complete; None: more jobs follow.
     fn look(&mut self, c: &Controller, now: Time, looks: usize) -> Result<Option<JobsPage>, Refusal> {
         let state = &c.state;
-        let filter = Filter::to_show(state, &self.wanted, self.ended)?;
+        let filter = Filter::to_show(state, Some(&self.sight), &self.wanted, self.ended)?;
         let chosen = self.chosen.get_or_insert_with(|| Chosen::new(state, &self.wanted, &filter));
         let jobs = &state.jobs;
         let rest = self.next..JobId(u32::MAX);
@@ -127,7 +135,8 @@ impl List {
             if let Some(of) = chosen.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
                 let Some(array) = state.arrays.get(&of.array) else { continue };
                 self.told.entry(of.array).or_default().union_with(&of.indices);
-                self.pages.push(job::of_tasks(c, of.array, array, of.indices, of.ended, now));
+                let row = job::of_tasks(c, of.array, array, of.indices, of.ended, now);
+                put(&mut self.pages, &self.sight, row);
                 continue;
             }
             let Some((&id, found)) = job else {
@@ -138,7 +147,8 @@ impl List {
             job = rest.next();
             let told = |task: ArrayTask| self.told.get(&task.array).is_some_and(|tasks| tasks.contains(task.index));
             if filter.shows(state, id, found) && !found.task.is_some_and(told) {
-                self.pages.push(job::of_job(c, id, found, self.steps, now));
+                let row = job::of_job(c, id, found, self.steps, now);
+                put(&mut self.pages, &self.sight, row);
             }
         }
     }

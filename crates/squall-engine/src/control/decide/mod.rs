@@ -3,7 +3,7 @@
 //! Convention: `pub(crate) fn verb(c: &mut Controller, ask: &Ask<'_>, …the request's fields…, out: &mut Out) -> Reply`.
 //! A pure function of `&State` decides and returns events or a refusal. The verb commits the events with
 //! [`Controller::commit`] and returns `Ok(Some(answer))`. It returns `Ok(None)` if it has noted the caller and will
-//! answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
+//! answer later with `out.answers.push((caller, answer))`. What a request needs is in one table, [`rights`].
 
 mod admit;
 pub(crate) mod allocate;
@@ -19,10 +19,15 @@ pub(crate) mod follow;
 mod hold;
 pub(crate) mod lists;
 mod measure;
+mod members;
+mod memory;
 mod newer;
+mod notes;
+mod power;
 mod priorities;
 mod query;
 mod query_nodes;
+mod reboot;
 mod record;
 mod register;
 pub(crate) mod rehearsal;
@@ -30,6 +35,7 @@ pub(crate) mod reports;
 pub(crate) mod requeue;
 mod reserve;
 pub(crate) mod rights;
+mod rotate;
 pub(crate) mod select;
 mod standing;
 mod submit;
@@ -38,6 +44,7 @@ mod top;
 mod update_job;
 mod update_nodes;
 mod update_step;
+mod upgrade;
 mod variants;
 mod watch;
 pub(crate) mod why;
@@ -45,20 +52,21 @@ pub(crate) mod why;
 use crate::control::decide::ask::Ask;
 use crate::control::decide::ask::Reply;
 pub(crate) use crate::control::decide::query::script_of;
+use crate::control::decide::rights::Authorized;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
 use crate::control::controller::Controller;
 use crate::control::effects::broadcasts;
 use crate::control::effects::foreign;
-use crate::control::info;
 use crate::control::port::{CallerId, Out, Who};
 
 /// Handles a request, which is answered now or later.
 pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
     let ask = Ask { now, caller, who };
     lists::hurry(c, now, caller, out);
-    let answer = match dispatch(c, &ask, request, out) {
+    let authorized = rights::authorize(&c.state, who, request);
+    let answer = match authorized.and_then(|request| dispatch(c, &ask, request, out)) {
         Ok(answer) => answer,
         Err(refusal) => Some(Answer::Refused(refusal)),
     };
@@ -71,6 +79,7 @@ pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, r
         Request::Diag { reset } => !reset,
         Request::Jobs { .. }
         | Request::Nodes
+        | Request::FutureNodes
         | Request::Partitions
         | Request::Licenses
         | Request::Reservations
@@ -98,8 +107,9 @@ pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, r
     out.answers.push((caller, Answer::Refused(Refusal::NotSupported(problem))));
 }
 
-fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
-    match request {
+#[expect(clippy::too_many_lines, reason = "a row for each request")]
+fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out: &mut Out) -> Reply {
+    match request.into_inner() {
         Request::Submit { spec, script, env, key } => {
             let contents = submit::Contents { script: script.into_vec(), env: env.into_vec() };
             submit::submit(c, ask, spec, contents, key, out)
@@ -115,11 +125,14 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Attach { job } => allocate::attach(c, ask, job),
         Request::Finish { job, exit } => allocate::finish(c, ask, job, exit, out),
         Request::Watch { job, step, watcher } => watch::watch(c, ask, job, step, watcher, out),
-        Request::Notify { job, text } => watch::notify(c, ask, job, text, out),
+        Request::Notify { job, text } => watch::notify(c, job, text, out),
         Request::Measure { job, step } => measure::measure(c, ask, job, step),
-        Request::Facts { job } => query::facts_of(c, ask, job),
+        Request::Facts { job } => query::facts_of(c, job),
         Request::AwaitJob { job } => await_job::await_job(c, ask, job),
-        Request::ShutDown { keep_jobs } => shut_down(c, ask, keep_jobs, out),
+        Request::ShutDown { keep_jobs } => {
+            shut_down(c, ask, keep_jobs, out);
+            Ok(None)
+        }
         Request::CreateStep { job, spec, program, key } => {
             create_step::create_step(c, ask, job, *spec, *program, key, out)
         }
@@ -133,6 +146,12 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
         Request::Top { jobs } => top::top(c, ask, &jobs, out),
         Request::UpdateStep { job, step, time_limit_s } => update_step::update(c, ask, (job, step), time_limit_s, out),
+        Request::Reboot { nodes, asap, next, reason } => reboot::reboot(c, ask, &nodes, (asap, next, reason), out),
+        Request::Power { nodes, wish } => power::power(c, ask, &nodes, wish, out),
+        Request::CancelReboot { nodes } => reboot::cancel_reboot(c, ask, &nodes, out),
+        Request::CreateNodes(node) => members::create(c, ask, node, out),
+        Request::DeleteNodes(nodes) => members::delete(c, ask, &nodes, out),
+        Request::FutureNodes => query::future_nodes(c, ask),
         Request::UpdateNodes { nodes, admin, reason, change } => {
             update_nodes::update_nodes(c, ask, &nodes, (admin, reason), change, out)
         }
@@ -142,10 +161,10 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         }
         Request::Jobs { jobs, ended, steps } => lists::open(c, ask, jobs, (ended, steps), out),
         Request::Follow { from, jobs, kinds } => follow::follow(c, ask, from, *jobs, kinds, out),
-        Request::Nodes => Ok(Some(query::nodes(c, ask))),
-        Request::Partitions => Ok(Some(query::partitions(c))),
+        Request::Nodes => query::nodes(c, ask),
+        Request::Partitions => query::partitions(c, ask),
         Request::Expected => Ok(Some(query::expected(c, ask))),
-        Request::Reservations => Ok(Some(Answer::Reservations(info::cluster::reservations(&c.state)))),
+        Request::Reservations => Ok(Some(query::reservations(c, ask))),
         Request::Reserve { change, create } => reserve::reserve(c, ask, &change, create, out),
         Request::Why { job } => why::why(c, ask, job),
         Request::Unreserve { name } => reserve::unreserve(c, ask, name, out),
@@ -153,22 +172,26 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Config => Ok(Some(query::config(c))),
         Request::Caller => Ok(Some(query::caller(ask.who))),
         Request::Ping => Ok(Some(query::ping(c))),
-        Request::Diag { reset } => query::diag(c, ask, reset),
+        Request::Diag { reset } => Ok(Some(query::diag(c, ask, reset))),
         Request::QueryNodes { nodes, test, wait, write, time_ms } => {
             query_nodes::query_nodes(c, ask, &nodes, (test, wait), write, time_ms)
         }
-        Request::Broadcast(_) | Request::Chunk { .. } | Request::Recall { .. } => send_file(c, ask, request, out),
-        Request::Policy => Ok(Some(change_policy::policy(c))),
+        file @ (Request::Broadcast(_) | Request::Chunk { .. } | Request::Recall { .. }) => send_file(c, ask, file, out),
+        Request::Policy => Ok(Some(change_policy::policy(c, ask))),
         Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
         Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
         Request::Shares => Ok(Some(priorities::shares(c, ask))),
         Request::Record(job, values) => record::record(c, ask, job, values, out),
         // The host answers these requests itself.
-        Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
+        Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Tail { .. } => {
+            not_yet("Accounting")
+        }
         Request::Token { .. } | Request::RevokeTokens { .. } => not_yet("Tokens"),
         Request::Controllers | Request::StepDown { .. } | Request::Backup | Request::CopyLog => not_yet("This"),
+        Request::RotateKeys { keys, .. } => rotate::rotate(c, ask, keys, out),
+        Request::RaiseVersion { to, others } => upgrade::raise(c, ask, to, &others, out),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
-        Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
+        r @ (Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. }) => of_cells(c, ask, r, out),
     }
 }
 
@@ -186,10 +209,7 @@ fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out)
 }
 
 /// Handles requests of fronts (the gateways between cells), which carry dependencies between cells.
-fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
-    if !rights::can(ask.who, rights::Deed::Operate) {
-        return Err(Refusal::AccessDenied);
-    }
+fn of_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
     match request {
         Request::Unresolved => foreign::carry(c, ask.caller, out),
         Request::Resolve { questions } => foreign::ask(c, ask.now, ask.caller, questions),
@@ -206,12 +226,8 @@ fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut 
 
 /// Handles `squall down` and `scontrol shutdown`. The answer is sent when running jobs were ended and requeued, or at
 /// once if they are kept.
-fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) -> Reply {
-    if !rights::can(ask.who, rights::Deed::Operate) {
-        return Err(Refusal::AccessDenied);
-    }
+fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) {
     crate::control::effects::shutdown::begin(c, ask.now, ask.caller, ask.who.owner.uid, keep_jobs, out);
-    Ok(None)
 }
 
 /// Refuses a verb that the controller does not serve.

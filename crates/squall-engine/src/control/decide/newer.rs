@@ -31,7 +31,7 @@ pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer
     if c.accepts_loss || is_from_before(&c.state, said) {
         return None;
     }
-    let node = c.state.node_id(&said.name);
+    let node = c.state.ever_id(&said.name);
     // The first registration of a node is compared with the ids of earlier incarnations.
     let met = node.is_some_and(|node| c.met.contains(node));
     let last = if met { c.state.last_id } else { c.began_after };
@@ -120,7 +120,9 @@ pub(crate) fn hold_missing(
     for id in work::jobs_on(c, node) {
         let Some(job) = c.state.jobs.get(&id) else { continue };
         let attempt = JobAttempt { job: id, attempt: job.attempt };
-        if matches!(&job.phase, Phase::Running(run) if run.start < until) && !said.jobs.contains(&attempt) {
+        if matches!(&job.phase, Phase::Running(run) if run.start < until && !run.configures())
+            && !said.jobs.contains(&attempt)
+        {
             c.commit(now, Event::JobHeld { id, admin: false, whole: false }, out);
         }
     }

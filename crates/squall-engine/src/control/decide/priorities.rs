@@ -10,6 +10,7 @@ use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::select_to_show;
 use crate::control::index::fair;
 use crate::control::index::pending::{Pending, partitions_of, pending};
+use crate::control::index::privacy::Sight;
 use crate::control::index::reckon;
 use crate::control::index::reckon::Standee;
 use crate::control::state::gates;
@@ -21,7 +22,7 @@ pub(crate) fn priorities(c: &Controller, ask: &Ask<'_>, jobs: &JobSelection) -> 
     if reckon::is_multifactor(config) {
         all.weights = reckon::weights(config);
     }
-    let selected = select_to_show(&c.state, jobs, false)?;
+    let selected = select_to_show(&c.state, Some(&Sight::of(&c.state, ask.who)), jobs, false)?;
     let arrays = selected.tasks.into_iter().map(|tasks| Item { id: tasks.array, array: true });
     let single = selected.jobs.into_iter().map(|id| Item { id, array: false });
     for waiting in arrays.chain(single).filter_map(|item| pending(&c.state, item)) {
@@ -59,5 +60,7 @@ pub(crate) fn shares(c: &Controller, ask: &Ask<'_>) -> Answer {
         let own = Share { depth: 1, user, norm_shares: Real(1.0), fairshare: Real(1.0), ..root.clone() };
         shares.push(own);
     }
+    let sight = Sight::of(&c.state, ask.who);
+    shares.retain(|share| sight.share(share));
     Answer::Shares(shares)
 }

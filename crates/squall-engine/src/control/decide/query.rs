@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::config::NodeConfig;
+use squall_model::config::{NodeConfig, NodeStart};
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::Digest;
@@ -12,9 +12,10 @@ use squall_sched::{Given, Item, Reserved};
 
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
-use crate::control::decide::rights::{Deed, can};
+use crate::control::decide::rights::{Deed, can, reaches};
 use crate::control::effects::gang;
 use crate::control::index::facts;
+use crate::control::index::privacy::Sight;
 use crate::control::info::cluster;
 use crate::control::info::cluster::names;
 use crate::control::info::forecast;
@@ -41,7 +42,9 @@ pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
         ExpectedStart { id: item.id, time, nodes }
     };
     // Components of a heterogeneous job start with the first of them.
-    let starts = first.into_iter().flat_map(|(item, Reserved { time, given, .. })| {
+    let sight = Sight::of(&c.state, ask.who);
+    let shown = first.into_iter().filter(|(item, _)| sight.shows(&c.state, item.id));
+    let starts = shown.flat_map(|(item, Reserved { time, given, .. })| {
         let others: Vec<_> = given.others.iter().map(|other| of(other.item, time, &other.given)).collect();
         std::iter::once(of(item, time, &given)).chain(others)
     });
@@ -50,18 +53,15 @@ pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
 
 /// Returns nodes, CPUs and other facts about a running allocation. Only its owner gets them, as they allow to start
 /// steps in it.
-pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
-    let (owner, refusal) = match c.state.find(id) {
+pub(crate) fn facts_of(c: &Controller, id: JobId) -> Reply {
+    let refusal = match c.state.find(id) {
         None => return Err(Refusal::InvalidJobId),
-        Some(Found::Untouched(array, _)) => (&array.owner, Some(Refusal::NotRunning)),
+        Some(Found::Untouched(..)) => Some(Refusal::NotRunning),
         // A leased job may have begun and ask before its node has reported the begin.
-        Some(Found::Job(job)) if job.is_running() || job.is_leased() => (&job.owner, None),
-        Some(Found::Job(job)) if job.is_pending() => (&job.owner, Some(Refusal::NotRunning)),
-        Some(Found::Job(job)) => (&job.owner, Some(Refusal::AlreadyDone)),
+        Some(Found::Job(job)) if job.is_running() || job.is_leased() => None,
+        Some(Found::Job(job)) if job.is_pending() => Some(Refusal::NotRunning),
+        Some(Found::Job(_)) => Some(Refusal::AlreadyDone),
     };
-    if !can(ask.who, Deed::Enter(owner)) {
-        return Err(Refusal::AccessDenied);
-    }
     match (refusal, facts::facts(&c.state, id)) {
         (None, Some(facts)) => Ok(Some(Answer::Allocated(Box::new(facts)))),
         (refusal, _) => Err(refusal.unwrap_or(Refusal::NotRunning)),
@@ -78,17 +78,39 @@ pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, R
     if !can(who, Deed::Job(owner)) {
         return Err(Refusal::AccessDenied);
     }
+    reaches(state, who, id)?;
     spec.script.ok_or_else(|| Refusal::WrongState("not a batch job".into()))
 }
 
 /// Returns every node.
-pub(crate) fn nodes(c: &Controller, ask: &Ask<'_>) -> Answer {
-    Answer::Nodes(cluster::nodes(c, ask.now))
+pub(crate) fn nodes(c: &Controller, ask: &Ask<'_>) -> Reply {
+    if !Sight::of(&c.state, ask.who).nodes() {
+        return Err(Refusal::AccessDenied);
+    }
+    Ok(Some(Answer::Nodes(cluster::nodes(c, ask.now))))
+}
+
+/// Returns the nodes that may join some day and have not done so.
+pub(crate) fn future_nodes(c: &Controller, ask: &Ask<'_>) -> Reply {
+    if !Sight::of(&c.state, ask.who).nodes() {
+        return Err(Refusal::AccessDenied);
+    }
+    Ok(Some(Answer::Nodes(cluster::future_nodes(c, ask.now))))
 }
 
 /// Returns every partition.
-pub(crate) fn partitions(c: &Controller) -> Answer {
-    Answer::Partitions(cluster::partitions(&c.state))
+pub(crate) fn partitions(c: &Controller, ask: &Ask<'_>) -> Reply {
+    if !Sight::of(&c.state, ask.who).partitions() {
+        return Err(Refusal::AccessDenied);
+    }
+    Ok(Some(Answer::Partitions(cluster::partitions(&c.state))))
+}
+
+/// Returns every reservation that the caller may see.
+pub(crate) fn reservations(c: &Controller, ask: &Ask<'_>) -> Answer {
+    let sight = Sight::of(&c.state, ask.who);
+    let all = cluster::reservations(&c.state).into_iter();
+    Answer::Reservations(all.filter(|one| sight.reservation(&one.reservation)).collect())
 }
 
 /// Returns every license, by name.
@@ -108,18 +130,24 @@ pub(crate) fn ping(c: &Controller) -> Answer {
         host: c.host.clone(),
         version: c.version.clone(),
         nodes_up: c.state.nodes.iter().filter(|node| node.up).count() as u32,
-        nodes_expected: c.state.config.nodes.iter().map(expected).sum(),
+        nodes_expected: c
+            .state
+            .config
+            .nodes
+            .iter()
+            .filter(|entry| entry.state != NodeStart::Future)
+            .map(expected)
+            .sum(),
         trouble: c.disk_full.then(|| "the disk of the state directory is full".to_owned()),
         started: c.started,
         next_job: c.state.next_id(),
+        cluster_version: c.state.cluster_version,
+        speaks: c.speaks,
     }
 }
 
-/// Returns the counters of `sdiag`; with `reset` they then start again. Only an operator may reset them.
-pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
-    if reset && !can(ask.who, Deed::Operate) {
-        return Err(Refusal::AccessDenied);
-    }
+/// Returns the counters of `sdiag`; with `reset` they then start again.
+pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Answer {
     c.diag.now = ask.now;
     gang::count(c);
     c.diag.jobs_pending = c.state.index.pending;
@@ -131,5 +159,5 @@ pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
         let backfill = BackfillCounts { jobs_ever: c.diag.backfill.jobs_ever, ..BackfillCounts::default() };
         c.diag = Diag { since: ask.now, clients, backfill, ..Diag::default() };
     }
-    Ok(Some(answer))
+    answer
 }

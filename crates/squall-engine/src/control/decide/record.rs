@@ -8,7 +8,7 @@ use squall_model::wire::history::RECORDED;
 
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
-use crate::control::decide::rights::{Deed, can};
+use crate::control::decide::rights::{Deed, can, reaches};
 use crate::control::port::Out;
 
 /// Number of fields that the job's owner may change: the first ones of [`RECORDED`]. Only operators change the others.
@@ -23,7 +23,8 @@ pub(crate) fn record(
     values: Vec<(String, String)>,
     out: &mut Out,
 ) -> Reply {
-    let of_owner = c.state.jobs.get(&job).is_some_and(|job| can(ask.who, Deed::Job(&job.owner)));
+    let of_owner = c.state.jobs.get(&job).is_some_and(|job| can(ask.who, Deed::Job(&job.owner)))
+        && reaches(&c.state, ask.who, job).is_ok();
     for (name, value) in &values {
         let Some(at) = RECORDED.iter().position(|known| known == name) else {
             return Err(Refusal::NotSupported(format!("{name} of a job in accounting")));

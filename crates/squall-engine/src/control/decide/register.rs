@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use squall_model::config::LOW;
 use squall_model::event::{Event, NodeAdmin};
-use squall_model::hostlist::{self, is_name};
-use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::hostlist::is_name;
+use squall_model::id::{Incarnation, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
@@ -15,17 +15,24 @@ use squall_model::wire::node::{Down, EndReason, Registration};
 
 use crate::control::controller::Controller;
 use crate::control::decide::newer;
+use crate::control::decide::notes;
+use crate::control::decide::upgrade;
 use crate::control::effects::gang;
 use crate::control::effects::lease;
+use crate::control::effects::members::farewell;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
+use crate::control::effects::power;
+use crate::control::effects::programs;
 use crate::control::effects::queries;
+use crate::control::effects::reboot;
 use crate::control::effects::steps;
 use crate::control::effects::work;
 use crate::control::index::facts;
 use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::Phase;
+use crate::control::state::node::Node;
 
 /// Most CPUs that a node may report.
 const CPUS_MAX: u32 = 1 << 16;
@@ -40,9 +47,10 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     }
     let id = match admit(&c.state, said) {
         Ok(id) => id,
-        Err(reason) => return c.links.refuse(offer, reason),
+        Err(reason) => return c.links.refuse((offer, said.name.clone()), reason),
     };
     c.met.insert(id);
+    let before = c.state.node(id).and_then(|node| node.incarnation);
     let restored = newer::hold_missing(c, now, id, said, out);
     bury_earlier_life(c, now, id, said, out);
     let known = c.state.node(id);
@@ -53,7 +61,9 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
     }
     judge(c, now, id, said, out);
-    c.links.welcome(id, offer, said.version.clone());
+    return_to_service(c, now, id, (before, said.incarnation), out);
+    c.links.welcome(id, (offer, said.name.clone()), (said.version.clone(), said.speaks));
+    reboot::registered(c, now, id, before, out);
     let taken_until = queries::registered(c, now, id).filter(|_| same).max(restored);
     give_up_forgotten(c, now, id, (said, taken_until), out);
     queries::met(c, id, said);
@@ -67,6 +77,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     reconcile(c, id, said, &unknown);
     steps::registered(c, id, &said.steps);
     gang::registered(c, now, id);
+    power::registered(c, now, id, out);
     notice::refresh(c, id);
     c.queue.kick = true;
 }
@@ -82,7 +93,9 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     if said.hardware.cpus == 0 || said.hardware.cpus > CPUS_MAX {
         return Err(format!("{} CPUs can't be", said.hardware.cpus));
     }
-    match state.node_id(&said.name) {
+    upgrade::admit(state, said)?;
+    match state.ever_id(&said.name) {
+        Some(id) if state.node(id).is_some_and(Node::is_gone) => Err(farewell(&said.name)),
         Some(id) => Ok(id),
         None if state.config.open => Ok(NodeId(state.nodes.len() as u32)),
         None => Err(format!("the configuration names no node {} and is not open to others", said.name)),
@@ -92,8 +105,7 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
 /// Drains a node that has less hardware than is configured, with Slurm's reason. A node that was drained for that
 /// reason and now has enough hardware accepts jobs again.
 fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
-    let entry = c.state.config.nodes.iter().find(|entry| hostlist::contains(&entry.name, &said.name));
-    let lack = entry.and_then(|entry| entry.lack(&said.hardware));
+    let lack = c.state.entry(id).and_then(|entry| entry.lack(&said.hardware));
     let Some(node) = c.state.node(id) else { return };
     let reason = node.reason.as_ref().map_or("", |reason| reason.text.as_str());
     let drained_for_that = node.admin == NodeAdmin::Drain && reason.starts_with(LOW);
@@ -105,6 +117,29 @@ fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &m
     c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
 }
 
+/// Applies `ReturnToService` to a node that registers. With 0 and 1 a node that rebooted by itself is drained, with 2 a
+/// node that is down is resumed.
+fn return_to_service(
+    c: &mut Controller,
+    now: Time,
+    id: NodeId,
+    (before, incarnation): (Option<Incarnation>, Incarnation),
+    out: &mut Out,
+) {
+    let Some(node) = c.state.node(id) else { return };
+    let by_itself = before.is_some_and(|before| before != incarnation) && node.reboot.is_none() && !node.sleeps();
+    let (nodes, by) = (NodeSet::one(id), 0);
+    match (c.state.config.health.return_to_service, node.admin) {
+        (Some(0 | 1), NodeAdmin::Resume) if by_itself => {
+            notes::drain(c, now, id, "Node unexpectedly rebooted".to_owned(), out);
+        }
+        (Some(2), NodeAdmin::Down) => {
+            c.commit(now, Event::NodesSet { nodes, admin: NodeAdmin::Resume, reason: None, by }, out);
+        }
+        _ => {}
+    }
+}
+
 /// Takes a rebooted node from the jobs that ran there before the reboot. A job fails by that unless it has `--no-kill`.
 fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
@@ -112,6 +147,10 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
         return;
     }
     for job in work::jobs_on(c, id) {
+        // No node was told of a job that waits for nodes to be powered up.
+        if c.state.jobs.get(&job).and_then(|job| job.run()).is_some_and(|run| run.booting.is_some()) {
+            continue;
+        }
         never_began(c, now, job, said, out);
         nodes::give_up(c, now, job, id, "node restarted", out);
     }
@@ -143,6 +182,10 @@ fn give_up_forgotten(
 ) {
     let Some(until) = taken_until else { return };
     for job in work::jobs_on(c, id) {
+        if programs::are_awaited(c, job) {
+            // The script was not sent.
+            continue;
+        }
         let Some(Phase::Running(run)) = c.state.jobs.get(&job).map(|found| &found.phase) else { continue };
         let Some(attempt) = c.state.jobs.get(&job).map(|found| found.attempt) else { continue };
         let script = StepKey { job, attempt, step: StepNo::BATCH };
@@ -176,6 +219,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
                 let message = work::leave_message(c, job);
                 c.links.extend(id, message);
             }
+            Phase::Running(run) if run.configures() => {}
             Phase::Running(run) => {
                 // The node may have missed a suspension or a resumption.
                 if run.suspended.is_some() || run.suspended_total > Span(0) {
@@ -210,7 +254,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
     // The node gets no new jobs before these have ended, as they occupy cores that the state counts as free.
     let kill_wait_s = c.state.config.kill_wait_s;
     for &job in strays.difference(unknown) {
-        c.links.push(id, Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::None });
+        c.links.push(id, Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::None, exit: None });
     }
     if strays.is_empty() {
         c.strays.remove(&id);

@@ -10,6 +10,7 @@ use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
 use crate::control::controller::Controller;
 use crate::control::decide::newer;
+use crate::control::decide::notes;
 use crate::control::decide::register::register;
 use crate::control::effects::answers;
 use crate::control::effects::lease;
@@ -21,6 +22,9 @@ use crate::control::port::{LinkId, Out};
 use crate::control::state::job::{Phase, Run, Step};
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::may_requeue;
+
+/// Launches of a node that fail within this time count as one failure.
+const FAILURES_APART: Span = Span::from_secs(10);
 
 /// SIGKILL on Linux.
 const KILL: u8 = 9;
@@ -85,6 +89,9 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
         launch_failed(c, now, *node, failure, out);
         c.links.know_step(failure.key, &NodeSet::one(*node));
     }
+    for (node, note) in composite.notes.into_iter().flatten() {
+        notes::noted(c, now, node, note, out);
+    }
     for (&job, nodes) in &composite.gone {
         job_gone(c, now, nodes, job, out);
         c.links.know_job(job, nodes);
@@ -102,7 +109,7 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
 
 /// Returns those of the given nodes that a job's attempt still holds, with the attempt. None: the attempt holds none of
 /// them.
-fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
+pub(crate) fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
     let found = c.state.jobs.get(&job.job).filter(|found| found.attempt == job.attempt)?;
     let run = found.run()?;
     let mut held = nodes.clone();
@@ -122,6 +129,9 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     let fresh = running(c, nodes, key);
     count_repeats(c, nodes, fresh.as_ref());
     let Some(nodes) = fresh else { return };
+    if !c.failures.is_empty() {
+        c.failures.retain(|node, _| !nodes.contains(*node));
+    }
     let StepKey { job, attempt, step } = key;
     let run = c.state.jobs.get(&job).and_then(|job| job.run());
     let known = run.and_then(|run| run.steps.get(&step));
@@ -229,6 +239,9 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let (usage, oom, lost) = (Usage::default(), false, false);
     let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone() };
     c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end }, out);
+    if node_fault {
+        count_failure(c, now, node, error, out);
+    }
     let Some(job) = c.state.jobs.get(&id) else { return };
     if step != StepNo::BATCH || !matches!(job.phase, Phase::Running(_)) {
         return;
@@ -243,4 +256,19 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     }
     let outcome = Outcome { state, exit, reason: note };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}
+
+/// Counts a launch that failed by the node's fault. A node that fails so many in a row is drained. Those that fail at
+/// about the same time count once, as they have one cause: a daemon that died takes many launches with it.
+fn count_failure(c: &mut Controller, now: Time, node: NodeId, error: &str, out: &mut Out) {
+    let limit = c.state.config.health.launch_failures;
+    let (failures, counted) = c.failures.entry(node).or_default();
+    if *failures > 0 && now < *counted + FAILURES_APART {
+        return;
+    }
+    (*failures, *counted) = (*failures + 1, now);
+    if limit > 0 && *failures >= limit {
+        c.failures.remove(&node);
+        notes::drain(c, now, node, format!("Launch failed {limit} times: {error}"), out);
+    }
 }

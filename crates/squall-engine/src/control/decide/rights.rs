@@ -1,8 +1,20 @@
-//! Rights: one function decides which user may do what.
+//! Rights: which user may make which request. [`need`] is the table, with a row for every request; a verb is only
+//! reached through it, as [`Authorized`] is made here only.
 
-use squall_model::job::Owner;
+use std::collections::BTreeSet;
+use std::slice;
+
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, Owner};
+use squall_model::wire::broadcast::BroadcastTo;
+use squall_model::wire::client::{HostProblem, Refusal, Request};
 
 use crate::control::port::Who;
+use crate::control::state::node::Node;
+use crate::control::state::{Found, State};
+
+/// How many jobs, each submitted from within the one before, are followed back to the first.
+const NESTED_MAX: usize = 16;
 
 /// What a user wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,5 +34,214 @@ pub(crate) fn can(who: &Who, deed: Deed<'_>) -> bool {
         Deed::Job(owner) => who.operator || who.owner.uid == owner.uid,
         Deed::Enter(owner) => who.owner.uid == owner.uid,
         Deed::Operate => who.operator,
+    }
+}
+
+/// A request that its caller may make.
+#[derive(Debug)]
+pub(crate) struct Authorized<T>(T);
+
+impl<T> Authorized<T> {
+    /// Returns the request.
+    pub(crate) fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need<'a> {
+    /// Nothing: it makes something of the caller's own, or reads what the caller may see (`index::privacy`).
+    Nothing,
+    /// [`Deed::Job`] of each selected job: those of others are left out or refused one by one (`decide::select`).
+    Each,
+    /// [`Deed::Job`] of this job. One that does not exist is refused by the verb.
+    Job(JobId),
+    /// [`Deed::Enter`] of these jobs.
+    Enter(&'a [JobId]),
+    /// [`Deed::Operate`].
+    Operate,
+    /// More than the request's kind decides, by the rules of the verb itself.
+    Rules,
+    /// The host answers the request, by its own rules.
+    Host,
+}
+
+/// Returns what a request needs.
+#[expect(clippy::too_many_lines, reason = "a table: a row for each request")]
+fn need<'a>(state: &State, request: &'a Request) -> Need<'a> {
+    match request {
+        Request::Submit { .. }
+        | Request::TestSubmit { .. }
+        | Request::Allocate { .. }
+        | Request::SubmitHet { .. }
+        // A file of the caller's own broadcast, or one that the caller has sent before.
+        | Request::Chunk { .. }
+        | Request::Recall { .. }
+        | Request::Jobs { .. }
+        | Request::Follow { .. }
+        | Request::Nodes
+        | Request::FutureNodes
+        | Request::Partitions
+        | Request::Expected
+        | Request::Reservations
+        | Request::Why { .. }
+        | Request::Licenses
+        | Request::Config
+        | Request::Caller
+        | Request::Ping
+        | Request::Diag { reset: false }
+        | Request::Policy
+        | Request::Priorities { .. }
+        | Request::Shares => Need::Nothing,
+        Request::Cancel { .. }
+        | Request::Hold { .. }
+        | Request::Release { .. }
+        | Request::Requeue { .. }
+        | Request::UpdateJob { .. } => Need::Each,
+        Request::Top { .. } if state.config.scheduler_parameters.enable_user_top => Need::Each,
+        Request::Notify { job, .. }
+        | Request::Measure { job, .. }
+        | Request::AwaitJob { job }
+        | Request::UpdateStep { job, .. } => Need::Job(*job),
+        Request::Attach { job }
+        | Request::Finish { job, .. }
+        | Request::Watch { job, .. }
+        | Request::Facts { job }
+        | Request::CreateStep { job, .. } => Need::Enter(slice::from_ref(job)),
+        Request::Broadcast(wanted) => match &wanted.to {
+            BroadcastTo::Nodes(_) => Need::Operate,
+            BroadcastTo::Job { jobs, .. } => Need::Enter(jobs),
+        },
+        Request::Top { .. }
+        | Request::Suspend { .. }
+        | Request::UpdateNodes { .. }
+        | Request::Reboot { .. }
+        | Request::CancelReboot { .. }
+        | Request::Power { .. }
+        | Request::CreateNodes(_)
+        | Request::DeleteNodes(_)
+        | Request::UpdatePartition { .. }
+        | Request::ChangePartition { .. }
+        | Request::Reserve { .. }
+        | Request::Unreserve { .. }
+        | Request::Diag { reset: true }
+        | Request::QueryNodes { .. }
+        | Request::Reconfigure { .. }
+        | Request::ShutDown { .. }
+        | Request::RaiseVersion { .. }
+        | Request::RotateKeys { .. }
+        // Fronts (gateways between cells) are operators.
+        | Request::Unresolved
+        | Request::Resolve { .. }
+        | Request::Resolved { .. } => Need::Operate,
+        Request::ChangePolicy { .. } | Request::Record(..) => Need::Rules,
+        Request::Accounting(_)
+        | Request::History
+        | Request::Script { .. }
+        | Request::Tail { .. }
+        | Request::Token { .. }
+        | Request::RevokeTokens { .. }
+        | Request::Controllers
+        | Request::StepDown { .. }
+        | Request::Backup
+        | Request::CopyLog => Need::Host,
+    }
+}
+
+/// Checks that the user may make a request.
+pub(crate) fn authorize(state: &State, who: &Who, request: Request) -> Result<Authorized<Request>, Refusal> {
+    match need(state, &request) {
+        Need::Nothing | Need::Each | Need::Rules | Need::Host => {}
+        Need::Job(id) => may(state, who, id, Deed::Job)?,
+        Need::Enter(jobs) => jobs.iter().try_for_each(|id| may(state, who, *id, Deed::Enter))?,
+        Need::Operate if can(who, Deed::Operate) => {}
+        Need::Operate => return Err(Refusal::AccessDenied),
+    }
+    Ok(Authorized(request))
+}
+
+/// Checks that a user may do something to a job, an array or an array task. One that does not exist is the verb's to
+/// refuse.
+pub(crate) fn may<'a>(
+    state: &'a State,
+    who: &Who,
+    id: JobId,
+    deed: impl Fn(&'a Owner) -> Deed<'a>,
+) -> Result<(), Refusal> {
+    match owner_of(state, id) {
+        Some(owner) if !can(who, deed(owner)) => Err(Refusal::AccessDenied),
+        Some(_) => reaches(state, who, id),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the node that vouches for a user has the job, or the one in which it was submitted.
+pub(crate) fn reaches(state: &State, who: &Who, id: JobId) -> Result<(), Refusal> {
+    Reach::of(state, who).check(state, id)
+}
+
+/// The jobs that a user reaches by the way on which a request came. A node vouches for users within the jobs that it has:
+/// an attacker in control of a node can misuse those jobs and no others.
+pub(crate) struct Reach<'a> {
+    /// Name of the node, and the jobs of the user that it has, each as the whole of which it is a part. None: the user
+    /// reaches all jobs.
+    node: Option<(&'a str, BTreeSet<JobId>)>,
+}
+
+impl<'a> Reach<'a> {
+    pub(crate) fn of(state: &'a State, who: &Who) -> Self {
+        let node = who.by.filter(|_| !state.config.nodes_vouch_for_users.0).and_then(|id| state.node(id));
+        let own = |id: &JobId| owner_of(state, *id).is_some_and(|owner| owner.uid == who.owner.uid);
+        let here = |node: &'a Node| node.jobs.iter().copied().filter(own).map(|id| whole(state, id)).collect();
+        Self { node: node.map(|node| (node.name.as_str(), here(node))) }
+    }
+
+    /// Checks that the user reaches a job, an array or an array task.
+    pub(crate) fn check(&self, state: &State, id: JobId) -> Result<(), Refusal> {
+        let Some((name, here)) = &self.node else { return Ok(()) };
+        let mut next = Some(id);
+        for _ in 0..NESTED_MAX {
+            let Some(id) = next else { break };
+            if here.contains(&whole(state, id)) {
+                return Ok(());
+            }
+            next = spec_of(state, id).and_then(|spec| spec.within);
+        }
+        Err(Refusal::NotFrom((*name).to_owned(), HostProblem::OtherJob))
+    }
+}
+
+/// Returns the job within which a submission was made, as far as that is believed: a job of the same user, and one that
+/// the node has if a node vouches for the user.
+pub(crate) fn within(state: &State, who: &Who, claimed: Option<JobId>) -> Option<JobId> {
+    let own = |id: &JobId| owner_of(state, *id).is_some_and(|owner| owner.uid == who.owner.uid);
+    let claimed = claimed.filter(|id| own(id) && reaches(state, who, *id).is_ok());
+    let some = || who.by.and_then(|id| state.node(id)).and_then(|node| node.jobs.iter().copied().find(own));
+    claimed.or_else(some)
+}
+
+/// Returns the array or heterogeneous job of which a job is a part; otherwise the job itself.
+fn whole(state: &State, id: JobId) -> JobId {
+    let array = state.array_of(id).map(|(array, _)| array);
+    array.or(state.het_of(id).map(|het| het.leader)).unwrap_or(id)
+}
+
+fn spec_of(state: &State, id: JobId) -> Option<&JobSpec> {
+    match state.find(id) {
+        Some(Found::Job(job)) => Some(&job.spec),
+        Some(Found::Untouched(array, _)) => Some(&array.spec),
+        None => state.arrays.get(&id).map(|array| &*array.spec),
+    }
+}
+
+/// Returns the owner of a job, an array or an array task. None: there is none.
+fn owner_of(state: &State, id: JobId) -> Option<&Owner> {
+    if let Some(array) = state.arrays.get(&id) {
+        return Some(&array.owner);
+    }
+    match state.find(id)? {
+        Found::Untouched(array, _) => Some(&array.owner),
+        Found::Job(job) => Some(&job.owner),
     }
 }

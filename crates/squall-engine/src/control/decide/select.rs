@@ -8,11 +8,12 @@ use squall_model::job::{ArrayTask, EndState, Het, JobSpec, JobState, Owner};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::wire::client::{JobName, JobRef, JobSelection, Refusal, StateFilter};
 
-use crate::control::decide::rights::{Deed, can};
+use crate::control::decide::rights::{Deed, Reach, can};
+use crate::control::index::privacy::Sight;
 use crate::control::port::Who;
 use crate::control::state::array::{Array, Skipped};
 use crate::control::state::job::Job;
-use crate::control::state::{Found, State};
+use crate::control::state::{Found, State, gates};
 
 /// Maximum number of array tasks of one request that an answer names one by one.
 const NAMED_MAX: usize = 4096;
@@ -66,17 +67,21 @@ impl Tasks {
 pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) -> Result<Selected, Refusal> {
     let filter = Filter::new(state, wanted)?;
     let mut selected = Selected::default();
+    let reach = Reach::of(state, who);
     if wanted.ids.is_empty() {
-        everything(state, &filter, |owner| can(who, Deed::Job(owner)), &mut selected);
+        let may = |id, owner: &Owner| can(who, Deed::Job(owner)) && reach.check(state, id).is_ok();
+        everything(state, &filter, may, &mut selected);
         return Ok(selected);
     }
     for named in &wanted.ids {
         let found = resolve(state, named, &mut selected.refused);
-        let owner = found.owner(state);
-        if owner.is_some_and(|owner| !can(who, Deed::Job(owner))) {
-            let (JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _)) = *named;
+        let id = named.id();
+        if let Some(owner) = found.owner(state)
+            && let Err(refusal) =
+                if can(who, Deed::Job(owner)) { reach.check(state, id) } else { Err(Refusal::AccessDenied) }
+        {
             let name = if state.arrays.contains_key(&id) { JobName { id, task: None } } else { state.name_of(id) };
-            selected.refused.push((name, Refusal::AccessDenied));
+            selected.refused.push((name, refusal));
             continue;
         }
         if let Meant::Tasks(array, indices) = &found {
@@ -87,9 +92,15 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
     Ok(selected)
 }
 
-/// Resolves a selection for a list. Every user may see every job. Unknown names are returned in `refused`.
-pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) -> Result<Selected, Refusal> {
-    let filter = Filter::to_show(state, wanted, ended)?;
+/// Resolves a selection for a list. Unknown names, and those of jobs outside of `sight` (None:
+/// all are within), are returned in `refused`.
+pub(crate) fn select_to_show(
+    state: &State,
+    sight: Option<&Sight>,
+    wanted: &JobSelection,
+    ended: bool,
+) -> Result<Selected, Refusal> {
+    let filter = Filter::to_show(state, sight, wanted, ended)?;
     let mut selected = select_named(state, &filter);
     if wanted.ids.is_empty() {
         selected.jobs =
@@ -103,10 +114,15 @@ pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) 
 pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
     let mut selected = Selected::default();
     if filter.wanted.ids.is_empty() {
-        every_task(state, filter, |_| true, &mut selected);
+        every_task(state, filter, |_, _| true, &mut selected);
     }
     for named in &filter.wanted.ids {
-        resolve(state, named, &mut selected.refused).into_selected(state, filter, &mut selected);
+        let found = resolve(state, named, &mut selected.refused);
+        if filter.sight.is_some_and(|sight| found.id().is_some_and(|id| !sight.shows(state, id))) {
+            selected.refused.push((JobName { id: named.id(), task: None }, Refusal::InvalidJobId));
+            continue;
+        }
+        found.into_selected(state, filter, &mut selected);
     }
     selected.jobs.retain(|id| filter.ended || state.jobs.get(id).is_some_and(|job| !job.is_ended()));
     selected
@@ -119,12 +135,12 @@ fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusa
     tasks.flat_map(|tasks| tasks.names(state)).map(|name| (name, Refusal::AlreadyDone)).collect()
 }
 
-fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
+fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(JobId, &Owner) -> bool, selected: &mut Selected) {
     // The ids come in order, so the set is built at once and not by inserting each.
     let mut jobs = state
         .jobs
         .iter()
-        .filter(|(id, job)| may(&job.owner) && filter.shows(state, **id, job))
+        .filter(|(id, job)| may(**id, &job.owner) && filter.shows(state, **id, job))
         .map(|(&id, _)| id)
         .collect();
     selected.jobs.append(&mut jobs);
@@ -132,13 +148,13 @@ fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
 }
 
 /// Adds the pending tasks of all arrays that have no record of their own, and array tasks that ended without starting.
-fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
+fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(JobId, &Owner) -> bool, selected: &mut Selected) {
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
-        if !indices.is_empty() && may(&array.owner) && filter.takes_tasks(state, array, JobState::Pending) {
+        if !indices.is_empty() && may(id, &array.owner) && filter.takes_tasks(state, array, JobState::Pending) {
             selected.tasks.push(Tasks { array: id, indices: indices.clone(), all: true });
         }
-        if may(&array.owner) {
+        if may(id, &array.owner) {
             selected.add_skipped(state, filter, id, &array.tasks.indices);
         }
     }
@@ -197,6 +213,15 @@ fn skipped_task(state: &State, id: JobId) -> Option<ArrayTask> {
 }
 
 impl Meant {
+    /// Returns the id of the job or array; None: there is none.
+    fn id(&self) -> Option<JobId> {
+        match self {
+            Self::Nothing => None,
+            Self::Het(het) => Some(het.leader),
+            Self::Job(id) | Self::Array(id) | Self::Tasks(id, _) => Some(*id),
+        }
+    }
+
     fn owner<'a>(&self, state: &'a State) -> Option<&'a Owner> {
         match self {
             Self::Nothing => None,
@@ -271,17 +296,25 @@ pub(crate) struct Filter<'a> {
     wanted: &'a JobSelection,
     nodes: Option<NodeSet>,
     ended: bool,
+    /// What the user sees. None: everything; other checks decide.
+    sight: Option<&'a Sight>,
 }
 
 impl<'a> Filter<'a> {
     fn new(state: &State, wanted: &'a JobSelection) -> Result<Self, Refusal> {
         let nodes = wanted.nodes.as_deref().map(|list| nodes_of(state, "nodelist", list)).transpose()?;
-        Ok(Self { wanted, nodes, ended: false })
+        Ok(Self { wanted, nodes, ended: false, sight: None })
     }
 
     /// Makes a filter for a list: with jobs that have ended if `ended`, or if the selection names states.
-    pub(crate) fn to_show(state: &State, wanted: &'a JobSelection, ended: bool) -> Result<Self, Refusal> {
-        Ok(Self { ended: ended || !wanted.states.is_empty(), ..Self::new(state, wanted)? })
+    pub(crate) fn to_show(
+        state: &State,
+        sight: Option<&'a Sight>,
+        wanted: &'a JobSelection,
+        ended: bool,
+    ) -> Result<Self, Refusal> {
+        let ended = ended || !wanted.states.is_empty();
+        Ok(Self { ended, sight, ..Self::new(state, wanted)? })
     }
 
     /// Returns whether a list shows this job.
@@ -301,7 +334,7 @@ impl<'a> Filter<'a> {
         let requeued = job.is_pending() && job.last.is_some();
         let covered = state.is_covered(id);
         self.takes_spec(state, &job.owner, &job.spec, partition)
-            && self.takes_state(if covered { JobState::Suspended } else { job.state() }, requeued)
+            && self.takes_state(if covered { JobState::Suspended } else { job.shown_state() }, requeued)
             && self
                 .nodes
                 .as_ref()
@@ -330,6 +363,7 @@ impl<'a> Filter<'a> {
             && set_up(&w.accounts, spec.account.as_deref().unwrap_or(&state.config.default_account))
             && set_up(&w.qos, spec.qos.as_deref().unwrap_or(&state.config.default_qos))
             && (w.partitions.is_empty() || in_partition())
+            && self.sight.is_none_or(|sight| sight.job(owner, gates::account_of(state, spec)))
     }
 
     fn takes_state(&self, state: JobState, requeued: bool) -> bool {
@@ -342,11 +376,12 @@ impl<'a> Filter<'a> {
 pub(crate) fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
     let end = match state {
         JobState::Completing(end) | JobState::Ended(end) => Some(end),
-        JobState::Pending | JobState::Running | JobState::Suspended => None,
+        JobState::Pending | JobState::Running | JobState::Configuring | JobState::Suspended => None,
     };
     match filter {
         StateFilter::Pending => state == JobState::Pending,
-        StateFilter::Running => state == JobState::Running,
+        StateFilter::Running => matches!(state, JobState::Running | JobState::Configuring),
+        StateFilter::Configuring => state == JobState::Configuring,
         StateFilter::Suspended => state == JobState::Suspended,
         StateFilter::Completing => matches!(state, JobState::Completing(_)),
         StateFilter::Completed => end == Some(EndState::Completed),

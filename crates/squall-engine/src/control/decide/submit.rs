@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_model::config::PartitionConfig;
+use squall_model::config::{PartitionConfig, Unit};
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
@@ -18,6 +18,8 @@ use crate::control::controller::Controller;
 use crate::control::decide::admit;
 use crate::control::decide::allocate;
 use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::memory;
+use crate::control::decide::rights;
 use crate::control::decide::standing;
 use crate::control::index::lanes::request_of;
 use crate::control::index::pending::partitions_of;
@@ -48,8 +50,16 @@ pub(crate) fn submit(
     if spec.kind != JobKind::Batch {
         return Err(Refusal::NotSupported("only batch jobs are submitted".to_owned()));
     }
+    let note = no_mail(&c.state, &spec);
     let (job, _) = accept(c, ask, spec, contents, key, out)?;
-    Ok(Some(Answer::Submitted { job, note: None }))
+    Ok(Some(Answer::Submitted { job, note }))
+}
+
+/// Returns a note for a user that asks for mail on a cluster that sends none. None: there is nothing to note.
+pub(crate) fn no_mail(state: &State, spec: &JobSpec) -> Option<Refusal> {
+    let wanted = spec.mail_type.as_deref().is_some_and(|types| !types.eq_ignore_ascii_case("none"));
+    (wanted && !state.config.sends_mail())
+        .then(|| Refusal::NotSupported("no mail is sent: this cluster has neither mail_prog nor mail_relay".to_owned()))
 }
 
 /// Accepts a job, or finds the one that was accepted under the same key. Returns its id, and true if it is new.
@@ -79,6 +89,10 @@ pub(crate) fn accept_all(
     let script = batch.then(|| Digest::of(&contents.script));
     for (at, spec) in each.iter_mut().enumerate() {
         c.state.lay_contents(spec, env, script.filter(|_| at == 0));
+        let within = rights::within(&c.state, ask.who, spec.within);
+        if spec.within != within {
+            Arc::make_mut(spec).within = within;
+        }
     }
     let Some(first) = each.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };
     if let Some(&id) = c.state.index.keys.get(&(ask.who.owner.uid, key)) {
@@ -138,6 +152,8 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
     }
     standing::settle(&c.state, &ask.who.owner, spec)?;
     whole_nodes(&c.state, spec);
+    delay_boot(&c.state, spec);
+    memory::settle(&c.state, spec)?;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
     such_nodes(c, ask.now, spec)
 }
@@ -164,12 +180,26 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
     if places.peek().is_none() || places.any(|at| has_such(&sight, &mut scratch, &request, at)) {
         return Ok(());
     }
-    let lacking = if inside { "sockets" } else { "such nodes" };
+    // `--hint=nomultithread` means it, too.
+    let threads = options.is_some_and(|options| options.inside().threads > 0);
+    let lacking = match inside {
+        true if threads && c.state.config.select_type_parameters.unit == Unit::Cpu => "threads",
+        true => "sockets",
+        false => "such nodes",
+    };
     Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
 }
 
-/// Applies `OverSubscribe=EXCLUSIVE` of a partition, which gives its jobs whole nodes, and `ExclusiveUser=YES`, which
-/// keeps other users' jobs off their nodes.
+/// Applies the cluster's `delay_boot` to a job that says nothing of it, where nodes are powered up for jobs.
+fn delay_boot(state: &State, spec: &mut Arc<JobSpec>) {
+    let delay_s = state.config.scheduler_parameters.delay_boot_s;
+    if delay_s > 0 && !state.config.power.resume_program.is_empty() && spec.options.delay_boot_s.is_none() {
+        Arc::make_mut(spec).options.delay_boot_s = Some(delay_s);
+    }
+}
+
+/// Applies `OverSubscribe=EXCLUSIVE` of a partition, which gives its jobs whole nodes, as `--reboot` does, and
+/// `ExclusiveUser=YES`, which keeps other users' jobs off their nodes.
 fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     if spec.need.exclusive {
         return;
@@ -178,7 +208,7 @@ fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     let (whole, user) = state.partitions_of(spec).fold((false, false), |(whole, user), partition| {
         (whole || all(&partition.config), user || partition.config.exclusive_user)
     });
-    if whole {
+    if whole || spec.options.reboots() {
         Arc::make_mut(spec).need.exclusive = true;
     } else if user && !spec.keeps_others_off() {
         Arc::make_mut(spec).options.exclusive_user = true;
@@ -233,6 +263,7 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
 pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, mut spec: Arc<JobSpec>) -> Reply {
     standing::settle(&c.state, &ask.who.owner, &mut spec)?;
     whole_nodes(&c.state, &mut spec);
+    memory::settle(&c.state, &mut spec)?;
     let spec = &*spec;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
     let best = forecast::trial(c, ask.now, &ask.who.owner, spec);

@@ -10,7 +10,6 @@ use squall_sched::Item;
 
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
-use crate::control::decide::rights::{Deed, can};
 use crate::control::decide::select::{Selected, select_to_change, select_to_show};
 use crate::control::index::pending::{partitions_of, pending};
 use crate::control::index::reckon::Standee;
@@ -25,9 +24,6 @@ type Line = (u32, usize, String, String);
 /// Moves jobs to the front, in the order in which they are named, by changing `nice` values. Only jobs of the same user
 /// change their positions: what one job gains, others lose.
 pub(crate) fn top(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &mut Out) -> Reply {
-    if !can(ask.who, Deed::Operate) && !c.state.config.scheduler_parameters.enable_user_top {
-        return Err(Refusal::AccessDenied);
-    }
     let (mut affected, mut refused) = (Vec::new(), Vec::new());
     let mut lines: BTreeMap<Line, Vec<Item>> = BTreeMap::new();
     for named in &jobs.ids {
@@ -90,7 +86,7 @@ fn line_of(state: &State, item: Item) -> Option<Line> {
 /// their order.
 fn nices(c: &Controller, line: &Line, first: &[Item]) -> Result<Vec<(Item, i32)>, Refusal> {
     let own = JobSelection { users: vec![line.0], ..JobSelection::default() };
-    let selected = select_to_show(&c.state, &own, false)?;
+    let selected = select_to_show(&c.state, None, &own, false)?;
     let all = waiting(&c.state, &selected).filter(|item| line_of(&c.state, *item).as_ref() == Some(line));
     let mut standing: Vec<(f64, Item)> = all
         .filter_map(|item| {

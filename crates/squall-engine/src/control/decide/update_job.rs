@@ -15,6 +15,7 @@ use crate::control::controller::Controller;
 use crate::control::decide::admit;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::each::to_each;
+use crate::control::decide::memory;
 use crate::control::decide::select::{nodes_of, select_to_change};
 use crate::control::decide::standing;
 use crate::control::index::facts;
@@ -33,6 +34,7 @@ pub(crate) fn update_job(
     update: &JobUpdate,
     out: &mut Out,
 ) -> Reply {
+    admit::recipients(update.mail_user.as_deref())?;
     let selected = select_to_change(&c.state, ask.who, jobs)?;
     if let Some(limit) = update.array_limit {
         for &id in &selected.whole {
@@ -212,6 +214,9 @@ impl Target<'_> {
         if spec.account != self.spec.account || spec.qos != self.spec.qos {
             standing::settle(state, self.owner, &mut spec)?;
         }
+        if matches!(self.stage, Stage::Waits) && memory::concerns(self.spec, &spec) {
+            memory::settle(state, &mut spec)?;
+        }
         let moved =
             spec.partition != self.spec.partition || spec.account != self.spec.account || spec.qos != self.spec.qos;
         let resized = spec.need != self.spec.need || moved;
@@ -221,6 +226,9 @@ impl Target<'_> {
         }
         if update.reservation.is_some() {
             admit::reservation(state, self.owner, &spec)?;
+        }
+        if update.reboot == Some(true) {
+            admit::reboot(state, who, &spec)?;
         }
         let wishes = update.prefer.is_some() || update.switches.is_some();
         if resized || wishes {
@@ -275,6 +283,7 @@ fn wants_pending(update: &JobUpdate) -> bool {
     let shape = shape || update.contiguous.is_some() || update.cpus_min.is_some() || update.tmp_disk_mb.is_some();
     let when = update.time_min_s.is_some() || update.reservation.is_some() || update.ntasks_per_node.is_some();
     let wishes = update.prefer.is_some() || update.switches.is_some();
+    let wishes = wishes || update.reboot.is_some() || update.delay_boot_s.is_some();
     needs || places || order || files || rest || shape || when || wishes
 }
 
@@ -329,6 +338,8 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     if let Some((shares, whole)) = update.oversubscribe {
         (need.oversubscribe, need.exclusive) = (shares, whole);
     }
+    // A node is rebooted for one job.
+    need.exclusive |= spec.options.reboots();
     spec
 }
 
@@ -345,6 +356,12 @@ fn change_options(spec: &mut JobSpec, update: &JobUpdate) {
     }
     if let Some(switches) = &update.switches {
         spec.options.network.switches.clone_from(switches);
+    }
+    if let Some(reboot) = update.reboot {
+        spec.options.reboot = reboot.then_some(true);
+    }
+    if update.delay_boot_s.is_some() {
+        spec.options.delay_boot_s = update.delay_boot_s;
     }
     if update.begin.is_some() && spec.options.begins_after_submission {
         spec.options.begins_after_submission = false;

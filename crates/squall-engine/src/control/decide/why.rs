@@ -22,6 +22,7 @@ use crate::control::decide::variants::variants;
 use crate::control::index::lanes::request_of;
 use crate::control::index::pending;
 use crate::control::index::pending::{Pending, partitions_of};
+use crate::control::index::privacy;
 use crate::control::index::reckon::Standee;
 use crate::control::index::view::Sight;
 use crate::control::info::cluster::names;
@@ -40,6 +41,10 @@ const PARTITIONS_MAX: usize = 4;
 /// Explains why a job does not run, or where it runs.
 pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     if c.state.find(id).is_none() && !c.state.arrays.contains_key(&id) {
+        return Err(Refusal::InvalidJobId);
+    }
+    let sees = privacy::Sight::of(&c.state, ask.who);
+    if !sees.shows(&c.state, id) {
         return Err(Refusal::InvalidJobId);
     }
     let mut told = Why { job: c.state.name_of(id), state: state_of(&c.state, id), ..Why::default() };
@@ -92,6 +97,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         outlook(&sight, &mut scratch, &pending, &mut told);
     }
     c.scratch = scratch;
+    told.ahead.retain(|job| sees.shows(&c.state, job.id));
     // The binding reason comes first, each reason once. A job that never fits waits for no resources and no other job.
     let never: Option<Vec<PendingReason>> = never.into_iter().collect();
     let never = never.and_then(|reasons| reasons.into_iter().next());

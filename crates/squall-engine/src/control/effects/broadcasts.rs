@@ -313,6 +313,7 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
         modified: at.modified,
         replace: at.replace,
         per_node: at.per_step,
+        job: one.job,
     };
     c.links.put(&one.to, Down::Place(Box::new(placement)));
     question(c, now, caller, Stage::Placed);

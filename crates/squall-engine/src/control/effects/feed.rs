@@ -1,11 +1,13 @@
 //! Notes events for followers, with all that is needed to show them. Host lists are made when an event is sent.
 
 use squall_model::event::{Event, NodeAdmin};
+use squall_model::hostlist;
 use squall_model::id::{JobId, StepNo};
+use squall_model::job::mail::{ArrayProgress, MailWish};
 use squall_model::job::{ArrayTask, ExitCode, JobSpec, JobState, Outcome, Owner};
 use squall_model::limits::FEED_TASKS_BYTES_MAX;
 use squall_model::set::{IndexSet, NodeSet};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 
@@ -37,10 +39,11 @@ fn note(c: &mut Controller, now: Time, event: &Event) {
     }
     let Some(draft) = draft(&c.state, now, event) else { return };
     let Draft { kind, job, step, nodes, name, reason, by } = draft;
+    let mail = job.as_ref().and_then(|job| wish(&c.state, job)).map(Box::new);
     let job = job.map(|job| {
         let [user, name, partition, account, qos] = c.feed.shared(job.texts);
         let Subject { id, task, tasks, uid, state, exit, .. } = job;
-        FeedJob { id, task, tasks, uid, user, name, partition, account, qos, state, exit }
+        FeedJob { id, task, tasks, uid, user, name, partition, account, qos, state, exit, mail }
     });
     let at = Position::default();
     c.feed.push(FeedEvent { at, time: now, kind, job, step, nodes: String::new(), name, reason, by }, nodes);
@@ -113,7 +116,16 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::NodeUp { .. }
         | Event::NodeDown { .. }
         | Event::NodesSet { .. }
-        | Event::NodesChanged { .. } => of_nodes(event)?,
+        | Event::NodesChanged { .. }
+        | Event::NodesPower { .. }
+        | Event::PowerWished { .. }
+        | Event::NodesRemoved { .. }
+        | Event::NodesReboot { .. } => of_nodes(event)?,
+        Event::NodesCreated { node, by } => {
+            let names = hostlist::expand(&node.name).unwrap_or_default();
+            let nodes = names.iter().filter_map(|name| state.node_id(name)).collect();
+            Draft { by: Some(*by), ..Draft::of(FeedKind::NodeChanged) }.on(nodes)
+        }
         Event::StepStarted { job, step, alloc, .. } if *step != StepNo::BATCH => {
             Draft { step: Some(*step), ..Draft::of_job(FeedKind::StepStarted, job_of(state, *job)?) }.on(alloc.nodes())
         }
@@ -124,6 +136,7 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::JobStarted { .. }
         | Event::JobEnding { .. }
         | Event::NodesReleased { .. }
+        | Event::EpilogEnded { .. }
         | Event::TasksEnded { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. }
@@ -146,6 +159,11 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::ForeignResolved { .. }
         | Event::IdsLost { .. }
         | Event::Restored { .. }
+        | Event::JobConfigured { .. }
+        | Event::JobAwake { .. }
+        | Event::PowerProgramEnded { .. }
+        | Event::VersionRaised { .. }
+        | Event::KeysRotated { .. }
         | Event::Recorded { .. } => return None,
     })
 }
@@ -163,7 +181,13 @@ fn of_nodes(event: &Event) -> Option<Draft<'_>> {
             };
             Draft { by: Some(*by), ..Draft::of(kind) }.on(nodes.clone()).because(reason.as_deref())
         }
-        Event::NodesChanged { nodes, .. } => Draft::of(FeedKind::NodeChanged).on(nodes.clone()),
+        Event::NodesChanged { nodes, .. }
+        | Event::NodesPower { nodes, .. }
+        | Event::PowerWished { nodes, .. }
+        | Event::NodesReboot { nodes, .. } => Draft::of(FeedKind::NodeChanged).on(nodes.clone()),
+        Event::NodesRemoved { nodes, by } => {
+            Draft { by: Some(*by), ..Draft::of(FeedKind::NodeChanged) }.on(nodes.clone())
+        }
         _ => return None,
     })
 }
@@ -179,7 +203,7 @@ fn of_job<'a>(state: &'a State, now: Time, event: &Event) -> Option<Draft<'a>> {
             Phase::Ended(end) if end.time == now => ended(state, FeedKind::JobEnded, *id)?,
             _ => return None,
         },
-        Event::NodesReleased { id, .. } => match &state.jobs.get(id)?.phase {
+        Event::NodesReleased { id, .. } | Event::EpilogEnded { id, .. } => match &state.jobs.get(id)?.phase {
             Phase::Ended(_) => ended(state, FeedKind::JobEnded, *id)?,
             Phase::Pending => ended(state, FeedKind::JobRequeued, *id)?,
             _ => return None,
@@ -236,6 +260,32 @@ fn step_ended(state: &State, id: JobId, no: StepNo) -> Option<Draft<'_>> {
     let (_, outcome) = step.ended.as_ref()?;
     let draft = Draft::of_job(FeedKind::StepEnded, job_of(state, id)?);
     Some(Draft { step: Some(no), ..draft }.on(step.alloc.nodes()).ended(outcome))
+}
+
+/// Returns what mail about a job needs. None: its user wants none.
+fn wish(state: &State, about: &Subject<'_>) -> Option<MailWish> {
+    let job = state.jobs.get(&about.id);
+    let array = about.task.map_or(about.id, |task| task.array);
+    let array = state.arrays.get(&array);
+    let spec = job.map(|job| &job.spec).or_else(|| array.map(|array| &array.spec))?;
+    let types = spec.mail_type.clone()?;
+    let run = job.and_then(|job| job.last_run());
+    let start = run.map(|run| run.start);
+    Some(MailWish {
+        types,
+        user: spec.mail_user.clone().unwrap_or_else(|| about.texts[0].to_owned()),
+        submit: job.map(|job| job.submit).or_else(|| array.map(|array| array.submit)).unwrap_or_default(),
+        start,
+        limit: start
+            .zip(job.and_then(|job| job.time_limit_s()).flatten())
+            .map(|(start, limit)| start + Span::from_secs(limit)),
+        array: array.map(|array| ArrayProgress {
+            begun: array.tally.active == 1 && array.tally.ended == 0,
+            ended: array.is_ended(),
+            some_fine: !array.tally.ok.is_empty(),
+            worst: array.tally.worst.as_ref().map(|worst| worst.exit),
+        }),
+    })
 }
 
 fn job_or_array(state: &State, id: JobId) -> Option<Subject<'_>> {

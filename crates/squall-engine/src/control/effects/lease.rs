@@ -47,11 +47,12 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
         c.leases.look(&c.state, leader);
     }
     match event {
-        Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => {
-            c.leases.look(&c.state, *id);
-        }
+        Event::JobStarted { id, .. }
+        | Event::JobAwake { id, .. }
+        | Event::JobEnding { id, .. }
+        | Event::NodesReleased { id, .. } => c.leases.look(&c.state, *id),
         Event::JobLeased { behind, .. } => c.leases.look(&c.state, *behind),
-        Event::Configured { .. } | Event::PartitionChanged { .. } => {
+        Event::Configured { .. } | Event::PartitionChanged { .. } | Event::NodesRemoved { .. } => {
             c.leases.rebuild(&c.state);
             review(c);
         }
@@ -86,6 +87,10 @@ fn lends(c: &Controller, at: usize) -> bool {
 /// Leases pending jobs to nodes, as long as the first pending job of some partition can be leased.
 pub(crate) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
     if c.leases.room.is_empty() || c.disk_full || c.leaving.is_some() || c.queue.keeps_apart {
+        return;
+    }
+    // A leased job would start before the controller's prolog.
+    if !c.state.config.hooks.prolog_slurmctld.is_empty() {
         return;
     }
     for at in 0..c.state.partitions.len() {

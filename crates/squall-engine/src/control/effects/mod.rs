@@ -8,10 +8,14 @@ pub(crate) mod foreign;
 pub(crate) mod gang;
 pub(crate) mod het;
 pub(crate) mod lease;
+pub(crate) mod members;
 pub(crate) mod nodes;
 pub(crate) mod notice;
+pub(crate) mod power;
 pub(crate) mod preempt;
+pub(crate) mod programs;
 pub(crate) mod queries;
+pub(crate) mod reboot;
 pub(crate) mod reserve;
 pub(crate) mod shutdown;
 pub(crate) mod steps;
@@ -62,7 +66,11 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.feed.started(now);
     let runs = if c.restores.is_some() { RUNS_PASSED } else { 1 };
     let epoch = Epoch(c.state.epoch.0 + runs);
+    let founds = c.state.epoch == Epoch(0);
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
+    if founds && c.speaks > c.state.cluster_version {
+        c.commit(now, Event::VersionRaised { to: c.speaks, by: 0 }, out);
+    }
     c.links.begin(epoch);
     if let Some(ids) = c.restores.take() {
         let last = c.state.passed_over(ids);
@@ -94,8 +102,14 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     reserve::arm(c, now);
     preempt::again(c);
     nodes::watch_all(c, now);
+    reboot::started(c, now);
+    power::started(c, now, out);
+    members::started(c);
     gang::started(c);
     steps::started(c, now, active.iter().map(|(id, _)| *id));
+    for (id, _) in &active {
+        programs::changed(c, *id);
+    }
 }
 
 /// Runs the effects that follow from the state and inputs since the last call. Called after every input.
@@ -112,6 +126,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     broadcasts::settle(c, now);
     answers::settle(c, now, out);
     loop {
+        power::settle(c, now, out);
         het::settle(c, now, out);
         work::enter_all(c, now, out);
         while let Some(node) = c.todo.condemned.pop_first() {
@@ -129,7 +144,12 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             continue;
         }
         gang::pack(c, now, out);
-        let Some(job) = c.todo.touched.pop_first() else { break };
+        let Some(job) = c.todo.touched.pop_first() else {
+            if power::is_due(c) {
+                continue;
+            }
+            break;
+        };
         work::tell(c, job, out);
         steps::settle(c, now, job, out);
         foreign::touched(c, now, job);
@@ -138,6 +158,9 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     // job.
     forget(c, now, out);
     foreign::settle(c, now, out);
+    reboot::settle(c, now, out);
+    members::settle(c, now, out);
+    programs::settle(c, out);
     work::send_starts(c);
     work::send_ends(c);
     work::send_leaves(c);

@@ -13,6 +13,7 @@ use crate::control::effects::work;
 use crate::control::index::timers::Timer;
 use crate::control::port::{LinkId, Out};
 use crate::control::state::job::Phase;
+use crate::control::state::node::Node;
 use crate::control::state::reading::may_requeue;
 
 /// Reason text of a lost node with jobs that wait for the node.
@@ -52,9 +53,17 @@ pub(crate) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out)
 /// Records that a node has reported. A node that was down because of silence is up again.
 pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     c.links.hear(now, id);
+    if c.state.node(id).is_some_and(Node::is_gone) {
+        return;
+    }
     if c.state.node(id).is_some_and(|node| !node.up) {
         c.commit(now, Event::NodeUp { node: id }, out);
         watch(c, now, id);
+        let stays = c.state.config.health.return_to_service == Some(0);
+        if stays && c.state.node(id).is_some_and(|node| node.admin == NodeAdmin::Resume && !node.sleeps()) {
+            let (admin, reason) = (NodeAdmin::Drain, Some("Not responding".to_owned()));
+            c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
+        }
     }
 }
 
@@ -85,6 +94,9 @@ pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
         c.timers.set(Timer::Silent(id), heard + timeout);
         return;
     }
+    if c.state.node(id).is_some_and(Node::sleeps) {
+        return;
+    }
     if c.state.node(id).is_some_and(|node| node.up) {
         c.commit(now, Event::NodeDown { node: id, reason: "Not responding".to_owned() }, out);
     }
@@ -98,7 +110,8 @@ pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
 /// those jobs and gets no others before it has ended them.
 pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
-    if node.up && c.links.get(id).is_some() {
+    // A reboot has a time of its own.
+    if (node.up && c.links.get(id).is_some()) || node.sleeps() || node.is_rebooting() {
         return;
     }
     if c.state.config.node_lost_action == NodeLostAction::Wait && node.admin != NodeAdmin::Down {

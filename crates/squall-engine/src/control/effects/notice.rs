@@ -6,6 +6,7 @@ use squall_model::event::{Event, NodeAdmin};
 use squall_model::foreign::Question;
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, JobState};
+use squall_model::power::PowerPhase;
 use squall_model::resource::Alloc;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -13,6 +14,7 @@ use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
 use crate::control::controller::Controller;
+use crate::control::effects::programs;
 use crate::control::effects::reserve;
 use crate::control::index::facts;
 use crate::control::index::pending::item_of;
@@ -21,6 +23,7 @@ use crate::control::index::timers::Timer;
 use crate::control::state::LineId;
 use crate::control::state::gates::first_partition;
 use crate::control::state::job::Phase;
+use crate::control::state::node::{Node, Partition};
 
 /// Number of the signal SIGCONT on Linux.
 pub(crate) const CONT: i32 = 18;
@@ -33,6 +36,13 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     match event {
         Event::JobStarted { id, .. } | Event::JobLeased { id, .. } | Event::JobEnding { id, .. } => {
             withdraw(c, *id, false);
+        }
+        Event::NodesReleased { id, nodes, .. } => {
+            let run = c.state.jobs.get(id).and_then(|job| job.run());
+            let partition = run.and_then(|run| c.state.partition(&run.partition));
+            if partition.is_some_and(|partition| partition.config.power_down_on_idle) {
+                c.powers.spent.extend(nodes.iter());
+            }
         }
         Event::JobHeld { id, whole, .. } | Event::JobReleased { id, whole } => withdraw(c, *id, *whole),
         Event::JobUpdated { id, whole, .. } => {
@@ -71,6 +81,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
 
 /// Updates the queue for nodes after an operator changed their state. With `down` the jobs on these nodes are lost.
 fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
+    c.queue.order = None;
     for node in nodes.iter() {
         refresh(c, node);
         if down {
@@ -81,22 +92,40 @@ fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
 }
 
 /// Updates timers, the queue and pending effects after an event.
+#[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
         Event::Configured { .. }
         | Event::PartitionSet { .. }
         | Event::PartitionChanged { .. }
+        | Event::NodesCreated { .. }
         | Event::PolicyChanged { .. } => cluster_changed(c, now),
+        Event::NodesRemoved { .. } => {
+            cluster_changed(c, now);
+            reserve::arm(c, now);
+        }
         Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
             refresh(c, *node);
             c.queue.wake_parked(&c.state);
         }
         Event::NodesSet { nodes, admin, .. } => nodes_changed(c, nodes, *admin == NodeAdmin::Down),
-        Event::NodesChanged { nodes, .. } => nodes_changed(c, nodes, false),
+        Event::NodesPower { nodes, phase, .. } => {
+            if *phase == PowerPhase::On {
+                returned(c, nodes);
+            }
+            nodes_changed(c, nodes, false);
+        }
+        Event::NodesReboot { nodes, reboot } => {
+            if reboot.is_none() {
+                returned(c, nodes);
+            }
+            nodes_changed(c, nodes, false);
+        }
+        Event::NodesChanged { nodes, .. } | Event::PowerWished { nodes, .. } => nodes_changed(c, nodes, false),
         Event::JobSubmitted { id, .. } => submitted(c, now, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::JobLeased { id, .. } => leased(c, *id),
-        Event::LeaseReturned { id, .. } => {
+        Event::LeaseReturned { id, .. } | Event::EpilogEnded { id, .. } => {
             c.queue.kick = true;
             released(c, *id);
         }
@@ -104,6 +133,12 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             c.todo.touched.insert(*job);
         }
         Event::JobEnding { id, .. } => ending(c, *id),
+        Event::JobAwake { id, .. } => {
+            programs::configured(c, *id);
+            arm_limit(c, now, *id);
+            c.queue.note_end(&c.state, *id);
+        }
+        Event::JobConfigured { id, .. } => programs::configured(c, *id),
         Event::NodesReleased { id, nodes, .. } => {
             c.diag.fabric.node_epilogs += nodes.len() as u64;
             nodes.iter().for_each(|node| refresh(c, node));
@@ -121,9 +156,12 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::StepLimited { .. }
         | Event::IdsLost { .. }
         | Event::Restored { .. }
+        | Event::VersionRaised { .. }
+        | Event::KeysRotated { .. }
         | Event::Recorded { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
+        Event::PowerProgramEnded { nodes, .. } => nodes.iter().for_each(|id| power_touched(c, id)),
         Event::JobUpdated { id, .. } => updated(c, now, *id),
         Event::JobRequeued { id, .. } => {
             c.queue.dirty.insert(Item { id: *id, array: false });
@@ -174,6 +212,8 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     }
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
+    boots(c, id);
+    programs::changed(c, id);
     c.queue.note_end(&c.state, id);
     let line = LineId::of(alloc).and_then(|line| c.state.lines.get(&line));
     line.into_iter().flatten().for_each(|next| c.queue.note_end(&c.state, *next));
@@ -201,6 +241,8 @@ fn leased(c: &mut Controller, id: JobId) {
 }
 
 fn ending(c: &mut Controller, id: JobId) {
+    boots(c, id);
+    programs::changed(c, id);
     for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id)] {
         c.timers.clear(timer);
     }
@@ -211,6 +253,13 @@ fn ending(c: &mut Controller, id: JobId) {
         }
         Some(JobState::Ended(_)) => ended(c, id),
         _ => released(c, id),
+    }
+}
+
+/// Has a job looked at that waits for nodes to be powered up or rebooted.
+fn boots(c: &mut Controller, id: JobId) {
+    if c.state.jobs.get(&id).is_some_and(|job| job.run().is_some_and(|run| run.booting.is_some())) {
+        c.todo.waking.insert(id);
     }
 }
 
@@ -225,7 +274,9 @@ fn shrunk(c: &mut Controller, id: JobId) {
 
 /// Updates the queue after a node has released a job. The job may have ended by that, or be pending again.
 fn released(c: &mut Controller, id: JobId) {
+    boots(c, id);
     c.queue.note_end(&c.state, id);
+    programs::changed(c, id);
     let Some(job) = c.state.jobs.get(&id) else { return };
     c.todo.touched.insert(id);
     if matches!(job.phase, Phase::Pending | Phase::Ended(_)) {
@@ -300,7 +351,8 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
 pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {
-        Phase::Running(run) if c.state.works(id) => Some((job, run)),
+        // The time of a job begins when its nodes are up.
+        Phase::Running(run) if c.state.works(id) && run.booting.is_none() => Some((job, run)),
         _ => None,
     });
     let Some((job, run)) = running else {
@@ -321,8 +373,43 @@ pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     }
 }
 
+/// Finds the nodes that the configuration spares.
+fn find_spared(c: &mut Controller) {
+    let power = &c.state.config.power;
+    let own = |partition: &Partition| partition.config.suspend_time_s.is_some() || partition.config.power_down_on_idle;
+    c.powers.used = !power.is_default() || c.state.partitions.iter().any(own);
+    let mut spared = NodeSet::new();
+    c.powers.kept.clear();
+    for (names, count) in power.exceptions().unwrap_or_default() {
+        let nodes: NodeSet = names.iter().filter_map(|name| c.state.node_id(name)).collect();
+        match count {
+            Some(count) => c.powers.kept.push((nodes, count)),
+            None => spared.union_with(&nodes),
+        }
+    }
+    for partition in power.suspend_exc_parts.iter().filter_map(|name| c.state.partition(name)) {
+        spared.union_with(&partition.nodes);
+    }
+    c.powers.spared = spared;
+}
+
+/// Takes note of a node that may have got or lost jobs, its connection, or its power.
+fn power_touched(c: &mut Controller, id: NodeId) {
+    if c.powers.used || c.state.node(id).is_some_and(|node| node.power.is_some()) {
+        c.todo.power.insert(id);
+    }
+}
+
+/// Takes note of nodes that are up, or back from a reboot: jobs may be able to begin.
+fn returned(c: &mut Controller, nodes: &NodeSet) {
+    let jobs = nodes.iter().filter_map(|id| c.state.node(id)).flat_map(|node| node.jobs.iter().copied());
+    c.todo.waking.extend(jobs);
+}
+
 /// Rebuilds the pending queue after a change of configuration, partitions or accounts.
 pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
+    find_spared(c);
+    c.queue.order = None;
     for node in 0..c.state.nodes.len() {
         refresh(c, NodeId(node as u32));
     }
@@ -332,8 +419,18 @@ pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
 /// Updates whether the queue may start jobs on a node. The node must be up, connected and free of jobs that it should
 /// not have. For `open` it must also have a free core.
 pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
+    if c.state.node(id).is_some_and(|node| node.reboot.is_some()) {
+        c.todo.reboots.insert(id);
+    }
+    power_touched(c, id);
+    if c.state.node(id).is_some_and(Node::is_gone) {
+        c.todo.gone.insert(id);
+    } else {
+        c.dismissed.remove(id);
+    }
     let node = c.state.node(id).filter(|node| node.usable());
-    let reachable = node.is_some() && (c.rehearsal || c.links.get(id).is_some()) && !c.strays.contains_key(&id);
+    let there = c.rehearsal || c.links.get(id).is_some() || node.is_some_and(Node::sleeps);
+    let reachable = node.is_some() && there && !c.strays.contains_key(&id);
     let open = reachable && node.is_some_and(|node| node.free_cpus() > 0);
     for (set, belongs) in [(&mut c.queue.reachable, reachable), (&mut c.queue.open, open)] {
         if belongs {

@@ -20,6 +20,8 @@ use crate::control::effects::gang;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
 use crate::control::effects::preempt;
+use crate::control::effects::programs;
+use crate::control::effects::reboot;
 use crate::control::effects::reserve;
 use crate::control::effects::shutdown;
 use crate::control::index::facts;
@@ -59,6 +61,10 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
             end_pending(c, now, Item { id, array: false }, EndState::Cancelled { by }, None, out);
         }
         Timer::Owner(id) => abandon(c, now, id, out),
+        Timer::Reboot(node) => reboot::failed(c, now, node, "reboot timed out", out),
+        Timer::Power(node) => _ = c.powers.over.insert(node),
+        // The settling of the power of nodes looks at the rates.
+        Timer::PowerRate => {}
         Timer::Silent(node) => nodes::silent(c, now, node, out),
         Timer::Lost(node) => nodes::lost(c, now, node, out),
         Timer::Grace(id) => preempt::end(c, now, id, out),
@@ -242,13 +248,14 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     if let Some(slot) = slot {
         gang::enter(c, now, id, slot, out);
     }
+    reboot::before_job(c, now, id, out);
 }
 
 /// Sends nodes the start of jobs that started in this turn.
 pub(crate) fn send_starts(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.starting) {
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() || job.is_leased()) else { continue };
-        let Some(run) = job.run() else { continue };
+        let Some(run) = job.run().filter(|run| !run.configures()) else { continue };
         let mut nodes = run.left.clone();
         let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else { continue };
         // The script goes to the first node only.
@@ -272,7 +279,8 @@ fn batch_node(job: &Job) -> Option<NodeId> {
 pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, node: NodeId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let run = job.run()?;
-    let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
+    let waits = batch_node(job) == Some(node) && programs::are_awaited(c, id);
+    let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node) && !waits);
     let kill_wait_s = c.state.config.kill_wait_s;
     // A job behind others in a line waits for them at the node, even if it is recorded as begun: a daemon that died may
     // have forgotten how the earlier ones ended.
@@ -306,7 +314,13 @@ pub(crate) fn send_leaves(c: &mut Controller) {
 /// Returns the order to end a job on nodes that the running job has given back.
 pub(crate) fn leave_message(c: &Controller, id: JobId) -> Option<Down> {
     let attempt = JobAttempt { job: id, attempt: c.state.jobs.get(&id)?.attempt };
-    Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why: EndReason::None })
+    Some(Down::EndJob {
+        job: attempt,
+        kill_wait_s: c.state.config.kill_wait_s,
+        cont: true,
+        why: EndReason::None,
+        exit: None,
+    })
 }
 
 /// Stops the processes of suspended jobs on nodes that have come back, and continues there those of resumed jobs.
@@ -334,7 +348,9 @@ pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
         () => end_reason(ending.outcome.state),
     };
     let attempt = JobAttempt { job: id, attempt: job.attempt };
-    Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why })
+    let config = &c.state.config;
+    let exit = (!config.hooks.epilog.is_empty()).then_some(ending.outcome.exit);
+    Some(Down::EndJob { job: attempt, kill_wait_s: config.kill_wait_s, cont: true, why, exit })
 }
 
 fn end_reason(state: EndState) -> EndReason {
@@ -366,6 +382,7 @@ pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
 
 /// Tells the client that owns an allocation when it runs, or when it has ended without a request of that client.
 fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
+    let waits = programs::are_awaited(c, id);
     let Some(owning) = c.waits.owners.get_mut(&id) else { return };
     let caller = owning.caller;
     let told = owning.told;
@@ -374,7 +391,7 @@ fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
         return;
     };
     match &job.phase {
-        Phase::Running(_) if !told => {
+        Phase::Running(_) if !told && !waits => {
             owning.told = true;
             c.timers.clear(Timer::Immediate(id));
             let answer = facts::facts(&c.state, id).map(|facts| Answer::Allocated(Box::new(facts)));

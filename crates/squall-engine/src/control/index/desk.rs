@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use squall_model::codec;
 use squall_model::gres;
-use squall_model::id::{ClientKey, JobId, StepKey};
+use squall_model::id::{Attempt, ClientKey, JobId, StepKey};
 use squall_model::job::options::Chosen;
 use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
@@ -30,6 +30,8 @@ pub(crate) struct Desk {
     pub(crate) served: BTreeSet<(CallerId, JobId)>,
     /// When to check whether a step must be ended. An entry may be out of date.
     pub(crate) timers: BTreeSet<(Time, StepKey)>,
+    /// Port at which the search for ports of the next step begins.
+    pub(crate) next_port: u32,
 }
 
 /// A step request that waits for cores.
@@ -43,6 +45,8 @@ pub(crate) struct Waiting {
     pub(crate) spec: Arc<StepSpec>,
     /// The program that the step's tasks run.
     pub(crate) program: Arc<TaskProgram>,
+    /// Attempt of the job within which the request waits. None: it does not wait yet.
+    pub(crate) attempt: Option<Attempt>,
 }
 
 impl Waiting {
@@ -51,7 +55,7 @@ impl Waiting {
         if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
             return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
         }
-        Ok(Self { caller, key, spec: Arc::new(spec), program: Arc::new(program) })
+        Ok(Self { caller, key, spec: Arc::new(spec), program: Arc::new(program), attempt: None })
     }
 
     /// Returns the generic resources that the step asks for; None: it shares those of the job.

@@ -57,7 +57,7 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         facts.memory_mb.push(group.memory_mb);
     }
     facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
-    facts.tasks = tasks_by_node(job, &facts.cpus);
+    facts.tasks = tasks_by_node(job, &facts.cpus, state.config.select_type_parameters.pack_nodes);
     Some(facts)
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
 
 /// Returns the number of tasks on each node of the allocation. Tasks are dealt evenly as far as CPUs suffice, at least
 /// one a node. A job that gives no number of tasks gets a task for each group of CPUs that a task needs, as in Slurm;
-/// `mpirun` relies on it.
-fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
+/// `mpirun` relies on it. `pack`: whether each node is filled before the next one.
+fn tasks_by_node(job: &Job, cpus: &Runs<u32>, pack: bool) -> Runs<u32> {
     let need = &job.spec.need;
     let per_task = need.task_cpus();
     if need.ntasks.is_none() && need.ntasks_per_node.is_none() {
@@ -125,7 +125,8 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
         need.ntasks_per_node.map_or(fit, |most| fit.min(most)).max(1)
     };
     let most: Vec<u32> = cpus.iter().map(|&cpus| most(cpus)).collect();
-    let mut tasks = squall_sched::deal_evenly(total, &most);
+    let deal = if pack { squall_sched::deal_in_turn } else { squall_sched::deal_evenly };
+    let mut tasks = deal(total, &most);
     for count in &mut *tasks {
         *count = (*count).max(1);
     }

@@ -16,6 +16,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::JobSelection;
 use squall_model::wire::feed::{FeedEvent, FeedKind, FeedPage, Position};
 
+use crate::control::index::privacy::Sight;
 use crate::control::port::CallerId;
 
 /// Time for which events are kept after the last follower has left.
@@ -90,6 +91,8 @@ pub(crate) struct Follower {
 /// Events that a follower wants.
 #[derive(Debug)]
 pub(crate) struct Wanted {
+    /// What the follower may see.
+    pub(crate) sight: Sight,
     pub(crate) jobs: JobSelection,
     /// Nodes of the events. None: any.
     pub(crate) nodes: Option<NodeSet>,
@@ -306,7 +309,7 @@ fn bytes(event: &FeedEvent) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallerId, Feed, FeedEvent, FeedKind, FeedPage, JobId, NodeSet, Position, Time, Wanted};
+    use super::{CallerId, Feed, FeedEvent, FeedKind, FeedPage, JobId, NodeSet, Position, Sight, Time, Wanted};
     use squall_model::id::NodeId;
     use squall_model::job::JobState;
     use squall_model::limits::{FEED_EVENTS_MAX, FEED_PAGE_MAX};
@@ -320,7 +323,8 @@ mod tests {
     }
 
     fn follow(feed: &mut Feed, caller: CallerId, from: Option<Position>) -> FeedPage {
-        let wanted = Wanted { jobs: JobSelection::default(), nodes: None, kinds: Vec::new() };
+        let wanted =
+            Wanted { sight: Sight::everything(), jobs: JobSelection::default(), nodes: None, kinds: Vec::new() };
         feed.follow(Time(0), (caller, wanted), from, true)
     }
 
@@ -338,6 +342,7 @@ mod tests {
             qos: text(),
             state: JobState::Running,
             exit: None,
+            mail: None,
         });
         let (at, nodes) = (Position::default(), String::new());
         FeedEvent { at, time: Time(0), kind, job, step: None, nodes, name: String::new(), reason: None, by: None }

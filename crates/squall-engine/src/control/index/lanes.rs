@@ -77,6 +77,8 @@ struct Key {
     /// Whether the job has `--use-min-nodes`: it then gets the lowest number of a range of node counts.
     few: bool,
     reservation: Option<String>,
+    /// Value of `--delay-boot`, seconds; None: zero.
+    delay_boot_s: Option<u64>,
     /// Whether the job has `--exclusive=user`.
     own_nodes: bool,
 }
@@ -168,6 +170,7 @@ impl Key {
             prefer: options.prefer().map(str::to_owned),
             inside: options.inside(),
             few: options.use_min_nodes,
+            delay_boot_s: options.delay_boot_s.filter(|seconds| *seconds > 0),
             own_nodes: spec.keeps_others_off(),
             ..plain
         }
@@ -178,6 +181,10 @@ impl Key {
         request.prefer = self.prefer.as_deref().and_then(|text| preferred(self.need.constraint.as_deref(), text));
         request.reservation.clone_from(&self.reservation);
         request.inside = self.inside;
+        request.delay_boot_s = self.delay_boot_s;
+        if state.config.select_type_parameters.one_task_per_core && self.inside.tasks_per_core == 0 {
+            request.inside.tasks_per_core = 1;
+        }
         request.own_nodes = self.own_nodes;
         if self.few {
             request.spread = self.need.spread;

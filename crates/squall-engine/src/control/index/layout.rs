@@ -6,12 +6,14 @@ use std::sync::Arc;
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::hostlist::expand_within;
 use squall_model::id::NodeId;
+use squall_model::inside::Inside;
 use squall_model::limits::{TASKS_MAX, TASKS_PER_NODE_MAX};
 use squall_model::resource::{Alloc, Memory};
 use squall_model::runs::Runs;
 use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::wire::client::Refusal;
+use squall_sched::{Grain, PerTask};
 
 /// Cluster size (nodes) from which the length limit of a step's node lists follows: a list may have twice as many
 /// names.
@@ -33,10 +35,33 @@ pub(crate) struct Room {
     pub(crate) memory_mb: u64,
     /// Memory of the job on the node that no step holds, MiB.
     pub(crate) free_mb: u64,
+    /// Whether tasks fill the node before they go to the next one.
+    pub(crate) packs: bool,
+    /// Unit in which the job's CPUs are given to its steps.
+    pub(crate) grain: Grain,
+    /// Threads of each core of the node.
+    pub(crate) threads: u32,
     /// The node's generic resources. Devices that are not the job's count as held.
     pub(crate) gres: NodeGres,
     /// The node's generic resources. Devices that are not the job's or that a step of it holds count as held.
     pub(crate) gres_free: NodeGres,
+}
+
+/// What a step asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Nodes, tasks, CPUs and memory.
+    pub(crate) spec: &'a StepSpec,
+    /// Threads to use of each core, and tasks on each core.
+    pub(crate) inside: Inside,
+    /// Generic resources; None: the step shares those of the job.
+    pub(crate) gres: Option<&'a gres::Ask>,
+}
+
+impl Wanted<'_> {
+    fn per_task(&self) -> PerTask {
+        PerTask { cpus: task_cpus(self.spec), inside: self.inside }
+    }
 }
 
 /// The layout found for a step, and what the step holds.
@@ -60,23 +85,24 @@ pub(crate) enum Unplaced {
 }
 
 /// Finds a layout for a step. A step holds all of the job's cores on its nodes; with `--exact` only as many as its
-/// tasks need, with `--overlap` none. Nodes are used in the allocation's order and tasks are spread evenly, as in
+/// tasks need, by whole cores where jobs hold whole cores; with `--overlap` none. Nodes are used in the allocation's order and tasks are spread evenly, as in
 /// Slurm.
-pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> Result<Placed, Unplaced> {
-    let ask = Ask::new(rooms, spec, gres).map_err(Unplaced::Never)?;
+pub(crate) fn place(rooms: &[Room], wanted: Wanted<'_>) -> Result<Placed, Unplaced> {
+    let spec = wanted.spec;
+    let ask = Ask::new(rooms, wanted).map_err(Unplaced::Never)?;
     if let Distribution::Arbitrary(places) = &spec.distribution {
-        return place_ranks(rooms, spec, gres, &listed(rooms, spec, places).map_err(Unplaced::Never)?);
+        return place_ranks(rooms, wanted, &listed(rooms, spec, places).map_err(Unplaced::Never)?);
     }
-    let Some(ever) = ask.spread(rooms, spec, true) else {
+    let Some(ever) = ask.spread(rooms, wanted, true) else {
         // As in Slurm, `--ntasks-per-node` is ignored if the number of tasks fits without it.
         if spec.ntasks.is_some() && spec.ntasks_per_node.is_some() {
             let spec = StepSpec { ntasks_per_node: None, ..spec.clone() };
-            return place(rooms, &spec, gres);
+            return place(rooms, Wanted { spec: &spec, ..wanted });
         }
-        return Err(Unplaced::Never(ask.lacking(rooms, spec)));
+        return Err(Unplaced::Never(ask.lacking(rooms, wanted)));
     };
-    let shares = if spec.overlap { ever } else { ask.spread(rooms, spec, false).ok_or(Unplaced::Busy)? };
-    settle(rooms, spec, gres, &shares, spec.distribution.clone())
+    let shares = if spec.overlap { ever } else { ask.spread(rooms, wanted, false).ok_or(Unplaced::Busy)? };
+    settle(rooms, wanted, &shares, spec.distribution.clone())
 }
 
 /// Returns the node of each rank of a step with the distribution `arbitrary`. `places` has for each rank a position in
@@ -101,12 +127,7 @@ fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<Nod
 }
 
 /// Finds a layout for a step in which each rank runs on the given node.
-pub(crate) fn place_ranks(
-    rooms: &[Room],
-    spec: &StepSpec,
-    gres: Option<&gres::Ask>,
-    nodes: &[NodeId],
-) -> Result<Placed, Unplaced> {
+pub(crate) fn place_ranks(rooms: &[Room], wanted: Wanted<'_>, nodes: &[NodeId]) -> Result<Placed, Unplaced> {
     let of = |node: &NodeId| rooms.binary_search_by_key(node, |room| room.node).ok();
     let mut tasks = vec![0; rooms.len()];
     for room in nodes.iter().filter_map(of) {
@@ -114,10 +135,8 @@ pub(crate) fn place_ranks(
     }
     let shares = tasks.into_iter().enumerate().map(|(room, tasks)| Share { room, tasks });
     let shares: Vec<Share> = shares.filter(|share| share.tasks > 0).collect();
-    let none = gres::Ask::default();
-    let has_room =
-        |share: &Share| capacity(&rooms[share.room], spec, gres.unwrap_or(&none), spec.overlap) >= share.tasks;
-    let ever = |share: &Share| capacity(&rooms[share.room], spec, gres.unwrap_or(&none), true) >= share.tasks;
+    let has_room = |share: &Share| capacity(&rooms[share.room], wanted, wanted.spec.overlap) >= share.tasks;
+    let ever = |share: &Share| capacity(&rooms[share.room], wanted, true) >= share.tasks;
     if !shares.iter().all(ever) {
         return Err(Unplaced::Never(Refusal::TooManyRequested("processors".into())));
     }
@@ -126,40 +145,39 @@ pub(crate) fn place_ranks(
     }
     let places: BTreeMap<NodeId, u32> = shares.iter().map(|share| rooms[share.room].node).zip(0..).collect();
     let ranks = nodes.iter().filter_map(|node| places.get(node).copied()).collect();
-    settle(rooms, spec, gres, &shares, Distribution::Arbitrary(Arc::new(ranks)))
+    settle(rooms, wanted, &shares, Distribution::Arbitrary(Arc::new(ranks)))
 }
 
 /// Returns how many of a step's tasks fit on the node that can take the fewest, if no other step holds anything.
-pub(crate) fn tasks_each(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> u32 {
-    let none = gres::Ask::default();
-    rooms.iter().map(|room| capacity(room, spec, gres.unwrap_or(&none), true)).min().unwrap_or_default()
+pub(crate) fn tasks_each(rooms: &[Room], wanted: Wanted<'_>) -> u32 {
+    rooms.iter().map(|room| capacity(room, wanted, true)).min().unwrap_or_default()
 }
 
 /// Returns the layout of a step with a known number of tasks on each node, and the resources that the step holds.
 fn settle(
     rooms: &[Room],
-    spec: &StepSpec,
-    gres: Option<&gres::Ask>,
+    wanted: Wanted<'_>,
     shares: &[Share],
     distribution: Distribution,
 ) -> Result<Placed, Unplaced> {
     let mut alloc = Alloc::default();
     for share in shares {
         let room = &rooms[share.room];
-        alloc.push(room.node, cores_for(room, spec, share.tasks), memory_for(spec, share.tasks));
+        alloc.push(room.node, cores_for(room, wanted, share.tasks), memory_for(room, wanted, share.tasks));
     }
-    let gres = match gres {
+    let gres = match wanted.gres {
         Some(asked) if granted(rooms, shares, asked, true).is_none() => {
             return Err(Unplaced::Never(Refusal::TooManyRequested("gres".into())));
         }
-        Some(asked) => Some(granted(rooms, shares, asked, spec.overlap).ok_or(Unplaced::Busy)?),
+        Some(asked) => Some(granted(rooms, shares, asked, wanted.spec.overlap).ok_or(Unplaced::Busy)?),
         None => None,
     };
     let layout = Layout {
         nodes: shares.iter().map(|share| &rooms[share.room].name).collect(),
         tasks: shares.iter().map(|share| share.tasks).collect(),
         distribution,
-        cpus_per_task: task_cpus(spec),
+        cpus_per_task: task_cpus(wanted.spec),
+        ports: None,
     };
     Ok(Placed { alloc, layout, gres })
 }
@@ -179,18 +197,18 @@ fn granted(rooms: &[Room], shares: &[Share], asked: &gres::Ask, vacant: bool) ->
 
 /// Removes what a waiting step will need from the free cores and memory, as far as it is free already. So later steps
 /// can't delay that step for ever.
-pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
-    let shares = Ask::new(rooms, spec, None).ok().and_then(|ask| ask.spread(rooms, spec, true));
+pub(crate) fn reserve(rooms: &mut [Room], wanted: Wanted<'_>) {
+    let wanted = Wanted { gres: None, ..wanted };
+    let shares = Ask::new(rooms, wanted).ok().and_then(|ask| ask.spread(rooms, wanted, true));
     for share in shares.unwrap_or_default() {
-        let cores = cores_for(&rooms[share.room], spec, share.tasks);
         let room = &mut rooms[share.room];
+        let (cores, memory_mb) = (cores_for(room, wanted, share.tasks), memory_for(room, wanted, share.tasks));
         room.free.subtract(&cores);
-        room.free_mb = room.free_mb.saturating_sub(memory_for(spec, share.tasks));
+        room.free_mb = room.free_mb.saturating_sub(memory_mb);
     }
 }
 
 /// The request of a step, with defaults filled in.
-#[derive(Clone)]
 struct Ask {
     /// Nodes that the step must use, as positions in the list of the job's nodes.
     required: Vec<usize>,
@@ -201,8 +219,6 @@ struct Ask {
     nodes_max: usize,
     /// Number of nodes to use if possible, between `nodes_min` and `nodes_max`.
     nodes_best: usize,
-    /// Generic resources that the step asks for apart from the job's request.
-    gres: gres::Ask,
 }
 
 /// The part of a step on one node: the node's position in the list of the job's nodes, and its number of tasks.
@@ -212,8 +228,8 @@ struct Share {
 }
 
 impl Ask {
-    fn new(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> Result<Self, Refusal> {
-        let gres = gres.cloned().unwrap_or_default();
+    fn new(rooms: &[Room], wanted: Wanted<'_>) -> Result<Self, Refusal> {
+        let spec = wanted.spec;
         let (required, optional) = candidates(rooms, spec)?;
         let all = required.len() + optional.len();
         let too_many = || Refusal::TooManyRequested("nodes".into());
@@ -230,20 +246,12 @@ impl Ask {
             let nodes = if given.is_none() && !required.is_empty() { nodes_min } else { nodes_max };
             // With `--cpus-per-task` alone, a node gets as many tasks as its CPUs allow.
             let tasks_on = |at: &usize| match (per_node, spec.cpus_per_task) {
-                (None, Some(_)) => (rooms[*at].cores.len() as u32 / task_cpus(spec)).max(1),
+                (None, Some(_)) => tasks_in(&rooms[*at], wanted, rooms[*at].cores.len() as u32).max(1),
                 _ => per_node.unwrap_or(1).max(1),
             };
             let ntasks = required.iter().chain(&optional).take(nodes).map(|at| u64::from(tasks_on(at))).sum::<u64>();
             let ntasks = u32::try_from(ntasks).map_err(|_| Refusal::TooManyRequested("processors".into()))?;
-            return Ok(Self {
-                required,
-                optional,
-                ntasks,
-                nodes_min: nodes,
-                nodes_max: nodes,
-                nodes_best: nodes,
-                gres,
-            });
+            return Ok(Self { required, optional, ntasks, nodes_min: nodes, nodes_max: nodes, nodes_best: nodes });
         };
         if ntasks == 0 || ntasks > TASKS_MAX {
             let problem = format!("must lie between 1 and {TASKS_MAX}");
@@ -254,13 +262,14 @@ impl Ask {
             return Err(too_many());
         }
         let nodes_best = if given.is_some() { nodes_max } else { all }.min(tasks).min(nodes_max);
-        Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best, gres })
+        Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best })
     }
 
     /// Distributes the step's tasks over the job's nodes. With `vacant` what other steps hold counts as free. None: the
     /// tasks do not fit.
-    fn spread(&self, rooms: &[Room], spec: &StepSpec, vacant: bool) -> Option<Vec<Share>> {
-        let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, &self.gres, vacant));
+    fn spread(&self, rooms: &[Room], wanted: Wanted<'_>, vacant: bool) -> Option<Vec<Share>> {
+        let spec = wanted.spec;
+        let capacity = |&at: &usize| (at, capacity(&rooms[at], wanted, vacant));
         let required: Vec<(usize, u32)> = self.required.iter().map(capacity).collect();
         let mut optional: Vec<(usize, u32)> = self.optional.iter().map(capacity).filter(|(_, n)| *n > 0).collect();
         if required.iter().any(|(_, n)| *n == 0) {
@@ -287,18 +296,22 @@ impl Ask {
         let more = width.saturating_sub(required.len());
         let mut chosen: Vec<(usize, u32)> = required.into_iter().chain(optional.into_iter().take(more)).collect();
         chosen.sort_unstable();
+        if spec.distribution == Distribution::Block && rooms.first().is_some_and(|room| room.packs) {
+            let most: Vec<u32> = chosen.iter().map(|(_, most)| *most).collect();
+            let dealt = chosen.iter().zip(squall_sched::deal_in_turn(self.ntasks, &most));
+            return Some(dealt.map(|(&(room, _), tasks)| Share { room, tasks }).filter(|s| s.tasks > 0).collect());
+        }
         Some(fill(&chosen, self.ntasks, &spec.distribution))
     }
 
     /// Returns the refusal that names what the allocation has too little of: generic resources, memory or processors.
-    fn lacking(&self, rooms: &[Room], spec: &StepSpec) -> Refusal {
-        let without_memory = StepSpec { memory: Memory::Unset, ..spec.clone() };
-        let without_gres = Self { gres: gres::Ask::default(), ..self.clone() };
-        if !self.gres.is_empty() && without_gres.spread(rooms, spec, true).is_some() {
+    fn lacking(&self, rooms: &[Room], wanted: Wanted<'_>) -> Refusal {
+        if wanted.gres.is_some() && self.spread(rooms, Wanted { gres: None, ..wanted }, true).is_some() {
             let problem = "the job has not so many on its nodes".to_owned();
             return Refusal::InvalidValue { option: "gres".into(), value: String::new(), problem };
         }
-        let fits = self.spread(rooms, &without_memory, true).is_some();
+        let without_memory = StepSpec { memory: Memory::Unset, ..wanted.spec.clone() };
+        let fits = self.spread(rooms, Wanted { spec: &without_memory, ..wanted }, true).is_some();
         Refusal::TooManyRequested(if fits { "memory" } else { "processors" }.into())
     }
 }
@@ -342,25 +355,35 @@ fn task_cpus(spec: &StepSpec) -> u32 {
     spec.cpus_per_task.unwrap_or(1).max(1)
 }
 
+/// Returns how many of a step's tasks `cpus` of the job's CPUs on a node suffice for.
+fn tasks_in(room: &Room, wanted: Wanted<'_>, cpus: u32) -> u32 {
+    let threads = wanted.inside.threads;
+    // As for jobs: where single CPUs are given out, cores must have exactly so many threads.
+    let fine = if room.grain.is_cpu() { threads == room.threads } else { threads <= room.threads };
+    if threads == 0 || fine { room.grain.tasks(wanted.per_task(), cpus) } else { 0 }
+}
+
 /// Returns how many of a step's tasks fit on the node now. With `vacant` what other steps hold counts as free.
-fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32 {
+fn capacity(room: &Room, wanted: Wanted<'_>, vacant: bool) -> u32 {
+    let spec = wanted.spec;
     let (free, free_mb) = if vacant { (&room.cores, room.memory_mb) } else { (&room.free, room.free_mb) };
     let whole = !spec.exact && !spec.overlap;
-    let cores = if whole && *free != room.cores { 0 } else { free.len() as u32 };
-    let by_cores = match (spec.overcommit, cores) {
-        (true, 1..) => TASKS_PER_NODE_MAX,
-        _ => cores / task_cpus(spec),
-    };
+    let cpus = if whole && *free != room.cores { 0 } else { free.len() as u32 };
+    let by_cpus = if spec.overcommit && cpus > 0 { TASKS_PER_NODE_MAX } else { tasks_in(room, wanted, cpus) };
     let by_memory = match spec.memory {
-        _ if room.memory_mb == 0 => u64::MAX,
+        _ if room.memory_mb == 0 => u32::MAX,
         Memory::PerNodeMb(mb) if mb > free_mb => 0,
-        Memory::PerCpuMb(mb) if mb > 0 => free_mb / mb.saturating_mul(u64::from(task_cpus(spec))),
-        Memory::Unset | Memory::PerNodeMb(_) | Memory::PerCpuMb(_) => u64::MAX,
+        Memory::PerCpuMb(mb) if mb > 0 => {
+            let cpus = u32::try_from(free_mb / mb).unwrap_or(u32::MAX);
+            if spec.exact { room.grain.tasks(wanted.per_task(), cpus) } else { cpus / task_cpus(spec) }
+        }
+        Memory::Unset | Memory::PerNodeMb(_) | Memory::PerCpuMb(_) => u32::MAX,
     };
     let per_node = spec.ntasks_per_node.unwrap_or(u32::MAX).max(1);
     let devices = if vacant { &room.gres } else { &room.gres_free };
-    let Some(by_gres) = devices.tasks(&gres.per_node, &gres.per_task) else { return 0 };
-    by_cores.min(by_gres).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
+    let by_gres = wanted.gres.map_or(Some(u32::MAX), |gres| devices.tasks(&gres.per_node, &gres.per_task));
+    let Some(by_gres) = by_gres else { return 0 };
+    by_cpus.min(by_gres).min(by_memory).min(per_node).min(TASKS_PER_NODE_MAX)
 }
 
 /// Distributes tasks over nodes that can take all of them. The nodes get tasks in turn: one each, or as many at a time
@@ -388,23 +411,30 @@ fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: &Distribution) -> Ve
     shares
 }
 
-fn cores_for(room: &Room, spec: &StepSpec, tasks: u32) -> CoreSet {
-    if spec.overlap {
+fn cores_for(room: &Room, wanted: Wanted<'_>, tasks: u32) -> CoreSet {
+    if wanted.spec.overlap {
         CoreSet::new()
-    } else if spec.exact {
-        let wanted = (tasks as usize).saturating_mul(task_cpus(spec) as usize);
-        room.free.iter().take(wanted).collect()
+    } else if wanted.spec.exact {
+        room.grain.take(&room.free, held(room, wanted, tasks))
     } else {
         room.cores.clone()
     }
 }
 
+/// Returns how many CPUs so many tasks of a step with `--exact` hold on a node.
+fn held(room: &Room, wanted: Wanted<'_>, tasks: u32) -> u32 {
+    room.grain.cpus(wanted.per_task(), tasks, 1)
+}
+
 /// Returns the memory that a step holds on a node, MiB: what it asked for; 0 if it asked for none and shares the job's.
-fn memory_for(spec: &StepSpec, tasks: u32) -> u64 {
+/// Memory for each CPU counts all CPUs that a step with `--exact` holds, and only those of the tasks otherwise.
+fn memory_for(room: &Room, wanted: Wanted<'_>, tasks: u32) -> u64 {
+    let spec = wanted.spec;
     match spec.memory {
         _ if spec.overlap => 0,
         Memory::Unset => 0,
         Memory::PerNodeMb(mb) => mb,
+        Memory::PerCpuMb(mb) if spec.exact => mb.saturating_mul(u64::from(held(room, wanted, tasks))),
         Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(tasks.saturating_mul(task_cpus(spec)))),
     }
 }

@@ -59,7 +59,12 @@ pub(crate) fn room_behind(state: &State, id: JobId) -> Option<(usize, u32)> {
     let run = job.run()?;
     let at = state.partitions.iter().position(|partition| partition.config.name == run.partition)?;
     let most = state.partitions[at].config.lease_jobs;
-    if most == 0 || state.gang.contains_key(&id) || facts::time_limit_s(state, job, &run.partition).is_none() {
+    // A job that waits for its node to be powered up is not known there, so no other can wait behind it.
+    if most == 0
+        || run.booting.is_some()
+        || state.gang.contains_key(&id)
+        || facts::time_limit_s(state, job, &run.partition).is_none()
+    {
         return None;
     }
     let line = state.lines.get(&LineId::of(&run.alloc)?);

@@ -10,6 +10,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::JobSelection;
 
 use crate::control::index::page::Pages;
+use crate::control::index::privacy::Sight;
 use crate::control::port::CallerId;
 
 /// Unfinished job lists; they take turns, a page each.
@@ -48,6 +49,8 @@ impl Lists {
 /// A list of jobs for a client, and how far it has been sent.
 #[derive(Debug)]
 pub(crate) struct List {
+    /// What the client may see.
+    pub(crate) sight: Sight,
     pub(crate) wanted: JobSelection,
     pub(crate) ended: bool,
     pub(crate) steps: bool,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use squall_model::id::NodeId;
 use squall_model::job::JobSpec;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
@@ -20,6 +21,7 @@ impl Queue {
     pub(crate) fn look_around(&mut self, state: &State, now: Time) {
         self.now = now;
         self.look_at_users(state);
+        self.look_at_power(state);
         self.closed.clear();
         if !matches!(state.index.topology.kind, Kind::Torus(_)) {
             return;
@@ -34,6 +36,18 @@ impl Queue {
                 self.closed.push(Closed { nodes, from: Time(0), until });
             }
         }
+    }
+
+    /// Orders the nodes: those that are powered up come first.
+    fn look_at_power(&mut self, state: &State) {
+        let asleep = &state.index.asleep;
+        if asleep.is_empty() || self.order.is_some() {
+            return;
+        }
+        let by_number = (0..state.nodes.len() as u32).map(NodeId).take_while(|_| state.index.by_weight.is_empty());
+        let all: Vec<NodeId> = state.index.by_weight.iter().copied().chain(by_number).collect();
+        let (down, up): (Vec<NodeId>, Vec<NodeId>) = all.into_iter().partition(|id| asleep.contains(*id));
+        self.order = Some([up, down].concat());
     }
 
     /// Returns the network placement that a pending job wishes now: few switches, a prism, a grid. A wish for few

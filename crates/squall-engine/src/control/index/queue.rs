@@ -9,18 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::config::SchedulerType;
 use squall_model::foreign::Question;
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, Het, JobSpec, Owner, PendingReason};
 use squall_model::reservation::Flag;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_sched::{Claim, Closed, Component, Gate, Item, Skip, UNLIMITED};
+use squall_sched::{Claim, Closed, Component, Gate, Item, Request, Skip, UNLIMITED};
 
 use crate::control::index::depend;
 use crate::control::index::depend::Verdict;
 use crate::control::index::facts;
 use crate::control::index::lanes::{KindId, Kinds, Line, Place, Shape, Want};
 use crate::control::index::names::Names;
+use crate::control::index::power;
 use crate::control::index::reckon;
 use crate::control::index::reckon::{Reckoning, Standee};
 use crate::control::index::starved::Starved;
@@ -42,6 +43,8 @@ pub(crate) struct Queue {
     pub(crate) kinds: Kinds,
     /// The components after the first of each pending heterogeneous job, by the first component.
     pub(crate) hets: BTreeMap<JobId, Vec<Component>>,
+    /// All nodes in the order in which they are allocated, those that are powered up first. None: it is to be found.
+    pub(crate) order: Option<Vec<NodeId>>,
     /// Number of scheduling passes so far.
     passes: u64,
     /// Latest ends of jobs that hold resources, sorted by time: by time limit, reservation or deadline. A job with none
@@ -269,8 +272,9 @@ impl Queue {
             }
         }
         let later = earliest.filter(|time| *time > now);
-        // A job that waits for few switches is examined again at the end of that wait.
-        if let Some(time) = later.or_else(|| Self::patience(state, pending).filter(|time| *time > now)) {
+        // A job that waits for few switches, or for nodes that are up, is examined again at the end of that wait.
+        let waits_until = [Self::patience(state, pending), power::boots_from(pending)].into_iter().flatten();
+        if let Some(time) = later.or_else(|| waits_until.filter(|time| *time > now).min()) {
             timers.set(Timer::Ready(item), time);
         }
         let full = pending.group(state).filter(|group| group.room == 0);
@@ -295,9 +299,10 @@ impl Queue {
         let Some(shape) = self.shape(state, pending) else { return };
         let backfills = state.config.scheduler_type == SchedulerType::Backfill;
         // The order among equal requests matters if several jobs get reservations, or if each waits its own time for
-        // few switches.
-        let switches = self.kinds.request(shape.want.kind).is_some_and(|need| need.wish.switches.is_some());
-        let several = switches || state.config.scheduler_parameters.kept() > 1;
+        // few switches or nodes that are up.
+        let waits = |need: &Request| need.wish.switches.is_some() || need.delay_boot_s.is_some();
+        let several =
+            self.kinds.request(shape.want.kind).is_some_and(waits) || state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };

@@ -27,6 +27,12 @@ pub(crate) enum Timer {
     Silent(NodeId),
     /// The jobs of a silent node may have to be given up.
     Lost(NodeId),
+    /// A node that was ordered to reboot should be back.
+    Reboot(NodeId),
+    /// A node has been idle for `SuspendTime`, or should have come or gone.
+    Power(NodeId),
+    /// More nodes may be powered up or down without exceeding the rate.
+    PowerRate,
     /// The grace time of a preempted job is over, and the job is ended.
     Grace(JobId),
     /// A running job has run so long that it can be preempted.

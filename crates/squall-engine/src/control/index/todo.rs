@@ -29,6 +29,16 @@ pub(crate) struct Todo {
     pub(crate) turns: BTreeSet<JobId>,
     /// Heterogeneous jobs of which a component changed, by the first component; the others may have to follow.
     pub(crate) hets: BTreeSet<JobId>,
+    /// Jobs that started, end or were released; a program of this host may be owed to them.
+    pub(crate) programs: BTreeSet<JobId>,
+    /// Nodes with a reboot that was requested, or that may be due.
+    pub(crate) reboots: BTreeSet<NodeId>,
+    /// Nodes that may have to be powered up or down.
+    pub(crate) power: BTreeSet<NodeId>,
+    /// Jobs of which a node has come or was given up, while they wait for nodes to be powered up; and others.
+    pub(crate) waking: BTreeSet<JobId>,
+    /// Nodes that were removed and may be gone.
+    pub(crate) gone: BTreeSet<NodeId>,
     /// Nodes that an operator set down; their jobs are to be failed.
     pub(crate) condemned: BTreeSet<NodeId>,
 }

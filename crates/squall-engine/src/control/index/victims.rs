@@ -86,6 +86,10 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let worth = yields(state, &asks, tier, job, run)?;
         let terms = terms(state, job, run);
         let stays = terms.mode == PreemptMode::Suspend;
+        // A suspended job would keep its node from being rebooted.
+        if stays && asks.spec.options.reboots() {
+            return None;
+        }
         let exempt = now < run.start + Span::from_secs(terms.exempt_s);
         let willing = match terms.mode {
             PreemptMode::Off => false,

@@ -11,20 +11,24 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::license;
 use squall_model::policy::Limit;
 use squall_model::set::{CoreSet, NodeSet};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_sched::topology::Topology;
 use squall_sched::{
-    Bars, Candidate, Claim, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row,
-    Victim, View,
+    Bars, Candidate, Cap, Claim, Closed, End, Gate, Grain, Item, Lanes, Names, NodeView, PartitionView, Queues,
+    Request, Row, Victim, View,
 };
 
-use crate::control::index::limits;
 use crate::control::index::ordered::Ordered;
 use crate::control::index::pending::pending;
+use crate::control::index::power::boots_from;
 use crate::control::index::queue::Queue;
+use crate::control::index::{facts, limits};
 use crate::control::state::job::Run;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
+
+/// Added to the weight of a node that is not powered up, so that all others come first.
+const SLEEPS: u32 = 1 << 31;
 
 /// State and queue as the scheduling policy sees them, borrowed for a pass.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +71,8 @@ impl Queues for Sight<'_> {
 
 impl Names for State {
     fn node_id(&self, name: &str) -> Option<NodeId> {
-        Self::node_id(self, name)
+        // A job that waits for a removed node by name goes on waiting for it.
+        self.ever_id(name)
     }
     fn memory_per_cpu_mb(&self) -> u64 {
         self.config.def_mem_per_cpu_mb
@@ -86,6 +91,8 @@ impl View for Sight<'_> {
             time_max_s: config.max_time_s,
             time_default_s: config.default_time_s.or(config.max_time_s),
             starts: partition.starts_jobs(),
+            least_loaded: config.lln || self.state.config.select_type_parameters.least_loaded,
+            cap: Cap::of(at, config.max_cpus_per_node, config.max_cpus_per_socket),
         }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
@@ -104,16 +111,43 @@ impl View for Sight<'_> {
     fn node(&self, id: NodeId) -> NodeView<'_> {
         // Ids come from partitions, which contain existing nodes only.
         let node = &self.state.nodes[id.index()];
-        NodeView { hardware: &node.hardware, cores: &node.cores, memory_mb: node.memory_mb, usable: node.usable() }
+        let select = self.state.config.select_type_parameters;
+        let grain = Grain::of(select.unit, &node.hardware);
+        let grain = if select.dist_block { grain.in_few_sockets(&node.hardware) } else { grain };
+        let usable = node.usable();
+        NodeView { hardware: &node.hardware, cores: &node.cores, memory_mb: node.memory_mb, usable, grain }
     }
     fn open(&self) -> &NodeSet {
         &self.queue.open
     }
     fn by_weight(&self) -> &[NodeId] {
-        &self.state.index.by_weight
+        match &self.queue.order {
+            Some(order) if !self.state.index.asleep.is_empty() => order,
+            _ => &self.state.index.by_weight,
+        }
     }
     fn weight(&self, id: NodeId) -> u32 {
-        self.state.weight_of(id)
+        let asleep = self.state.index.asleep.contains(id);
+        self.state.weight_of(id).saturating_add(if asleep { SLEEPS } else { 0 })
+    }
+    fn held_by(&self, partition: usize, node: NodeId, time: Time) -> impl Iterator<Item = &CoreSet> {
+        let name = &self.state.partitions[partition].config.name;
+        // A job past its limit is expected to end soon, but not now.
+        let soon = self.now + Span::from_secs(1);
+        let runs = move |end: Option<Time>| end.is_none_or(|end| end.max(soon) > time);
+        let jobs = self.state.nodes[node.index()].jobs.iter();
+        jobs.filter_map(move |id| {
+            let job = self.state.jobs.get(id)?;
+            let run = job.run().filter(|run| run.partition == *name)?;
+            let group = run.alloc.on(node)?;
+            runs(facts::end_time(self.state, *id, job, run)).then_some(&group.cores)
+        })
+    }
+    fn packs(&self) -> bool {
+        self.state.config.select_type_parameters.pack_nodes
+    }
+    fn gives_memory(&self) -> bool {
+        self.state.config.select_type_parameters.memory
     }
     fn topology(&self) -> Option<&Topology> {
         Some(&*self.state.index.topology).filter(|topology| !topology.is_flat())
@@ -133,6 +167,16 @@ impl View for Sight<'_> {
         let partition = self.partition(partition);
         let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
         bars(state, time, own, limit, partition.nodes)
+    }
+    fn boots_from(&self, job: &Candidate<'_>) -> Option<(Time, &NodeSet)> {
+        let (delay_s, asleep) = (job.need.delay_boot_s?, &self.state.index.asleep);
+        if asleep.is_empty() {
+            return None;
+        }
+        // A job that is not in the queue would be submitted now.
+        let pending = pending(self.state, job.item);
+        let until = pending.map_or(Some(self.now + Span::from_secs(delay_s)), |pending| boots_from(&pending));
+        until.map(|until| (until, asleep))
     }
     fn turns(&self) -> impl Iterator<Item = Time> {
         self.state.reservations.values().flat_map(|one| [one.start, one.end])

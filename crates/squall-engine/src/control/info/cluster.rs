@@ -1,30 +1,42 @@
 //! Nodes and partitions as `sinfo` and `scontrol` show them.
 
-use squall_model::config::Config;
-use squall_model::event::NodeChange;
+use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::gres::NodeGres;
 use squall_model::hostlist::{self, compress};
 use squall_model::id::{JobId, NodeId};
 use squall_model::reservation::Flag;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
-use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo};
+use squall_model::wire::info::{Kept, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo};
 
 use crate::control::controller::Controller;
 use crate::control::state::State;
+use crate::control::state::apply::is_all;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};
 
 /// User id 0, shown as the author of reasons that the controller set.
 const BY_CONTROLLER: u32 = 0;
 
-/// Returns every node, by id.
+/// Returns every node by id, but those that have yet to join.
 pub(crate) fn nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
-    let all = (0..c.state.nodes.len() as u32).map(NodeId).filter(|id| !has_left(&c.state, *id));
+    let futures = c.state.futures();
     // Room for all at once: a list of ten thousand nodes is long enough for copies of it to show.
     let mut infos = Vec::with_capacity(c.state.nodes.len());
-    infos.extend(all.filter_map(|id| node(c, id, now)));
+    infos.extend(c.state.present().filter(|id| !futures.contains(*id)).filter_map(|id| node(c, id, now)));
     infos
+}
+
+/// Returns the nodes that may join some day and have not done so, by id.
+pub(crate) fn future_nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
+    let futures = c.state.futures();
+    let present = c.state.present().filter(|id| futures.contains(*id));
+    let mine = |name: &str| {
+        let takes = |one: &&Partition| is_all(&one.config) || hostlist::contains(&one.config.nodes, name);
+        c.state.partitions.iter().filter(takes).map(|one| one.config.name.clone()).collect()
+    };
+    let info = |id| node(c, id, now).map(|info| NodeInfo { future: true, partitions: mine(&info.name), ..info });
+    present.filter_map(info).collect()
 }
 
 fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
@@ -45,12 +57,18 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
         up: node.up,
         responds: link.is_some(),
         known: node.incarnation.is_some(),
-        admin: node.admin,
-        reason: node.reason.as_ref().map(|why| (why.text.clone(), why.by.unwrap_or(BY_CONTROLLER), why.time)),
+        admin: if node.removed.is_some() { node.admin.max(NodeAdmin::Drain) } else { node.admin },
+        reason: reason(node),
         hardware: node.hardware.clone(),
         features: state.features_of(id).to_vec(),
         weight: state.weight_of(id),
         comment: text(|change| change.comment.as_ref()),
+        future: false,
+        reboot: node.reboot.as_ref().map(|reboot| reboot.issued.is_some()),
+        power: node.power,
+        cloud: state.config.is_cloud(&node.name),
+        kept: kept(state, node),
+        next: node.reboot.as_ref().and_then(|reboot| reboot.next),
         extra: text(|change| change.extra.as_ref()),
         instance: (text(|change| change.instance_id.as_ref()), text(|change| change.instance_type.as_ref())),
         cpus_used: node.cores.len() as u32,
@@ -68,6 +86,19 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
         maint: on.is_some_and(|one| one.is(Flag::Maint)),
         gres_used: state.index.gres.get(&id).map(NodeGres::used_text).unwrap_or_default(),
     })
+}
+
+fn reason(node: &Node) -> Option<(String, u32, Time)> {
+    let given = node.reason.as_ref().map(|why| (why.text.clone(), why.by.unwrap_or(BY_CONTROLLER), why.time));
+    let removed = node.removed.map(|time| ("Removed: its jobs run to their end".to_owned(), BY_CONTROLLER, time));
+    removed.or(given)
+}
+
+/// Returns what of a node is kept for the system. None: nothing.
+fn kept(state: &State, node: &Node) -> Option<Kept> {
+    let entry = state.entry_of(&node.name).filter(|entry| entry.keeps())?;
+    let (cores, cpus) = entry.kept_sizes(&node.reported);
+    Some(Kept { cores, cpus, cpu_list: entry.cpu_spec_list.clone(), memory_mb: entry.mem_spec_limit_mb })
 }
 
 /// Returns every partition, in the configuration's order.
@@ -105,17 +136,6 @@ pub(crate) fn licenses(state: &State) -> Vec<LicenseInfo> {
     let used = |name: &str| state.index.licenses.get(name).copied().unwrap_or_default();
     let all = state.license_totals().into_iter();
     all.map(|(name, total)| LicenseInfo { used: used(&name), name, total, reserved: 0 }).collect()
-}
-
-/// Returns whether a node is no longer in use: it is not in the configuration, is down, runs no jobs and is in no
-/// partition.
-fn has_left(state: &State, id: NodeId) -> bool {
-    let here = |node: &Node| node.up || !node.jobs.is_empty() || is_listed(&state.config, &node.name);
-    state.node(id).is_none_or(|node| !here(node)) && !state.partitions.iter().any(|one| one.nodes.contains(id))
-}
-
-fn is_listed(config: &Config, name: &str) -> bool {
-    config.nodes.iter().any(|entry| hostlist::contains(&entry.name, name))
 }
 
 /// Returns the names of nodes as a compressed host list.

@@ -11,7 +11,7 @@ use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
 use squall_model::wire::info::{JobInfo, RunInfo, StepInfo};
-use squall_sched::Item;
+use squall_sched::{Grain, Item};
 
 use crate::control::controller::Controller;
 use crate::control::index::facts;
@@ -32,7 +32,7 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     let mut row = waiting_row(c, &waits, (&job.spec, &job.owner), job.submit, job.is_pending(), now);
     let info = &mut row.info;
     info.array_limit = job.task.and_then(|task| state.arrays.get(&task.array)?.limit);
-    info.state = job.state();
+    info.state = job.shown_state();
     info.attempt = job.attempt;
     match job.queue.hold {
         Hold::No if job.is_leased() => {
@@ -225,7 +225,10 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
         let has = nodes.first().and_then(|first| Some((first, state.index.gres.get(&first)?)));
         let words = has.map(|(first, has)| has.held_texts(&gres::on_node(granted, first))).unwrap_or_default();
         gres.extend(words.into_iter().map(|word| (hosts.clone(), word)));
-        per_node.push((hosts, core_list(&group.cores), group.memory_mb));
+        let unit = state.config.select_type_parameters.unit;
+        let node = nodes.first().and_then(|first| state.node(first));
+        let grain = node.map_or(Grain::CPU, |node| Grain::of(unit, &node.hardware));
+        per_node.push((hosts, core_list(&grain.core_by_core(&group.cores)), group.memory_mb));
     }
     RunInfo {
         outcome: None,
@@ -286,6 +289,8 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
         start: step.start,
         time_limit_s: step.spec.time_limit_s,
         end: step.ended.clone(),
+        ports: step.layout.ports.clone(),
+        cpu_freq: step.spec.cpu_freq.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use squall_model::id::Epoch;
-use squall_model::job::{Digest, Owner};
+use squall_model::job::{Digest, JobAttempt, Owner};
 use squall_model::limits::CHUNK_BYTES;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -41,6 +41,8 @@ pub(crate) struct Broadcast {
     pub(crate) to: NodeSet,
     /// Where the file is placed on the nodes and as which user; None: it is only stored by its digest.
     pub(crate) place: Option<(PlaceAt, Arc<Owner>)>,
+    /// The file is placed on the nodes of this job; None: the request names the nodes.
+    pub(crate) job: Option<JobAttempt>,
     pub(crate) until: Option<Time>,
     /// The client's own key of the file, by which a later broadcast finds its digest.
     pub(crate) known_as: Option<Digest>,
@@ -111,6 +113,7 @@ impl Broadcast {
             shared,
             to,
             place: None,
+            job: None,
             until: None,
             known_as: None,
             stage: Stage::Known,

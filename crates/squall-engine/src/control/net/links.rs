@@ -8,6 +8,7 @@ use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::fabric::{
     Chunk, DownFrame, Downward, Letter, Parcel, Path, Put, Query, Route, UpFrame, Window,
 };
@@ -70,8 +71,10 @@ pub(crate) struct Member {
     pub(crate) load_centi: u32,
     /// Free memory of the node, MiB.
     pub(crate) free_mb: u64,
-    /// Version of the node daemon.
+    /// Release of the node daemon.
     pub(crate) version: String,
+    /// The newest version of a cluster that the node daemon can work with.
+    pub(crate) speaks: ClusterVersion,
 }
 
 /// Puts (messages to sets of nodes) of this turn. Messages to the same set of nodes share a put, as long as no node
@@ -179,24 +182,29 @@ impl Links {
         if newest && session.epoch == self.epoch { self.offers.remove(name) } else { None }
     }
     /// Refuses the registration of a node that has accepted a session offer.
-    pub(crate) fn refuse(&mut self, offer: Offer, reason: String) {
-        let put = self.put_for_one(vec![Down::Refused { reason }]);
+    pub(crate) fn refuse(&mut self, (offer, name): (Offer, String), reason: String) {
+        let put = self.put_for_one(vec![Down::Refused { reason, name: Some(name) }]);
         self.say(offer.link, Downward::Reply { route: offer.route, node: None, put });
     }
     /// Begins the session of a node that has accepted an offer, and sends the node its id.
-    pub(crate) fn welcome(&mut self, node: NodeId, offer: Offer, version: String) {
+    pub(crate) fn welcome(
+        &mut self,
+        node: NodeId,
+        (offer, name): (Offer, String),
+        (version, speaks): (String, ClusterVersion),
+    ) {
         let Offer { session, link, route } = offer;
         if !self.hops.contains_key(&link) {
             return;
         }
-        let fresh = Member { link, session, load_centi: 0, free_mb: 0, version };
+        let fresh = Member { link, session, load_centi: 0, free_mb: 0, version, speaks };
         if let Some(old) = self.members.insert(node, fresh)
             && let Some(hop) = self.hops.get_mut(&old.link)
         {
             hop.reach.remove(node);
         }
         self.connected.insert(node);
-        let put = self.put_for_one(vec![Down::Welcome { node }]);
+        let put = self.put_for_one(vec![Down::Welcome { node, name: Some(name) }]);
         if let Some(member) = self.members.get_mut(&node) {
             // Relays learn of this session from this message.
             member.session = put.seq.max(session);
@@ -360,9 +368,9 @@ impl Links {
             self.seq += 1;
             // Reports that come from only one node need no merging.
             let asks = messages.iter().filter(|_| to.len() > 1).filter_map(Down::ask).collect();
-            let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
+            let parcel = Sealed::new(Parcel { messages, to: Some(to.clone()), ..Parcel::default() });
             let alone = if to.len() == 1 { to.first() } else { None };
-            let put = Put { epoch: self.epoch, seq: self.seq, to, asks, parcel };
+            let put = Put { epoch: self.epoch, seq: self.seq, to, asks, parcel, proof: None };
             if let Some(member) = alone.and_then(|node| self.members.get(&node)) {
                 let link = member.link;
                 self.say(link, Downward::Put(put));
@@ -378,8 +386,8 @@ impl Links {
     fn put_for_one(&mut self, messages: Vec<Down>) -> Put {
         self.emit();
         self.seq += 1;
-        let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
-        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::new(), asks: Vec::new(), parcel }
+        let parcel = Sealed::new(Parcel { messages, ..Parcel::default() });
+        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::new(), asks: Vec::new(), parcel, proof: None }
     }
 
     fn say(&mut self, link: LinkId, say: Downward) {

@@ -29,10 +29,10 @@ impl Keyed {
     }
 
     fn look_up(&mut self, state: &State) {
-        // Nodes are added and never removed.
+        // Ids are added and stay those of their names.
         if self.of_nodes != state.nodes.len() {
             self.of_nodes = state.nodes.len();
-            self.ids = self.scope.names().filter_map(|name| state.node_id(name)).collect();
+            self.ids = self.scope.names().filter_map(|name| state.ever_id(name)).collect();
         }
     }
 }

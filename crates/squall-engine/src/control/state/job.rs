@@ -146,6 +146,14 @@ pub struct Run {
     #[n(10)]
     #[cbor(default)]
     pub leaving: Alloc,
+    /// Some: the controller's prolog of the attempt (`PrologSlurmctld`) has not ended, so nodes don't know the attempt.
+    /// The numbers before 16 are left out.
+    #[n(16)]
+    pub configuring: Option<bool>,
+    /// Some: nodes of the attempt are being powered up or rebooted, so no node knows the attempt. The numbers before 24
+    /// are left out.
+    #[n(24)]
+    pub booting: Option<bool>,
 }
 
 /// The decision to end an attempt.
@@ -220,6 +228,13 @@ impl Job {
             Phase::Ended(ended) => JobState::Ended(ended.outcome.state),
         }
     }
+    /// Returns the job's state as users see it: a running job that no node knows yet is configuring.
+    pub(crate) fn shown_state(&self) -> JobState {
+        match &self.phase {
+            Phase::Running(run) if run.configures() => JobState::Configuring,
+            _ => self.state(),
+        }
+    }
     /// Returns the attempt of a running, completing or leased job, which holds resources; otherwise None.
     pub fn run(&self) -> Option<&Run> {
         match &self.phase {
@@ -242,6 +257,10 @@ impl Job {
             Phase::Ended(ended) => ended.run.as_deref(),
             _ => self.run().filter(|_| !self.has_not_begun()),
         }
+    }
+    /// Returns whether the job's nodes are rebooted before it starts.
+    pub(crate) fn reboots(&self) -> bool {
+        self.spec.options.reboots()
     }
     /// Returns whether the job waits in the queue.
     pub fn is_pending(&self) -> bool {
@@ -295,6 +314,10 @@ impl Job {
 }
 
 impl Run {
+    /// Returns whether the attempt is not ready: no node knows it.
+    pub(crate) fn configures(&self) -> bool {
+        self.configuring.is_some() || self.booting.is_some()
+    }
     /// Returns the node on which the job's batch script runs, which is the first one.
     pub(crate) fn batch_node(&self) -> Option<squall_model::id::NodeId> {
         self.alloc.nodes().first()

@@ -28,7 +28,10 @@ use squall_model::license;
 use squall_model::policy::{Policy, Tres, Whose};
 use squall_model::reservation::Reservation;
 use squall_model::resource::Alloc;
+use squall_model::rotation::ControllerKeys;
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::JobName;
 use squall_sched::topology::{Source, Topology};
 
@@ -47,6 +50,10 @@ pub struct State {
     pub epoch: Epoch,
     /// Version of the controller that started last.
     pub version: String,
+    /// Version of the cluster, which says what its daemons may use.
+    pub cluster_version: ClusterVersion,
+    /// The controllers' keys. None: they were never rotated.
+    pub keys: Option<Box<ControllerKeys>>,
     /// The configuration in force.
     pub config: Arc<Config>,
     /// The partitions, in the configuration's order.
@@ -127,6 +134,8 @@ pub struct Index {
     pub gres: BTreeMap<NodeId, NodeGres>,
     /// All nodes, lowest weight first. Empty: all weights are equal.
     pub by_weight: Vec<NodeId>,
+    /// Nodes that are not powered up.
+    pub asleep: NodeSet,
     /// Number of licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
     /// Jobs and resources that count against shared limits.
@@ -283,13 +292,21 @@ impl State {
         let found = if file.name.is_empty() {
             Topology::default()
         } else {
-            Topology::read(&source, &|name| self.node_id(name), &[]).unwrap_or_default()
+            Topology::read(&source, &|name| self.ever_id(name), &[]).unwrap_or_default()
         };
         self.index.topology = Arc::new(found);
     }
-    /// Returns the id of the node with that name; None: there is none.
+    /// Returns the id of the node with that name; None: there is none, or it was removed and is gone.
     pub fn node_id(&self, name: &str) -> Option<NodeId> {
+        self.ever_id(name).filter(|id| self.node(*id).is_some_and(|node| !node.is_gone()))
+    }
+    /// Returns the id of the node that has or had that name; None: there never was one.
+    pub(crate) fn ever_id(&self, name: &str) -> Option<NodeId> {
         self.index.names.get(name).copied()
+    }
+    /// Returns all nodes but those that were removed and are gone.
+    pub(crate) fn present(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..).map(NodeId).zip(&self.nodes).filter(|(_, node)| !node.is_gone()).map(|(id, _)| id)
     }
     /// Returns the node with that id; None: there is none.
     pub fn node(&self, id: NodeId) -> Option<&Node> {

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use minicbor::{Decode, Encode};
-use squall_model::config::{PartitionConfig, PartitionState};
-use squall_model::event::NodeAdmin;
+use squall_model::config::{NodeConfig, PartitionConfig, PartitionState};
+use squall_model::event::{NodeAdmin, Reboot};
 use squall_model::id::{Incarnation, JobId};
+use squall_model::power::{Power, PowerPhase};
 use squall_model::resource::Hardware;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
-/// A node that the configuration names or that has registered. It is never removed; its id is its position in
-/// `State::nodes`.
+/// A node that the configuration names, that an operator created or that has registered. The record of a removed node
+/// stays, so that its id, the position in `State::nodes`, is that of no other name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Node {
     /// The node's name.
@@ -47,6 +48,19 @@ pub struct Node {
     /// Jobs that hold resources on the node: running, completing or leased ones.
     #[n(10)]
     pub jobs: BTreeSet<JobId>,
+    /// The reboot that is to come. None: none. The numbers before 16 are left out.
+    #[n(16)]
+    pub reboot: Option<Box<Reboot>>,
+    /// Power of the node. None: it is up, as far as is known. The numbers before 24 are left out.
+    #[n(24)]
+    pub power: Option<Power>,
+    /// When the node was removed from the cluster. No job starts there, and those that run go on to their end. None: it
+    /// was not. The numbers 17 to 19 are left out.
+    #[n(20)]
+    pub removed: Option<Time>,
+    /// Description by the operator who created the node. None: the configuration describes it, or nothing does.
+    #[n(21)]
+    pub made: Option<Box<NodeConfig>>,
 }
 
 /// Why a node is down or drained.
@@ -75,9 +89,30 @@ pub struct Partition {
 }
 
 impl Node {
-    /// Returns whether jobs may start on the node: it responds and is neither drained nor down.
+    /// Returns whether jobs may start on the node: it responds or can be powered up, is neither drained nor down, and is
+    /// not about to reboot or to be powered down, and was not removed.
     pub fn usable(&self) -> bool {
-        self.up && self.admin == NodeAdmin::Resume
+        let reboots = self.reboot.as_ref().is_some_and(|reboot| reboot.asap || reboot.issued.is_some());
+        let there = self.power.map_or(self.up, |power| power.takes_jobs() && (self.up || self.sleeps()));
+        there && self.admin == NodeAdmin::Resume && !reboots && self.removed.is_none()
+    }
+    /// Returns whether the node is not powered up: its silence is no failure, and its jobs wait for it.
+    pub fn sleeps(&self) -> bool {
+        self.power.is_some_and(|power| power.phase != PowerPhase::On)
+    }
+    /// Returns whether the node was ordered to reboot and has not come back.
+    pub(crate) fn is_rebooting(&self) -> bool {
+        self.reboot.as_ref().is_some_and(|reboot| reboot.issued.is_some())
+    }
+    /// Returns whether the node never registered.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.incarnation.is_none()
+    }
+
+    /// Returns whether the node was removed and no job holds it any more. Users do not see such a node, and it can't
+    /// register.
+    pub fn is_gone(&self) -> bool {
+        self.removed.is_some() && self.jobs.is_empty()
     }
     /// Returns the number of the node's CPUs that no job holds.
     pub fn free_cpus(&self) -> u32 {

@@ -14,7 +14,9 @@ use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
 use squall_model::policy::{Policy, Tres, Whose};
 use squall_model::reservation::Reservation;
 use squall_model::resource::Alloc;
+use squall_model::rotation::ControllerKeys;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 
 use crate::control::state::array::{Array, ArrayTally};
 use crate::control::state::by_id::ById;
@@ -78,6 +80,12 @@ pub enum Part {
     /// When, and in which run of the controller, the state was last restored from a backup, if it was.
     #[n(14)]
     Restored(#[n(0)] Time, #[n(1)] Epoch),
+    /// Version of the cluster, if it was raised.
+    #[n(15)]
+    Version(#[n(0)] ClusterVersion),
+    /// The controllers' keys, if they were rotated. The numbers from 16 to 27 are left out.
+    #[n(28)]
+    Keys(#[n(0)] Box<ControllerKeys>),
 }
 
 /// Generic resources of a job's latest attempt, in snapshots of early builds.
@@ -238,6 +246,8 @@ pub struct Restored {
     ids_began: Option<Time>,
     node_changes: BTreeMap<NodeId, NodeChange>,
     from_backup: Option<(Time, Epoch)>,
+    cluster_version: ClusterVersion,
+    rotated: Option<Box<ControllerKeys>>,
     pending: u64,
     active: u64,
     users: Users,
@@ -279,7 +289,9 @@ impl State {
         let lost = (!self.lost_ids.is_empty()).then(|| Part::LostIds(self.lost_ids.clone()));
         let changes = (!self.node_changes.is_empty()).then(|| Part::NodeChanges(self.node_changes.clone()));
         let restored = self.restored.map(|(time, epoch)| Part::Restored(time, epoch));
-        let rest = rest.chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes).chain(restored);
+        let raised = (self.cluster_version != ClusterVersion::FIRST).then_some(Part::Version(self.cluster_version));
+        let rest = rest.chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes);
+        let rest = rest.chain(restored).chain(raised).chain(self.keys.clone().map(Part::Keys));
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -318,6 +330,8 @@ impl State {
             restored: all.from_backup,
             epoch: cluster.epoch,
             version: cluster.version,
+            cluster_version: all.cluster_version,
+            keys: all.rotated,
             config: cluster.config,
             partitions: cluster.partitions,
             nodes: cluster.nodes,
@@ -332,9 +346,11 @@ impl State {
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
             index,
         };
+        state.note_removed();
         state.read_topology();
         state.count_gres();
         state.order_nodes();
+        state.count_sleepers();
         for spec in all.wanting {
             state.want(&spec);
         }
@@ -463,6 +479,8 @@ impl Part {
             Self::LostIds(lost_ids) => Some(Restored { lost_ids, ..Restored::default() }),
             Self::IdsBegan(began) => Some(Restored { ids_began: Some(began), ..Restored::default() }),
             Self::NodeChanges(node_changes) => Some(Restored { node_changes, ..Restored::default() }),
+            Self::Keys(keys) => Some(Restored { rotated: Some(keys), ..Restored::default() }),
+            Self::Version(cluster_version) => Some(Restored { cluster_version, ..Restored::default() }),
             Self::Restored(time, epoch) => Some(Restored { from_backup: Some((time, epoch)), ..Restored::default() }),
         }
     }
@@ -529,6 +547,8 @@ impl Restored {
         self.ids_began = self.ids_began.or(next.ids_began);
         self.node_changes.append(&mut next.node_changes);
         self.from_backup = self.from_backup.or(next.from_backup);
+        self.cluster_version = self.cluster_version.max(next.cluster_version);
+        self.rotated = next.rotated.or(self.rotated.take());
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

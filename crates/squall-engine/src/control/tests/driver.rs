@@ -11,12 +11,14 @@ use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner}
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
-use squall_model::wire::fabric::{DownFrame, Health, Newer, UpFrame};
+use squall_model::wire::fabric::{Composite, DownFrame, Health, Newer, UpFrame};
+use squall_model::wire::hook::NodeNote;
 use squall_model::wire::node::{Down, Registration};
 
 use crate::control::controller::Controller;
-use crate::control::port::{CallerId, Input, LinkId, Out, Who};
+use crate::control::port::{CallerId, Input, LinkId, Out, PowerProgram, Program, Who};
 use crate::control::state::State;
 use crate::control::state::snapshot::Part;
 use crate::fabric::child::Child;
@@ -39,6 +41,12 @@ pub(super) struct Driver {
     pub(super) sent: Vec<(String, Down)>,
     /// Answers that no test has looked at.
     pub(super) answers: Vec<(CallerId, Answer)>,
+    /// Programs of this host that were started and that no test has looked at.
+    pub(super) programs: Vec<Program>,
+    /// Programs for the power of nodes that were started and that no test has looked at.
+    pub(super) power: Vec<PowerProgram>,
+    /// Names of removed nodes that the host was told to revoke and that no test has looked at.
+    pub(super) gone: Vec<String>,
     pub(super) exit: bool,
     pub(super) drops: Vec<LinkId>,
     /// A node has heard a newer controller.
@@ -61,7 +69,7 @@ struct Node {
 
 pub(super) fn who(uid: u32) -> Who {
     let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("u{uid}"), group: format!("g{uid}") };
-    Who { owner: Arc::new(owner), operator: uid == 0 }
+    Who { owner: Arc::new(owner), operator: uid == 0, by: None }
 }
 
 pub(super) fn these(id: JobId) -> JobSelection {
@@ -98,6 +106,10 @@ pub(super) fn array(last: u32, limit: Option<u32>) -> JobSpec {
 impl Driver {
     /// A started controller without nodes.
     pub(super) fn empty(config: Config) -> Self {
+        Self::speaking(ClusterVersion::OWN, config)
+    }
+    /// A started controller of a release that can work with this version at most.
+    pub(super) fn speaking(newest: ClusterVersion, config: Config) -> Self {
         let mut driver = Self {
             c: Controller::new(State::default()),
             now: Time::from_secs(1_800_000_000),
@@ -108,11 +120,15 @@ impl Driver {
             nodes: Vec::new(),
             sent: Vec::new(),
             answers: Vec::new(),
+            programs: Vec::new(),
+            power: Vec::new(),
+            gone: Vec::new(),
             exit: false,
             drops: Vec::new(),
             newer: None,
             silence: false,
         };
+        driver.c.speak(newest);
         driver.start();
         driver
     }
@@ -194,6 +210,7 @@ impl Driver {
             health: Health::default(),
             version: "1".into(),
             heard: Session::default(),
+            speaks: ClusterVersion::OWN,
         }
     }
     /// A frame of a node.
@@ -265,6 +282,9 @@ impl Driver {
             self.deliver(link, frame);
         }
         self.answers.extend(out.answers);
+        self.programs.extend(out.programs);
+        self.power.extend(out.power);
+        self.gone.extend(out.gone);
         self.drops.extend(out.drops);
         self.newer = out.newer.or(self.newer.take());
         self.exit |= out.exit;
@@ -389,6 +409,19 @@ impl Driver {
     pub(super) fn report(&mut self, name: &str, reports: &[Report]) {
         self.say(name, |child| child.report(reports));
         assert_eq!(self.node(name).child.unconfirmed(), 0, "reports are taken at once");
+    }
+    /// A node reports about a program, or about itself.
+    pub(super) fn note(&mut self, name: &str, note: NodeNote) {
+        self.say(name, |child| {
+            let notes = Some(vec![(child.node.expect("it was welcomed"), note)]);
+            child.composite(Composite { notes, reports: 1, ..Composite::default() })
+        });
+    }
+    /// A program of this host ends.
+    pub(super) fn program_ends(&mut self, error: Option<&str>) {
+        let program = self.programs.remove(0);
+        let error = error.map(str::to_owned);
+        self.step(Input::ProgramEnded { job: program.job, hook: program.hook, error });
     }
     /// What a node says when a script has ended there.
     pub(super) fn script_end(&self, id: JobId, code: u8) -> Vec<Report> {

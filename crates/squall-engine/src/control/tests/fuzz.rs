@@ -387,8 +387,10 @@ impl World {
             | Down::Known { .. }
             | Down::Watch { .. }
             | Down::Notify { .. }
+            | Down::Reboot { .. }
+            | Down::Keys(_)
             | Down::Strobe(_) => {}
-            Down::Refused { reason } => panic!("refused: {reason}"),
+            Down::Refused { reason, .. } => panic!("refused: {reason}"),
             Down::Expect { .. }
             | Down::Commit { .. }
             | Down::Abort { .. }

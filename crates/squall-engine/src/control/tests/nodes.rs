@@ -285,6 +285,18 @@ fn a_fault_of_the_job_itself_is_its_end() {
 }
 
 #[test]
+fn a_job_that_may_lose_nodes_goes_on_without_them() {
+    for (no_kill, then) in [(true, JobState::Running), (false, JobState::Completing(EndState::NodeFail))] {
+        let mut d = Driver::new(2, 1);
+        let need = Need { nodes_min: Some(2), ..Need::default() };
+        let job = d.submit(JobSpec { need, no_kill, requeue: Some(false), ..batch() });
+        let second = NodeSet::one(NodeId(1));
+        d.commit(Event::NodesSet { nodes: second, admin: NodeAdmin::Down, reason: None, by: 0 });
+        assert_eq!(d.state_of(job), Some(then), "--no-kill: {no_kill}");
+    }
+}
+
+#[test]
 fn draining_lets_jobs_finish_and_down_does_not() {
     let mut d = Driver::new(1, 4);
     let job = d.submit(batch());

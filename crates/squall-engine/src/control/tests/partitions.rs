@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
+use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState, Unit};
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::JobId;
-use squall_model::job::options::Chosen;
+use squall_model::job::options::{Chosen, Hint};
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::EnforcePartLimits;
@@ -172,6 +172,30 @@ fn what_can_never_be_is_refused_and_what_only_is_too_much_waits() {
     assert_eq!((d.state_of(many), reason(&d, many)), (Some(JobState::Pending), PendingReason::PartitionConfig));
     let wide = d.submit(need(Need { nodes_min: Some(2), ..Need::default() }));
     assert_eq!(reason(&d, wide), PendingReason::PartitionNodeLimit);
+}
+
+#[test]
+fn one_thread_of_each_core_needs_whole_cores_and_the_refusal_says_so() {
+    for (unit, refused_as) in [(Unit::Cpu, Some("threads")), (Unit::Core, None)] {
+        let node = NodeConfig {
+            name: "n1".into(),
+            cores_per_socket: Some(2),
+            threads_per_core: Some(2),
+            force: true,
+            ..NodeConfig::default()
+        };
+        let mut config = Config { nodes: vec![node], ..Config::default() };
+        config.select_type_parameters.unit = unit;
+        let mut d = Driver::empty(config);
+        d.add_node("n1", 4);
+        let options = Chosen { hint: Hint::parse("nomultithread"), ..Chosen::default() }.into();
+        let (key, job) = (d.key(), JobSpec { options, ..batch() });
+        match &d.submit_with(key, job)[..] {
+            [Answer::Refused(Refusal::NodeConfigNotAvailable(what))] => assert_eq!(Some(what.as_str()), refused_as),
+            [Answer::Submitted { .. }, ..] => assert_eq!(refused_as, None),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn user(name: &str, admin: AdminLevel, account: &str) -> PolicyChange {
 
 /// faults.md M3
 #[test]
-fn m3_an_operator_changes_no_administrator_and_no_level() {
+fn cve_2026_65140_an_operator_changes_no_administrator_and_no_level() {
     let level = |name: &str, admin| user(name, admin, "phys");
     let (mine, other) = (format!("u{ADA}"), "second".to_owned());
     let setup = [
@@ -232,6 +232,19 @@ fn m3_an_operator_changes_no_administrator_and_no_level() {
     }
     assert_eq!(change(&mut d, ADA, vec![PolicyChange::User("plain".into(), None)]), Answer::Done);
     assert_eq!(change(&mut d, 0, vec![PolicyChange::User("chief".into(), None)]), Answer::Done, "root may");
+}
+
+#[test]
+fn cve_2025_43904_a_coordinator_makes_no_administrator() {
+    let account = Account { coordinators: vec![format!("u{ADA}")], ..Account::default() };
+    let setup = [phys(&[], &[]), vec![PolicyChange::Account("phys".into(), Some(account))]];
+    let mut d = set_up(1, 1, setup.concat());
+    for level in [AdminLevel::Operator, AdminLevel::Administrator] {
+        for name in ["new", "bob", &format!("u{ADA}")] {
+            let answer = change(&mut d, ADA, vec![user(name, level, "phys")]);
+            assert_eq!(answer, Answer::Refused(Refusal::AccessDenied), "{name}: {level:?}");
+        }
+    }
 }
 
 /// faults.md M4

@@ -47,6 +47,26 @@ fn steps_end_by_the_limit_that_they_were_given_last() {
 }
 
 #[test]
+fn a_step_that_waits_is_revoked_with_its_attempt() {
+    let mut d = Driver::new(2, 1);
+    let job = d.submit(batch());
+    for caller in [7, 8] {
+        let spec = Box::new(StepSpec { ntasks: Some(1), ..StepSpec::default() });
+        let (program, key) = (Box::new(TaskProgram::default()), d.key());
+        let answers = d.ask(caller, ADA, Request::CreateStep { job, spec, program, key });
+        assert_eq!(answers.len(), usize::from(caller == 7), "the second one waits: {answers:?}");
+    }
+    // The job starts again on the other node, in the turn in which its node is known to have lost it.
+    d.reboot("n1");
+    assert_eq!(d.attempt(job).attempt.0, 2);
+    let answers = std::mem::take(&mut d.answers);
+    let waited = answers.iter().find(|(caller, _)| caller.0 == 8).map(|(_, answer)| answer);
+    assert!(matches!(waited, Some(Answer::Refused(Refusal::Revoked))), "{answers:?}");
+    let starts = |(_, message): &(String, Down)| matches!(message, Down::StartStep(start) if start.key.attempt.0 == 2);
+    assert!(!d.sent.iter().any(starts), "no step of the second attempt was asked for");
+}
+
+#[test]
 fn whose_limits_are_not_changed() {
     let mut d = Driver::new(1, 1);
     let (job, waits) = (d.submit(batch()), d.submit(batch()));

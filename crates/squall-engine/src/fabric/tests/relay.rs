@@ -150,7 +150,7 @@ impl One {
 
 fn put(seq: u64, to: &[u32]) -> Put {
     let to = to.iter().map(|&node| NodeId(node)).collect();
-    Put { epoch: Epoch(1), seq, to, asks: Vec::new(), parcel: Sealed::new(Parcel::default()) }
+    Put { epoch: Epoch(1), seq, to, asks: Vec::new(), parcel: Sealed::new(Parcel::default()), proof: None }
 }
 
 fn gone(job: u32) -> Composite {
@@ -471,6 +471,32 @@ fn away_from_home_it_tries_to_go_back() {
         one.pass(Span::from_secs(10));
     }
     assert_eq!(one.dials.len(), 2, "it is home");
+}
+
+#[test]
+fn a_detour_that_fails_is_tried_again_until_it_opens_or_the_parent_has_a_path() {
+    let mut one = One::attached(window(100, 1000));
+    assert!(one.relay.detour());
+    one.pass(Span(0));
+    assert_eq!(one.dials, [Dial::Controller]);
+    one.input(NetInput::DialFailed);
+    one.pass(Span::from_millis(10));
+    assert_eq!(one.dials.len(), 2);
+    one.input(NetInput::DialFailed);
+    one.parent_says(vec![Downward::Path(Box::new(Path {
+        above: vec!["g".into()],
+        window: window(100, 1000),
+        heartbeat_s: 10,
+    }))]);
+    one.beats();
+    one.pass(Span::from_secs(10));
+    assert_eq!(one.dials.len(), 2, "its parent has a path");
+    assert!(one.relay.detour());
+    one.pass(Span(0));
+    one.input(NetInput::DialFailed);
+    one.pass(Span::from_secs(1));
+    one.attach(&[], window(100, 1000));
+    assert_eq!((one.dials.len(), one.relay.parent()), (4, Some(&Dial::Controller)));
 }
 
 #[test]

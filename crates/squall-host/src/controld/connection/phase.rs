@@ -8,6 +8,7 @@ use squall_model::config::{Config, ControllerConfig};
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_model::wire::{Leader, Standby};
 
+use crate::controld::share::Asker;
 use crate::leader::Controllers;
 use crate::trust::Trust;
 
@@ -20,6 +21,8 @@ pub(in crate::controld) struct Others {
     pub(in crate::controld) address: String,
     /// The way to the one that leads.
     pub(in crate::controld) controllers: Controllers,
+    /// Asks whether changes of keys are shared with them.
+    pub(super) asker: Asker,
     /// What is known of each of them.
     roll: Arc<Mutex<Vec<ControllerInfo>>>,
 }
@@ -32,7 +35,12 @@ impl std::fmt::Debug for Others {
 
 impl Others {
     /// Returns the controllers that the configuration names; `name` is this one's. None: it names none, as there is one.
-    pub(in crate::controld) fn of(place: &Place, config: &Config, name: &str) -> std::io::Result<Option<Self>> {
+    pub(in crate::controld) fn of(
+        place: &Place,
+        config: &Config,
+        name: &str,
+        asker: Asker,
+    ) -> std::io::Result<Option<Self>> {
         let Some(own) = config.controller(name) else { return Ok(None) };
         let (name, address) = (own.name(), own.address.clone());
         let keys = Trust::of(place).controller_key()?;
@@ -45,10 +53,10 @@ impl Others {
             ..ControllerInfo::default()
         };
         let roll = Arc::new(Mutex::new(config.controllers.0.iter().map(of).collect()));
-        Ok(Some(Self { name: name.to_owned(), address, controllers, roll }))
+        Ok(Some(Self { name: name.to_owned(), address, controllers, asker, roll }))
     }
 
-    /// Returns what is known of all controllers. A standby knows little: itself, and who leads.
+    /// Returns what is known of all controllers. A standby knows little: itself, and the leader.
     pub(super) fn roll(&self, phase: &Phase) -> Vec<ControllerInfo> {
         let mut all = self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Phase::Follows { leader, as_of } = phase {

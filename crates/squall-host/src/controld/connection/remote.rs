@@ -14,17 +14,18 @@ use squall_model::wire::client::{HostProblem, Refusal};
 use squall_model::wire::join::{CONTROLLER_TOKEN, LOGIN_TOKEN, PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Door, Guest, Kind, OUTGOING_BYTES_MAX, Phase, Via, greeting};
+use super::{Arrival, Door, Guest, Kind, OUTGOING_BYTES_MAX, Phase, Via, Way, greeting};
 use crate::controld::join;
+use crate::controld::ring::Ring;
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
-use crate::noise::KeyPair;
+use crate::strangers::{Stranger, Strangers};
 use crate::sys::clock;
-use crate::trust::{Rights, Trust, Wish};
+use crate::trust::{Rights, Trust, Unwelcome, Wish};
 use crate::{life, link};
 
 /// Most connections at once that are not authenticated yet.
@@ -42,7 +43,7 @@ const REVISIT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(in crate::controld) struct Gate {
     place: Place,
-    keys: KeyPair,
+    ring: Ring,
     trust: Trust,
     /// Lowest uid of users for whom other machines may vouch.
     min_uid: u32,
@@ -50,7 +51,11 @@ pub(in crate::controld) struct Gate {
 
 impl Gate {
     /// Opens the controller's TCP port, if the configuration names one; None if not.
-    pub(in crate::controld) async fn open(place: &Place, config: &Config) -> io::Result<Option<(TcpListener, Self)>> {
+    pub(in crate::controld) async fn open(
+        place: &Place,
+        config: &Config,
+        ring: &Ring,
+    ) -> io::Result<Option<(TcpListener, Self)>> {
         if config.slurmctld_port.0 == 0 {
             place.note_reached_as("")?;
             return Ok(None);
@@ -58,21 +63,19 @@ impl Gate {
         place.note_reached_as(&life::reached_as(config))?;
         let listener = hop::listen(config.slurmctld_host.0.parse().ok(), config.slurmctld_port.0).await?;
         let trust = Trust::of(place);
-        let keys = trust.controller_key()?;
-        Ok(Some((listener, Self { place: place.clone(), keys, trust, min_uid: config.min_uid.0 })))
+        Ok(Some((listener, Self { place: place.clone(), ring: ring.clone(), trust, min_uid: config.min_uid.0 })))
     }
 
     /// Returns what the machine `name` with this key may do. With the controllers' own key it is one of them.
     fn rights(&self, name: &str, key: &PublicKey) -> Rights {
-        if *key == self.keys.public { Rights::CONTROLLER } else { self.trust.rights(name, key) }
+        if *key == self.ring.public().0 { Rights::CONTROLLER } else { self.trust.rights(name, key) }
     }
 }
 
 pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
     let gate = Arc::new(gate);
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let strangers = Strangers::new(STRANGERS_MAX);
     loop {
-        let Ok(stranger) = Arc::clone(&strangers).acquire_owned().await else { return };
         let (stream, address) = match listener.accept().await {
             Ok(caller) => caller,
             Err(e) => {
@@ -82,8 +85,9 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
             }
         };
         let (guest, gate, seats) = (door.guest(), Arc::clone(&gate), Arc::clone(&door.seats));
+        let (stranger, ended) = strangers.enter(address.ip());
         tokio::spawn(async move {
-            let Ok(visitor) = guest.meet(stream, address, &gate).await else { return };
+            let Ok(visitor) = ended.or(guest.meet(stream, address, &gate, &stranger)).await else { return };
             drop(stranger);
             let Ok(_seat) = seats.try_acquire() else { return };
             drop(guest.host(visitor, &gate).await);
@@ -119,15 +123,27 @@ struct Visitor {
 impl Guest {
     /// Authenticates the peer. A peer with neither a known key nor an invitation is refused, and gets no other
     /// information.
-    async fn meet(&self, stream: TcpStream, address: SocketAddr, gate: &Gate) -> io::Result<Visitor> {
-        let (mut reader, mut writer, key) = hop::answer(stream, &gate.keys).await?;
+    async fn meet(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        gate: &Gate,
+        stranger: &Stranger,
+    ) -> io::Result<Visitor> {
+        let (mut reader, mut writer, key, called) =
+            hop::answer_as_any(stream, &gate.ring.answering(), stranger).await?;
         let hello = greeting(&mut reader).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if called != gate.ring.public().0
+            && let Role::Node(name) | Role::Enquirer(name) = &hello.role
+        {
+            info!(machine = name, %address, "it still has an old key of the controllers, and is told the new one");
+        }
         if !self.understands(&hello) {
             link::write(&mut writer, &self.hello(true)).await?;
             return Err(io::ErrorKind::InvalidData.into());
         }
         if self.leader().is_some() {
-            // Any peer may know who leads: it knows the controllers' key.
+            // Any peer may know the leader's name: it knows the controllers' key.
             link::write(&mut writer, &self.hello(true)).await?;
             let Role::Enquirer(name) = hello.role else { return Err(io::ErrorKind::NotConnected.into()) };
             let rights = gate.rights(&name, &key);
@@ -152,26 +168,41 @@ impl Guest {
             link::deny(&mut reader, &mut writer, Refusal::NotFrom(name, HostProblem::Revoked)).await?;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        if !rights.any() {
-            let Proof::Scheme(scheme, secret) = hello.proof else { return refuse(&mut writer, asks, &name).await };
-            let wish = match scheme.as_str() {
-                TOKEN if asks => Wish::Node,
-                LOGIN_TOKEN if asks => Wish::Login,
-                CONTROLLER_TOKEN if asks => Wish::Controller,
-                _ => return refuse(&mut writer, asks, &name).await,
-            };
-            if let Err(reason) = self.enrol(&gate.trust, &name, &key, (secret, wish)).await? {
+        let invitation = wish(hello.proof).filter(|_| asks);
+        if !rights.any() && invitation.is_none() {
+            return refuse(&mut writer, asks, &name).await;
+        }
+        if let Some((wish, secret)) = invitation {
+            let new = !rights.any();
+            let enrolled = if new { self.enrol(&gate.trust, &name, &key, (secret, wish)).await? } else { Ok(()) };
+            // Perhaps it asks again because the controller could not share its key the first time.
+            let enrolled = if enrolled.is_ok() { self.share().await } else { enrolled };
+            if let Err(unwelcome) = enrolled {
+                let (Unwelcome::Never(reason) | Unwelcome::NotNow(reason)) = &unwelcome;
                 warn!(%address, node = name, %reason, "a machine may not join");
-                link::write(&mut writer, &Told::Refused(reason)).await?;
+                let told = match unwelcome {
+                    Unwelcome::Never(reason) => Told::Refused(reason),
+                    Unwelcome::NotNow(reason) => Told::NotNow(reason),
+                };
+                link::write(&mut writer, &told).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            info!(node = name, %address, %wish, "a machine has joined");
-            if wish == Wish::Controller {
-                what = What::Join;
+            if new {
+                info!(node = name, %address, %wish, "a machine has joined");
+                rights = gate.rights(&name, &key);
+                if wish == Wish::Controller {
+                    what = What::Join;
+                }
             }
-            rights = gate.rights(&name, &key);
         }
         Ok(Visitor { name, key, rights, address, what, reader, writer })
+    }
+
+    /// Whether a node of this name is connected, as far as is known: without an answer it may be.
+    async fn has_connected(&self, name: &str) -> bool {
+        let (connected, answer) = oneshot::channel();
+        let asked = self.arrivals.nodes.send(Arrival::Sought { node: name.to_owned(), connected }).await;
+        asked.is_err() || answer.await.unwrap_or(true)
     }
 
     /// Enrols a machine with an invitation. Where there are several controllers, the invitation may be on its way from
@@ -182,16 +213,29 @@ impl Guest {
         name: &str,
         key: &PublicKey,
         (secret, wish): (Vec<u8>, Wish),
-    ) -> io::Result<Result<(), String>> {
+    ) -> io::Result<Result<(), Unwelcome>> {
+        let connected = wish == Wish::Node && self.has_connected(name).await;
         let mut left = if self.others.is_some() { ENROL_TRIES } else { 1 };
         loop {
             left -= 1;
             let (trust, name, key, secret) = (trust.clone(), name.to_owned(), *key, secret.clone());
-            let enrol = move || trust.enrol(&name, &key, (&secret, wish), clock::now().0 / 1_000_000);
+            let enrol = move || trust.enrol(&name, &key, (&secret, wish), clock::now().0 / 1_000_000, connected);
             match tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
-                Err(_) if left > 0 => tokio::time::sleep(ENROL_PAUSE).await,
+                Err(Unwelcome::Never(_)) if left > 0 => tokio::time::sleep(ENROL_PAUSE).await,
                 enrolled => return Ok(enrolled),
             }
+        }
+    }
+
+    /// Waits until the other controllers have what was changed in `keys/`, if there are any: whichever of them leads next
+    /// has to know a machine that was told that it has joined. Err: they don't have it in time.
+    async fn share(&self) -> Result<(), Unwelcome> {
+        match &self.others {
+            Some(others) if !others.asker.is_shared().await => Err(Unwelcome::NotNow(
+                "the controller can't pass the machine's key to the other controllers, as etcd does not take it"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -239,7 +283,8 @@ impl Guest {
                 let Some(machine) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let account = entered.account().by(&machine);
-                self.converse(&mut reader, writer, &who, Some(&via), &account, revoked).await
+                self.converse(&mut reader, writer, &who, Way { via: Some(&via), by_token: false }, &account, revoked)
+                    .await
             }
         }
     }
@@ -286,8 +331,10 @@ impl Guest {
                     if rights.node {
                         gate.trust.note_address(name, &address)?;
                     }
-                    let config = std::fs::read_to_string(gate.place.config()).unwrap_or_default();
-                    Told::Charter { config: Config::text_for_nodes(&config), address }
+                    let [config, devices] = [gate.place.config(), gate.place.devices()]
+                        .map(|path| std::fs::read_to_string(path).unwrap_or_default());
+                    let config = Config::text_for_nodes(&config, &devices);
+                    Told::Charter { config, address, signer: Some(self.ring.public().1) }
                 }
                 Question::Peer(other) if rights.node => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
                 Question::Charter { .. } | Question::Peer(_) | Question::Controller => {
@@ -325,6 +372,18 @@ impl Guest {
         let who = self.identify(uid, gid).await?;
         Ok(Ok(Who { operator: who.operator && login.is_some(), ..who }))
     }
+}
+
+/// Returns what a machine wants to become, and the secret of its invitation. None: it brings no invitation.
+fn wish(proof: Proof) -> Option<(Wish, Vec<u8>)> {
+    let Proof::Scheme(scheme, secret) = proof else { return None };
+    let wish = match scheme.as_str() {
+        TOKEN => Wish::Node,
+        LOGIN_TOKEN => Wish::Login,
+        CONTROLLER_TOKEN => Wish::Controller,
+        _ => return None,
+    };
+    Some((wish, secret))
 }
 
 /// Whether another machine may vouch for these ids: those of a user from uid `lowest` on who exists on this machine,
@@ -382,7 +441,7 @@ mod tests {
 
     /// Regression test of fault C2 in faults.md.
     #[test]
-    fn c2_a_machine_vouches_for_ordinary_users_in_their_own_groups() {
+    fn cve_2018_10995_a_machine_vouches_for_ordinary_users_in_their_own_groups() {
         let ann = User { name: "ann".into(), uid: 1001, gid: 1001, home: String::new(), shell: String::new() };
         let groups = |name: &str, gid: u32| if name == "ann" { vec![gid, 2000] } else { vec![gid] };
         let may = |uid, gid, lowest, user: Option<&User>| vouchable(uid, gid, lowest, user, groups).is_ok();

@@ -4,11 +4,11 @@
 //! A step that needs no wire-up pays for a few sockets only. libpmix is loaded when the first task connects, or
 //! earlier, while tasks that will need it are being started.
 
+mod gate;
 mod linked;
 mod mesh;
 mod pmi;
 mod pmix;
-mod prompt;
 mod trial;
 mod variables;
 
@@ -20,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::thread::set_current_timer_slack;
 use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
@@ -35,6 +36,7 @@ use super::frames::Frames;
 use crate::poller::Interest;
 use crate::sys::clock::steady;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
+use gate::Gate;
 use linked::Linked;
 use mesh::{Heard, Kinship, Manner, Mesh, Way, is_yes, said};
 use pmi::PmiTasks;
@@ -84,9 +86,8 @@ pub(super) enum Word {
 /// The descriptor of wire-up to which a poll event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Port {
-    Caller,
+    Gate,
     Bell,
-    Prompt,
     Pmi(usize),
     Mesh(usize),
 }
@@ -114,6 +115,7 @@ pub(super) struct Wireup {
     /// Connections to the other step daemons. None: the step has one node.
     mesh: Option<Mesh>,
     pmi: PmiTasks,
+    gate: Gate,
     pmix: PmixServer,
     waiters: BTreeMap<u64, Waiter>,
     /// Requests of other nodes for data of ranks on this node, by the ticket given to libpmix: index of the asking
@@ -194,6 +196,7 @@ impl Wireup {
             exchange: Exchange::new(launch.node_index, launch.layout.clone(), manner.patience, manner.shape),
             mesh,
             pmi: PmiTasks::new(launch),
+            gate: Gate::open(rustix::process::geteuid().as_raw(), launch.ranks().len())?,
             pmix: PmixServer::open(launch, &kinship)?,
             launch: launch.clone(),
             waiters: BTreeMap::new(),
@@ -215,7 +218,12 @@ impl Wireup {
     pub(super) fn equip(&mut self, env: &mut Environment, programs: impl Iterator<Item = PathBuf>) {
         self.linked = programs.map(|program| Linked::of(&program)).fold(Linked::default(), Linked::or);
         clear(env);
-        env.lay(variables::shared(&self.launch, self.pmix.nspace(), &self.pmix.address(), self.pmix.folder()));
+        env.lay(variables::shared(
+            &self.launch,
+            self.pmix.nspace(),
+            &self.gate.address().to_string(),
+            self.pmix.folder(),
+        ));
         let far = self.mesh.as_ref().is_some_and(Mesh::is_far);
         variables::advise(env, &self.launch, self.pmix.folder(), (self.linked, far));
         if (self.linked.mpi || self.linked.shmem) && variables::is_crowded(&self.launch) {
@@ -251,15 +259,15 @@ impl Wireup {
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
         let mesh = self.mesh.iter().flat_map(Mesh::interests).enumerate();
         let mesh = mesh.map(|(at, interest)| interest.with(Port::Mesh(at)));
-        self.pmix.interests().chain(self.pmi.interests()).chain(mesh)
+        let gate = Interest::new(Port::Gate, self.gate.interest(), Some(PollFlags::IN));
+        std::iter::once(gate).chain(self.pmix.interests()).chain(self.pmi.interests()).chain(mesh)
     }
 
     /// Handles a ready descriptor.
     pub(super) fn handle(&mut self, port: Port) {
         match port {
-            Port::Caller => self.let_in(),
+            Port::Gate => self.pass(),
             Port::Bell => self.serve_pmix(),
-            Port::Prompt => self.be_prompt(),
             Port::Pmi(at) => {
                 let acts = self.pmi.handle(at);
                 self.do_pmi(acts);
@@ -282,6 +290,7 @@ impl Wireup {
             self.hear(heard);
         }
         self.pmi.sweep();
+        self.gate.expire();
         if self.exchange.deadline().is_some_and(|at| at <= steady()) {
             self.feed(ExchangeInput::Tick);
         }
@@ -290,7 +299,7 @@ impl Wireup {
     /// Returns the time at which `turn` must be called next; None: nothing is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
-        exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()
+        exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).chain(self.gate.deadline()).min()
     }
 
     /// Handles a message from the step daemon of another machine, relayed by `srun`.

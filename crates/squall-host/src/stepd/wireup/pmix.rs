@@ -1,49 +1,43 @@
-//! The PMIx server of a step on this node: a listening socket from the start, and libpmix once a task connects.
+//! The PMIx server of a step on this node: libpmix, once a task has come through the gate.
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::event::PollFlags;
 use squall_engine::wireup::exchange::ExchangeInput;
+use squall_files::place::SocketPath;
 use squall_model::encoding::ByteBuf;
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::mesh::Kinship;
-use super::prompt::Prompt;
 use super::{Port, Waiter, Wireup, Word};
 use crate::poller::Interest;
 use crate::sys::clock::now;
-use crate::sys::pmix::{self, Asked, Event, Job, Known, Server, Upcall, Verdict};
+use crate::sys::pmix::{Asked, Event, Job, Known, Server, Upcall, Verdict};
 
 /// Folder of a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// File name of the socket on which libpmix listens.
+const DOOR: &str = "pmix";
 
 /// The PMIx server of a step on this node; libpmix is loaded when needed.
 #[derive(Debug)]
 pub(super) struct PmixServer {
     nspace: String,
     folder: PathBuf,
-    address: SocketAddr,
-    /// Has the kernel acknowledge the tasks' messages at once; None until libpmix runs.
-    prompt: Option<Prompt>,
-    /// The listening socket, until libpmix has taken it over.
-    listener: Option<TcpListener>,
     server: Option<Server>,
     failed: Option<String>,
+    /// Whether the user was told that it failed.
+    told: bool,
 }
 
 impl PmixServer {
     /// Opens the server's listening socket, and makes the folder that tasks share; does not load libpmix.
     pub(super) fn open(launch: &StepLaunch, kinship: &Kinship) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        // Accepted connections inherit it from the listener.
-        pmix::acknowledge_soon(&listener);
         let key = launch.key;
         let folder = shared_folder(kinship, launch);
         if let Err(e) = DirBuilder::new().mode(0o700).create(&folder) {
@@ -63,20 +57,14 @@ impl PmixServer {
                 &kinship.secret("PMIx").to_hex()[..16]
             ),
             folder,
-            address: listener.local_addr()?,
-            prompt: None,
-            listener: Some(listener),
             server: None,
             failed: None,
+            told: false,
         })
     }
 
     pub(super) fn nspace(&self) -> &str {
         &self.nspace
-    }
-
-    pub(super) fn address(&self) -> String {
-        self.address.to_string()
     }
 
     /// Returns the folder that the tasks of this node share.
@@ -99,7 +87,11 @@ impl PmixServer {
         let layout = &launch.layout;
         let facts = &launch.facts;
         let universe: u64 = facts.cpus.runs().map(|(cpus, count)| u64::from(*cpus) * u64::from(count)).sum();
-        Server::start(&Job {
+        let door = self.door().and_then(|door| UnixListener::bind(door.as_path()));
+        let door = door.map_err(|e| format!("{}: {e}", self.folder.display()))?;
+        // The library's `accept` must not wait for a caller that has left.
+        door.set_nonblocking(true).map_err(|e| e.to_string())?;
+        let job = Job {
             nspace: self.nspace.clone(),
             id: format!("{}.{}", launch.key.job, launch.key.step),
             nodes: layout.nodes.names(),
@@ -109,15 +101,27 @@ impl PmixServer {
             folder: self.folder.to_string_lossy().into_owned(),
             uid: facts.owner.uid,
             gid: facts.owner.gid,
-        })
+        };
+        Server::start(&job, &door)
+    }
+
+    /// Returns the path of the socket on which libpmix listens: in the folder, which only the step's user may enter.
+    fn door(&self) -> io::Result<SocketPath> {
+        SocketPath::new(&self.folder.join(DOOR))
+    }
+
+    /// Connects to libpmix for a task, and starts it before if need be. None: it can't be reached.
+    fn reach(&mut self, launch: &StepLaunch) -> Option<UnixStream> {
+        self.prepare(launch);
+        self.server.as_ref()?;
+        let task = UnixStream::connect(self.door().ok()?.as_path()).ok()?;
+        task.set_nonblocking(true).ok()?;
+        Some(task)
     }
 
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
-        let caller = self.listener.as_ref().map(|listener| (Port::Caller, listener.as_fd()));
-        let bell = self.server.as_ref().map(|server| (Port::Bell, server.bell()));
-        let prompt = self.prompt.as_ref().map(|prompt| (Port::Prompt, prompt.interest()));
-        let all = caller.into_iter().chain(bell).chain(prompt);
-        all.map(|(port, fd)| Interest::new(port, fd, Some(PollFlags::IN)))
+        let bell = self.server.iter().map(Server::bell);
+        bell.map(|bell| Interest::new(Port::Bell, bell, Some(PollFlags::IN)))
     }
 
     /// Whether libpmix is loaded, or loading it was tried.
@@ -180,25 +184,19 @@ pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>)
 }
 
 impl Wireup {
-    /// Handles the first task's connection: starts libpmix and passes the listening socket to it.
-    pub(super) fn let_in(&mut self) {
-        self.pmix.prepare(&self.launch);
-        let Some(listener) = self.pmix.listener.take() else { return };
-        if let Some(server) = &self.pmix.server {
-            self.pmix.prompt = Prompt::new();
-            if let Err(e) = pmix::take_over(server, &listener) {
-                self.pmix.failed = Some(format!("{} does not listen: {e}", server.version()));
-            }
-        }
-        if let Some(why) = &self.pmix.failed {
+    /// Handles what tasks send to libpmix, and what it sends to them.
+    pub(super) fn pass(&mut self) {
+        let (pmix, launch) = (&mut self.pmix, &self.launch);
+        let mut missed = false;
+        self.gate.handle(&mut || {
+            let library = pmix.reach(launch);
+            missed |= library.is_none();
+            library
+        });
+        let why = self.pmix.failed.as_ref().filter(|_| missed && !self.pmix.told);
+        if let Some(why) = why {
             self.words.push(Word::Notice(format!("no PMIx for MPI programs on {}: {why}", self.launch.node)));
-        }
-    }
-
-    /// Has the kernel acknowledge at once the messages that libpmix has just received.
-    pub(super) fn be_prompt(&mut self) {
-        if let Some(prompt) = &mut self.pmix.prompt {
-            prompt.handle();
+            self.pmix.told = true;
         }
     }
 
@@ -212,12 +210,7 @@ impl Wireup {
 
     fn serve_upcall(&mut self, upcall: Upcall) {
         match upcall {
-            Upcall::Connected(rank) => {
-                if let Some(prompt) = &mut self.pmix.prompt {
-                    prompt.watch(self.pmix.address);
-                }
-                self.greeted(rank);
-            }
+            Upcall::Connected(rank) => self.greeted(rank),
             Upcall::Finalized(rank) => self.finalized(rank),
             Upcall::Abort { rank, code, text, reply } => {
                 self.abort_by(rank, code, &text);

@@ -11,7 +11,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
 use std::ptr;
 
 use abi::{Calls, Infos, Proc, Status};
@@ -28,8 +29,13 @@ const LIBRARY: &CStr = c"libpmix.so.2";
 /// (`hash`), so there are no files in shared memory to be removed. Text logged by tasks goes to their user, not to the
 /// step daemon's standard error. And the server does not need the topology: to discover it would take most of
 /// the server's start.
-const OWN_ENVIRONMENT: [(&str, &str); 3] =
-    [("PMIX_MCA_gds", "hash"), ("PMIX_MCA_plog", "default"), ("HWLOC_SYNTHETIC", "pu:1")];
+const OWN_ENVIRONMENT: [(&str, &str); 4] = [
+    ("PMIX_MCA_gds", "hash"),
+    ("PMIX_MCA_plog", "default"),
+    // Tasks in containers have other user ids there than here. Only the step's own user reaches the server anyway.
+    ("PMIX_MCA_psec", "native,none"),
+    ("HWLOC_SYNTHETIC", "pu:1"),
+];
 
 /// Exit status of a step daemon that has ended normally and needed libpmix. The zygote then loads the library in
 /// advance for the next step.
@@ -72,8 +78,6 @@ pub(crate) struct Server {
     calls: CallsBox,
     nspace: CString,
     inbox: &'static Inbox,
-    /// Descriptor of the socket on which the library listens; None: it was not found.
-    listener: Option<i32>,
 }
 
 /// Wrapper of the function pointers, for `Debug`.
@@ -86,9 +90,9 @@ impl std::fmt::Debug for CallsBox {
 }
 
 impl Server {
-    /// Loads the library and starts the server. Err: what is missing. Must be called while the process has few
-    /// descriptors (the library's `select` is limited to 1024) and no other thread.
-    pub(crate) fn start(job: &Job) -> Result<Self, String> {
+    /// Loads the library and starts the server, which accepts connections from `door`. Err: what is missing. Must be
+    /// called while the process has few descriptors (the library's `select` is limited to 1024) and no other thread.
+    pub(crate) fn start(job: &Job, door: &UnixListener) -> Result<Self, String> {
         let calls = load()?;
         // Called before `HWLOC_SYNTHETIC` hides the hardware.
         hwloc::machine();
@@ -106,10 +110,14 @@ impl Server {
             local.clone(),
             (calls.pack, calls.unpack),
         )?;
-        let mut server = Self { calls: CallsBox(calls), nspace, inbox, listener: None };
+        let server = Self { calls: CallsBox(calls), nspace, inbox };
         let before = listeners();
         server.init(job)?;
-        server.listener = listeners().into_iter().find(|fd| !before.contains(fd));
+        let theirs = listeners().into_iter().find(|fd| !before.contains(fd));
+        theirs
+            .ok_or_else(|| "it has no TCP socket".to_owned())
+            .and_then(|fd| replace(fd, door).map_err(|e| e.to_string()))
+            .map_err(|e| format!("{} does not listen: {e}", server.version()))?;
         server.register(job, &local)?;
         Ok(server)
     }
@@ -271,19 +279,35 @@ fn generate(
     }
 }
 
-/// Has the server accept connections from `socket`, on which one is waiting already, instead of its own socket.
-pub(crate) fn take_over(server: &Server, socket: &TcpListener) -> io::Result<()> {
-    let theirs = server.listener.ok_or(io::ErrorKind::NotFound)?;
+/// Has the library accept connections from `door` instead of its own TCP socket, which every user of the machine can
+/// reach.
+fn replace(theirs: i32, door: &UnixListener) -> io::Result<()> {
     // SAFETY: the descriptor is open: it was found among this process's own, and the library keeps it for good.
     let theirs = unsafe { BorrowedFd::borrow_raw(theirs) };
     let before = TcpListener::from(rustix::io::fcntl_dupfd_cloexec(theirs, 3)?);
     // SAFETY: takes integers. The library's number now means our socket; `before` keeps the old one alive.
-    if unsafe { libc::dup3(socket.as_raw_fd(), theirs.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
+    if unsafe { libc::dup3(door.as_raw_fd(), theirs.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // The library's thread may still wait for the old socket: this connection wakes it.
-    drop(TcpStream::connect(before.local_addr()?));
+    let address = before.local_addr()?;
+    drop(TcpStream::connect(address));
+    hang_up(address);
     Ok(())
+}
+
+/// Ends the connections that the library has already accepted on its own socket: it would wait for what they say.
+fn hang_up(address: SocketAddr) {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    for fd in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        // SAFETY: a descriptor that was closed since, or means something else now, gives an error or is left out.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let local = rustix::net::getsockname(fd).ok().and_then(|local| SocketAddr::try_from(local).ok());
+        if local == Some(address) {
+            // The listening socket itself is closed by the caller.
+            let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
+        }
+    }
 }
 
 fn check(call: &str, status: Status) -> Result<(), String> {
@@ -303,21 +327,6 @@ fn listeners() -> Vec<i32> {
             && rustix::net::sockopt::socket_domain(borrowed) == Ok(rustix::net::AddressFamily::INET)
     };
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(listens).collect()
-}
-
-/// Returns copies of the connections that the library has accepted on `address`, with the peers' addresses.
-pub(crate) fn accepted(address: SocketAddr) -> Vec<(OwnedFd, SocketAddr)> {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers: Vec<i32> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    let look = |fd: i32| {
-        // SAFETY: a descriptor that was closed since, or means something else now, gives an error or is left out.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let local = SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok()?;
-        let peer = SocketAddr::try_from(rustix::net::getpeername(fd).ok()??).ok()?;
-        (local == address).then_some(())?;
-        Some((rustix::io::fcntl_dupfd_cloexec(fd, 3).ok()?, peer))
-    };
-    numbers.into_iter().filter_map(look).collect()
 }
 
 /// Number of a socket option: longest delay of acknowledgements, microseconds (Linux 6.15; see tcp.h).

@@ -82,7 +82,7 @@ fn what_fails_is_named_and_nothing_runs() {
 }
 
 #[test]
-fn it_is_the_user_before_it_goes_anywhere() {
+fn cve_2016_10030_it_is_the_user_before_it_goes_anywhere() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

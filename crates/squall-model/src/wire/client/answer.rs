@@ -8,6 +8,7 @@ use crate::job::{ArrayTask, Digest, Outcome, Usage};
 use crate::policy::{Limit, Policy, Whose};
 use crate::step::{JobFacts, Layout};
 use crate::time::Time;
+use crate::version::ClusterVersion;
 use crate::wire::feed::FeedPage;
 use crate::wire::info::{
     AccountingRow, ControllerInfo, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo,
@@ -25,8 +26,8 @@ pub enum Answer {
         /// Id of the job or array.
         #[n(0)]
         job: JobId,
-        /// Why the allocation can't start at once, as the refusal that `--immediate` would get. None: not known yet, or
-        /// it can start.
+        /// Why the allocation can't start at once, as the refusal that `--immediate` would get; or what of the job is
+        /// not supported. None: nothing is to be said.
         #[n(1)]
         note: Option<Refusal>,
     },
@@ -137,6 +138,14 @@ pub enum Answer {
         /// Id that the next job will get.
         #[n(6)]
         next_job: JobId,
+        /// Version of the cluster.
+        #[n(7)]
+        #[cbor(default)]
+        cluster_version: ClusterVersion,
+        /// The newest version of a cluster that the controller can work with.
+        #[n(8)]
+        #[cbor(default)]
+        speaks: ClusterVersion,
     },
     /// Counters of the controller, for `sdiag`.
     #[n(13)]
@@ -268,6 +277,9 @@ pub enum Answer {
     /// The next bytes of a backup.
     #[n(43)]
     Backup(#[n(0)] ByteBuf),
+    /// The end of a job's output.
+    #[n(44)]
+    Tail(#[n(0)] Box<Tail>),
     /// Events that the client has not got before.
     #[n(35)]
     Followed(#[n(0)] Box<FeedPage>),
@@ -291,6 +303,23 @@ impl std::fmt::Display for JobName {
             None => self.id.fmt(f),
         }
     }
+}
+
+/// The end of a job's output file, as the job's owner can read it on the controller's host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Tail {
+    /// Path of the file.
+    #[n(0)]
+    pub path: String,
+    /// Size of the file, bytes.
+    #[n(1)]
+    pub size: u64,
+    /// Its last bytes.
+    #[n(2)]
+    pub bytes: ByteBuf,
+    /// Why it can't be read. None: it could.
+    #[n(3)]
+    pub problem: Option<String>,
 }
 
 /// Why a request is refused. `squall-cli` has the texts that users see, as Slurm's.
@@ -466,4 +495,10 @@ pub enum HostProblem {
     /// The user is a system user: the machine may vouch for users from this uid on.
     #[n(5)]
     SystemUser(#[n(0)] u32),
+    /// The machine is a node, and neither the job nor the one in which it was submitted is there.
+    #[n(6)]
+    OtherJob,
+    /// The machine is a node, which may not ask for tokens of users.
+    #[n(7)]
+    Token,
 }

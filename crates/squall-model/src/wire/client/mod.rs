@@ -3,14 +3,14 @@
 mod answer;
 mod selection;
 
-pub use answer::{Answer, HostProblem, JobName, Refusal};
-pub use selection::{JobRef, JobSelection, StateFilter};
+pub use answer::{Answer, HostProblem, JobName, Refusal, Tail};
+pub use selection::{AccountingQuery, JobRef, JobSelection, StateFilter};
 use std::sync::Arc;
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
 
-use crate::config::{Config, PartitionConfig, PartitionState};
+use crate::config::{Config, NodeConfig, PartitionConfig, PartitionState};
 use crate::event::{NodeAdmin, NodeChange};
 use crate::foreign::{Question, Reply};
 use crate::id::{ClientKey, JobId, StepNo};
@@ -18,8 +18,11 @@ use crate::job::network::Switches;
 use crate::job::options::AsGiven;
 use crate::job::{Digest, ExitCode, JobSpec};
 use crate::policy::PolicyChange;
+use crate::power::PowerWish;
+use crate::rotation::ControllerKeys;
 use crate::step::{FirstStep, StepSpec, TaskProgram, Watcher};
 use crate::time::Time;
+use crate::version::ClusterVersion;
 use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::feed::{FeedKind, Position};
@@ -529,6 +532,27 @@ pub enum Request {
     /// A controller which lacks records asks the one that leads for its journal and accounting. Answers: as for `Backup`.
     #[n(66)]
     CopyLog,
+    /// `scontrol upgrade`: raises the version of the cluster, from which on its daemons use what older releases lack. For
+    /// operators. Answer: `Done`.
+    #[n(53)]
+    RaiseVersion {
+        /// The new version. None: the newest that the controller which leads can work with.
+        #[n(0)]
+        to: Option<ClusterVersion>,
+        /// The newest version that each other controller can work with, by name. The host of the controller which leads
+        /// sets it; what a client sends is ignored.
+        #[n(1)]
+        #[cbor(default)]
+        others: Vec<(String, ClusterVersion)>,
+    },
+    /// The end of a batch job's output, for the job's page. For the job's owner: the file is read on the
+    /// controller's host with the owner's rights. Answer: `Tail`.
+    #[n(67)]
+    Tail {
+        /// The job.
+        #[n(0)]
+        job: JobId,
+    },
     /// `squall events`, `squeue --follow`: follows the events of the cluster. Answers: `Followed`, at once and whenever
     /// there are new events, until the connection ends. The connection should have no other request.
     #[n(52)]
@@ -543,6 +567,60 @@ pub enum Request {
         /// Kinds of the events. Empty: all.
         #[n(2)]
         kinds: Vec<FeedKind>,
+    },
+    /// `scontrol reboot`: reboots nodes when no job is on them. Answer: `Done`. The numbers before 75 are left out.
+    #[n(75)]
+    Reboot {
+        /// Nodes as a host list; `ALL`: all.
+        #[n(0)]
+        nodes: String,
+        /// Whether no job starts on the nodes before their reboot (`ASAP`).
+        #[n(1)]
+        asap: bool,
+        /// State of the nodes after the reboot (`nextstate=`). None: as before.
+        #[n(2)]
+        next: Option<NodeAdmin>,
+        /// Reason for the reboot.
+        #[n(3)]
+        reason: Option<String>,
+    },
+    /// `scontrol cancel_reboot`: cancels reboots that were not ordered yet. Answer: `Done`.
+    #[n(76)]
+    CancelReboot {
+        /// Nodes as a host list; `ALL`: all.
+        #[n(0)]
+        nodes: String,
+    },
+    /// `scontrol power`: powers nodes up or down. Answer: `Done`. The numbers before 88 are left out.
+    #[n(88)]
+    Power {
+        /// Nodes as a host list; `ALL`: all.
+        #[n(0)]
+        nodes: String,
+        /// What is wished.
+        #[n(1)]
+        wish: PowerWish,
+    },
+    /// `scontrol create nodename=`: creates nodes with names (a host list) that the configuration does not have. Answer:
+    /// `Done`. The numbers from 77 to 84 are left out.
+    #[n(85)]
+    CreateNodes(#[n(0)] Box<NodeConfig>),
+    /// `scontrol delete nodename=`: removes such nodes, given as a host list. Their jobs run to their end. Answer: `Done`.
+    #[n(86)]
+    DeleteNodes(#[n(0)] String),
+    /// `sinfo --future`, `scontrol --future show node`: the nodes that are `FUTURE`. Answer: `Nodes`.
+    #[n(87)]
+    FutureNodes,
+    /// `scontrol rotate keys`: makes new keys for the controllers. For operators. Answer: `Done`. The numbers from 89 to
+    /// 96 are left out.
+    #[n(97)]
+    RotateKeys {
+        /// Seconds for which controllers still answer to the key before.
+        #[n(0)]
+        grace_s: u64,
+        /// The new keys. The host of the controller which leads sets them; what a client sends is ignored.
+        #[n(1)]
+        keys: Option<Box<ControllerKeys>>,
     },
 }
 
@@ -695,45 +773,10 @@ pub struct JobUpdate {
     #[n(41)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub switches: Option<Option<AsGiven<Switches>>>,
-}
-
-/// Conditions of a `sacct` query. All conditions that are set must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct AccountingQuery {
-    /// Jobs and array tasks, of which the job must be one. Empty: any.
-    #[n(0)]
-    pub ids: Vec<JobRef>,
-    /// Number of a step (`-j 12.0`, `12.batch`), to select only rows of steps with this number. None: all rows.
-    #[n(1)]
-    pub step: Option<StepNo>,
-    /// Uids of users, one of which must own the job. Empty: any.
-    #[n(2)]
-    pub users: Vec<u32>,
-    /// States, one of which the job must have had. Empty: any.
-    #[n(3)]
-    pub states: Vec<StateFilter>,
-    /// Names, one of which the job must have. Empty: any.
-    #[n(4)]
-    pub names: Vec<String>,
-    /// Names of partitions, one of which the job must have. Empty: any.
-    #[n(5)]
-    pub partitions: Vec<String>,
-    /// Names of accounts, one of which the job must have. Empty: any.
-    #[n(6)]
-    pub accounts: Vec<String>,
-    /// Nodes as a host list, at least one of which the job must have held. None: any.
-    #[n(7)]
-    pub nodes: Option<String>,
-    /// Start of the period in which the jobs had one of `states` or, without states, existed. None: unlimited.
-    #[n(8)]
-    pub start: Option<Time>,
-    /// End of the period that `start` begins. None: unlimited.
-    #[n(9)]
-    pub end: Option<Time>,
-    /// Whether to leave out the rows of steps, so that only jobs are listed.
-    #[n(10)]
-    pub allocations_only: bool,
-    /// Whether to include earlier attempts of requeued jobs, not only the last.
-    #[n(11)]
-    pub duplicates: bool,
+    /// Seconds in which the job gets only nodes that are up (DelayBoot). The numbers 42 to 47 are left out.
+    #[n(48)]
+    pub delay_boot_s: Option<u64>,
+    /// Whether the job's nodes are rebooted before it starts (Reboot).
+    #[n(49)]
+    pub reboot: Option<bool>,
 }

@@ -2,8 +2,9 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::id::JobId;
+use crate::id::{JobId, StepNo};
 use crate::set::IndexSet;
+use crate::time::Time;
 
 /// Selects the jobs of a request. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -46,6 +47,14 @@ pub enum JobRef {
     /// `123+1`: a component of a heterogeneous job, by id and offset.
     #[n(2)]
     Component(#[n(0)] JobId, #[n(1)] u32),
+}
+
+impl JobRef {
+    /// Returns the id that was written: of the job, the array or the first component.
+    pub fn id(&self) -> JobId {
+        let (Self::Job(id) | Self::Tasks(id, _) | Self::Component(id, _)) = self;
+        *id
+    }
 }
 
 /// State of jobs that a request selects.
@@ -94,7 +103,51 @@ pub enum StateFilter {
     /// REQUEUED: pending again after a requeue.
     #[n(13)]
     Requeued,
-    /// Matches no job: a state of Slurm that Squall does not have (STOPPED, CONFIGURING, …).
+    /// Matches no job: a state of Slurm that Squall does not have (STOPPED, RESIZING, …).
     #[n(14)]
     Never,
+    /// Jobs that hold an allocation that is not ready (CONFIGURING).
+    #[n(15)]
+    Configuring,
+}
+
+/// Conditions of a `sacct` query. All conditions that are set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct AccountingQuery {
+    /// Jobs and array tasks, of which the job must be one. Empty: any.
+    #[n(0)]
+    pub ids: Vec<JobRef>,
+    /// Number of a step (`-j 12.0`, `12.batch`), to select only rows of steps with this number. None: all rows.
+    #[n(1)]
+    pub step: Option<StepNo>,
+    /// Uids of users, one of which must own the job. Empty: any.
+    #[n(2)]
+    pub users: Vec<u32>,
+    /// States, one of which the job must have had. Empty: any.
+    #[n(3)]
+    pub states: Vec<StateFilter>,
+    /// Names, one of which the job must have. Empty: any.
+    #[n(4)]
+    pub names: Vec<String>,
+    /// Names of partitions, one of which the job must have. Empty: any.
+    #[n(5)]
+    pub partitions: Vec<String>,
+    /// Names of accounts, one of which the job must have. Empty: any.
+    #[n(6)]
+    pub accounts: Vec<String>,
+    /// Nodes as a host list, at least one of which the job must have held. None: any.
+    #[n(7)]
+    pub nodes: Option<String>,
+    /// Start of the period in which the jobs had one of `states` or, without states, existed. None: unlimited.
+    #[n(8)]
+    pub start: Option<Time>,
+    /// End of the period that `start` begins. None: unlimited.
+    #[n(9)]
+    pub end: Option<Time>,
+    /// Whether to leave out the rows of steps, so that only jobs are listed.
+    #[n(10)]
+    pub allocations_only: bool,
+    /// Whether to include earlier attempts of requeued jobs, not only the last.
+    #[n(11)]
+    pub duplicates: bool,
 }

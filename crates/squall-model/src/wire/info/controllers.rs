@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::time::Time;
+use crate::version::ClusterVersion;
 
 /// What is known of one of several controllers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -31,6 +32,9 @@ pub struct ControllerInfo {
     /// Version of the program. None: not known.
     #[n(7)]
     pub version: Option<String>,
+    /// The newest version of a cluster that it can work with. None: not known.
+    #[n(8)]
+    pub speaks: Option<ClusterVersion>,
 }
 
 /// What one of several controllers does.

@@ -1,9 +1,15 @@
 //! Data about jobs, nodes, partitions and counters, as clients show it.
 
 mod controllers;
+mod fabric;
+mod page;
+mod resources;
 mod why;
 
 pub use controllers::{ControllerInfo, ControllerRole};
+pub use fabric::FabricCounts;
+pub use page::JobsPage;
+pub use resources::{Kept, LicenseInfo};
 use std::sync::Arc;
 pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
@@ -15,64 +21,12 @@ use crate::gang::Coscheduling;
 use crate::id::{Attempt, JobId, StepNo};
 use crate::job::{ArrayTask, ExitCode, Het, JobSpec, JobState, Outcome, Owner, PendingReason, Usage};
 use crate::policy::PreemptMode;
+use crate::power::Power;
 use crate::reservation::Reservation;
 use crate::resource::Hardware;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
 use crate::wire::counts::{Latencies, NodeCounts};
-
-/// A page of jobs in an answer to `squeue`. Specifications, owners and classes that several jobs share are sent once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct JobsPage {
-    /// Specifications of the jobs, each once. Jobs refer to them by index.
-    #[n(0)]
-    #[cbor(with = "crate::encoding::arcs")]
-    pub specs: Vec<Arc<JobSpec>>,
-    /// Owners (users) of the jobs, each once. Jobs refer to them by index.
-    #[n(1)]
-    #[cbor(with = "crate::encoding::arcs")]
-    pub owners: Vec<Arc<Owner>>,
-    /// Partition, account and QOS of the jobs, each combination once. Jobs refer to them by index.
-    #[n(2)]
-    #[cbor(with = "crate::encoding::arcs")]
-    pub classes: Vec<Arc<JobClass>>,
-    /// The jobs, by rising id.
-    #[n(3)]
-    pub jobs: Vec<JobInfo>,
-    /// Whether another page follows.
-    #[n(4)]
-    pub more: bool,
-    /// Requested job ids for which no job exists.
-    #[n(5)]
-    pub unknown: Vec<JobId>,
-    /// The controller's time when it made the page.
-    #[n(6)]
-    pub now: Time,
-}
-
-impl JobsPage {
-    /// Appends the page that follows this one.
-    pub fn append(&mut self, page: Self) {
-        let count = |list: usize| list as u32;
-        let (specs, owners, classes) = (count(self.specs.len()), count(self.owners.len()), count(self.classes.len()));
-        self.specs.extend(page.specs);
-        self.owners.extend(page.owners);
-        self.classes.extend(page.classes);
-        self.jobs.extend(page.jobs.into_iter().map(|mut job| {
-            job.spec = job.spec.saturating_add(specs);
-            job.owner = job.owner.saturating_add(owners);
-            job.class = job.class.saturating_add(classes);
-            job
-        }));
-        self.unknown.extend(page.unknown);
-        (self.now, self.more) = (page.now, page.more);
-    }
-
-    /// Returns partition, account and QOS of one of the page's jobs. None: the index is out of range.
-    pub fn class(&self, job: &JobInfo) -> Option<&JobClass> {
-        self.classes.get(job.class as usize).map(|class| &**class)
-    }
-}
 
 /// Partition, account and QOS of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -260,6 +214,12 @@ pub struct StepInfo {
     /// When and how the step ended. None: it is running.
     #[n(9)]
     pub end: Option<(Time, Outcome)>,
+    /// Ports that the step has reserved on its nodes. None: it has none.
+    #[n(13)]
+    pub ports: Option<IndexSet>,
+    /// `--cpu-freq` of the step, as given. None: not given.
+    #[n(14)]
+    pub cpu_freq: Option<String>,
 }
 
 /// State, hardware and description of a node, as clients show it.
@@ -343,6 +303,27 @@ pub struct NodeInfo {
     /// Whether the active reservation is for maintenance.
     #[n(25)]
     pub maint: bool,
+    /// Whether the node was ordered to reboot. None: no reboot is to come. The numbers 26 to 39 are left out.
+    #[n(40)]
+    pub reboot: Option<bool>,
+    /// Power of the node. None: it is up as far as is known. The numbers 41 to 43 are left out.
+    #[n(44)]
+    pub power: Option<Power>,
+    /// Whether the node comes and goes with its power (`State=CLOUD`).
+    #[n(45)]
+    #[cbor(default)]
+    pub cloud: bool,
+    /// Whether the node is `FUTURE`: it has yet to join. The numbers from 41 to 49 are left out.
+    #[n(50)]
+    #[cbor(default)]
+    pub future: bool,
+    /// What of the node is kept for the system; None: nothing. The numbers 41 to 52 are left out.
+    #[n(53)]
+    pub kept: Option<Kept>,
+    /// State of the node after the reboot that is to come (`nextstate=`). None: as before, or there is none to come.
+    /// The numbers from 54 to 56 are left out.
+    #[n(57)]
+    pub next: Option<NodeAdmin>,
 }
 
 /// Configuration and size of a partition, as clients show it.
@@ -363,30 +344,6 @@ pub struct PartitionInfo {
     /// Number of CPUs of the partition.
     #[n(4)]
     pub num_cpus: u32,
-}
-
-/// A license, and how much of it is in use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct LicenseInfo {
-    /// Name of the license.
-    #[n(0)]
-    pub name: String,
-    /// Number of this license that the cluster has.
-    #[n(1)]
-    pub total: u32,
-    /// Number of this license held by jobs.
-    #[n(2)]
-    pub used: u32,
-    /// Number of this license kept by reservations.
-    #[n(3)]
-    pub reserved: u32,
-}
-
-impl LicenseInfo {
-    /// Returns the number of this license that no job holds.
-    pub fn free(&self) -> u32 {
-        self.total.saturating_sub(self.used)
-    }
 }
 
 /// A reservation, with the names of its nodes.
@@ -744,54 +701,4 @@ pub struct Looks {
     pub tried: u64,
     /// Number of points in time examined to find reservations for pending jobs.
     pub times: u64,
-}
-
-/// Counters of messages from nodes and of file transfers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct FabricCounts {
-    /// Number of messages of all kinds that the controller received from nodes.
-    #[n(0)]
-    pub messages: u64,
-    /// Time that the controller spent on these messages, microseconds.
-    #[n(1)]
-    pub messages_us: u64,
-    /// Number of reports that a node released a job, without repeated ones. `bench aggregate` checks its own count
-    /// against this.
-    #[n(2)]
-    pub node_epilogs: u64,
-    /// Number of messages from nodes that combine more than one report (composites).
-    #[n(3)]
-    pub composites: u64,
-    /// Number of reports that were combined in composites.
-    #[n(4)]
-    pub composite_reports: u64,
-    /// Number of messages by how many reports each combined: index 0 for 1 report, 1 for 2-3, 2 for 4-7, and so on.
-    #[n(5)]
-    pub windows: Vec<u64>,
-    /// Number of reports of single nodes that had no effect: repeated after a lost connection, or about work that had
-    /// been given up.
-    #[n(6)]
-    pub repeats: u64,
-    /// Number of pieces of files sent again because some node lacked them.
-    #[n(7)]
-    pub retransmits: u64,
-    /// Bytes of files sent by multicast; a byte sent to many nodes at once counts once.
-    #[n(8)]
-    pub multicast_bytes: u64,
-    /// Longest time that a report waited in the tree for others, microseconds.
-    #[n(9)]
-    #[cbor(default)]
-    pub waited_max_us: u64,
-}
-
-impl FabricCounts {
-    /// Counts a message that combines this number of reports. 0: it is not counted.
-    pub fn window(&mut self, reports: u64) {
-        let Some(power) = reports.checked_ilog2() else { return };
-        let power = power as usize;
-        if self.windows.len() <= power {
-            self.windows.resize(power + 1, 0);
-        }
-        self.windows[power] += 1;
-    }
 }

@@ -167,6 +167,8 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
             start,
             time_limit_s: None,
             end: ended.map(|outcome| (start + Span::from_secs(600), outcome)),
+            ports: None,
+            cpu_freq: None,
         }],
         ..RunInfo::default()
     };

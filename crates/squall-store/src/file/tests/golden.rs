@@ -120,6 +120,7 @@ fn events() -> Vec<Event> {
                 tasks: vec![2].into(),
                 distribution: Distribution::Block,
                 cpus_per_task: 1,
+                ports: None,
             },
         },
         Event::StepNodesEnded {

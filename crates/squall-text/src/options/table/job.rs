@@ -2,13 +2,14 @@
 
 use squall_files::users;
 use squall_model::duration::{parse_limit, whole_minutes};
+use squall_model::job::mail::is_recipients;
 use squall_model::job::{ArraySpec, Dependency};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{checked, some};
+use crate::options::table::{checked, named, some};
 use crate::options::values::when::{REMEDY, when_here};
 use crate::options::values::{self, array, dependency, signal};
 use crate::options::{Given, NO, Opt, Stop, Tools, opt};
@@ -25,7 +26,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_ACCOUNT", "SALLOC_ACCOUNT", "SLURM_ACCOUNT"],
         "charge this account",
         |asked, given| {
-            asked.spec.account = some(given)?;
+            asked.spec.account = named(given)?;
             Ok(())
         },
     ),
@@ -101,13 +102,13 @@ pub const OPTIONS: &[Opt] = &[
         Needed("mins"),
         Tools::ALL,
         &["SBATCH_DELAY_BOOT", "SALLOC_DELAY_BOOT", "SLURM_DELAY_BOOT"],
-        "how long to wait before nodes are rebooted for the job",
-        |_, given| match parse_limit(given.text()) {
-            Ok(_) => Ok(()),
-            Err(problem) => Err(given.invalid(&problem.to_string())),
+        "use only nodes that are powered up, until the job has waited for so long",
+        |asked, given| {
+            let limit = parse_limit(given.text()).map_err(|problem| given.invalid(&problem.to_string()))?;
+            asked.spec.options.delay_boot_s = Some(limit.unwrap_or(UNLIMITED_S));
+            Ok(())
         },
-    )
-    .hint("nodes are never rebooted for a job, so there is nothing to delay"),
+    ),
     opt(
         "dependency",
         'd',
@@ -182,12 +183,14 @@ pub const OPTIONS: &[Opt] = &[
         "events of which to send mail: BEGIN,END,FAIL,ALL,...",
         mail_type,
     )
-    .hint(NO_MAIL),
-    opt("mail-user", NO, Needed("user"), Tools::ALL, &[], "who gets the mail", |asked, given| {
-        asked.spec.mail_user = some(given)?;
+    .partly("INVALID_DEPEND is sent only where the job is cancelled for it; there are no burst buffers for STAGE_OUT"),
+    opt("mail-user", NO, Needed("user"), Tools::ALL, &[], "who gets the mail: users or addresses", |asked, given| {
+        asked.spec.mail_user = named(given)?;
+        if asked.spec.mail_user.is_some() && !is_recipients(given.text()) {
+            return Err(given.invalid("use names of users or addresses, separated by commas"));
+        }
         Ok(())
-    })
-    .hint(NO_MAIL),
+    }),
     opt("extra", NO, Needed("TEXT"), Tools::ALL, &[], "words about the job for other programs", |asked, given| {
         asked.spec.options.notes.extra = some(given)?;
         Ok(())
@@ -296,7 +299,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_QOS", "SALLOC_QOS", "SLURM_QOS"],
         "quality of service",
         |asked, given| {
-            asked.spec.qos = some(given)?;
+            asked.spec.qos = named(given)?;
             Ok(())
         },
     ),
@@ -316,6 +319,10 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    opt("reboot", NO, Flag, Tools::ALL, &[], "reboot the nodes before the job starts (operators)", |asked, _| {
+        asked.spec.options.reboot = Some(true);
+        Ok(())
+    }),
     opt("requeue", NO, Flag, Tools::SBATCH, &["SBATCH_REQUEUE"], "run the job again when a node fails", |asked, _| {
         asked.spec.requeue = Some(true);
         Ok(())
@@ -328,7 +335,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_RESERVATION", "SALLOC_RESERVATION", "SLURM_RESERVATION"],
         "use this reservation",
         |asked, given| {
-            asked.spec.reservation = some(given)?;
+            asked.spec.reservation = named(given)?;
             Ok(())
         },
     ),
@@ -380,7 +387,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_WCKEY", "SALLOC_WCKEY", "SLURM_WCKEY"],
         "workload key for accounting",
         |asked, given| {
-            asked.spec.wckey = some(given)?;
+            asked.spec.wckey = named(given)?;
             Ok(())
         },
     ),
@@ -403,12 +410,13 @@ pub const OPTIONS: &[Opt] = &[
         Needed("0|1"),
         Tools::SBATCH.and(Tools::SALLOC),
         &["SBATCH_WAIT_ALL_NODES", "SALLOC_WAIT_ALL_NODES"],
-        "wait until every node is ready (Squall always does)",
+        "wait until every node is ready",
         |_, given| match given.text() {
             "0" | "1" => Ok(()),
             _ => Err(given.invalid("use 0 or 1")),
         },
-    ),
+    )
+    .hint("every node is ready before a script runs"),
 ];
 
 /// Reads a time limit, rounded up to whole minutes, in seconds; 0 and no limit give `UNLIMITED_S`.
@@ -472,9 +480,6 @@ fn mail_type(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Reason why the options about mail have no effect.
-const NO_MAIL: &str = "no mail is sent; `sbatch --wait` or a job with --dependency=afterany:ID tells of an end";
-
 fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     const KINDS: [&str; 6] = ["all", "energy", "task", "lustre", "filesystem", "network"];
     let words = given.text().to_ascii_lowercase();
@@ -523,6 +528,7 @@ const NICE_MAX: i64 = 2_147_483_645;
 fn nice(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let value = match given.value {
         None => 100,
+        Some("") => 0,
         Some(text) => text.parse::<i64>().unwrap_or(i64::MAX),
     };
     if !(-NICE_MAX..=NICE_MAX).contains(&value) {

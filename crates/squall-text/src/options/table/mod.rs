@@ -5,6 +5,7 @@ pub mod job;
 pub mod refused;
 pub mod resources;
 pub mod run;
+pub mod site;
 
 use crate::refusal;
 use squall_model::limits::STRING_BYTES_MAX;
@@ -24,11 +25,12 @@ pub struct Group {
 }
 
 /// All options of sbatch, srun and salloc.
-pub static GROUPS: [Group; 6] = [
+pub static GROUPS: [Group; 7] = [
     Group { title: "Job", options: job::OPTIONS },
     Group { title: "Resources", options: resources::OPTIONS },
     Group { title: "Accelerators and placement", options: resources::PLACEMENT },
     Group { title: "Tasks", options: run::OPTIONS },
+    Group { title: "Containers", options: site::OPTIONS },
     Group { title: "General", options: general::OPTIONS },
     Group { title: "Refused", options: refused::OPTIONS },
 ];
@@ -64,6 +66,11 @@ fn limited(given: &Given<'_>) -> Result<String, Stop> {
 /// Returns the value for an optional text field; fails if it is too long.
 fn some(given: &Given<'_>) -> Result<Option<String>, Stop> {
     limited(given).map(Some)
+}
+
+/// Returns the value as a name. An empty one, as of a variable that is not set, takes back a name given elsewhere.
+fn named(given: &Given<'_>) -> Result<Option<String>, Stop> {
+    Ok(some(given)?.filter(|name| !name.is_empty()))
 }
 
 /// Reads the value as a whole number; if `positive`, 0 is an error.

@@ -7,6 +7,7 @@ use crate::options::{Arg, Effect, Given, NO, Opt, Stop, Tools, opt};
 /// Entries of the refused options, which `--help` does not list.
 pub const OPTIONS: &[Opt] = &[
     refused("accel-bind", NO, Needed("FLAGS"), Tools::SRUN, &[], ACCEL_BIND),
+    refused("async", NO, Flag, Tools::SRUN, &[], ASYNC),
     refused(
         "bb",
         NO,
@@ -24,21 +25,22 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_CLUSTER_CONSTRAINT", "SALLOC_CLUSTER_CONSTRAINT", "SLURM_CLUSTER_CONSTRAINT"],
         "there is no federation of clusters: leave it out, and use --constraint for features of nodes",
     ),
-    refused(
-        "container",
-        NO,
-        Needed("BUNDLE"),
-        Tools::ALL,
-        &["SBATCH_CONTAINER", "SALLOC_CONTAINER", "SRUN_CONTAINER"],
-        CONTAINER,
-    ),
+    refused("consolidate-segments", NO, Flag, Tools::ALL, &[], SEGMENTS),
     refused(
         "container-id",
         NO,
         Needed("ID"),
         Tools::ALL,
         &["SBATCH_CONTAINER_ID", "SALLOC_CONTAINER_ID", "SRUN_CONTAINER_ID"],
-        CONTAINER,
+        "containers are named by job, step and rank: leave it out",
+    ),
+    refused(
+        "container-type",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &[],
+        "which runtime starts containers is the cluster's configuration (container_runtime): leave it out",
     ),
     refused(
         "context",
@@ -48,7 +50,32 @@ pub const OPTIONS: &[Opt] = &[
         &[],
         "tasks keep the security context of the node daemon; use runcon in the script",
     ),
+    refused("debugger-test", NO, Flag, Tools::SRUN, &[], "it is for tests of Slurm itself: leave it out"),
+    refused(
+        "external-launcher",
+        NO,
+        Maybe("ARGS"),
+        Tools::SRUN,
+        &[],
+        "a step has tasks of its own: let the launcher call srun --overlap",
+    ),
+    refused(
+        "ignore-signals",
+        NO,
+        Needed("SIGNALS"),
+        Tools::SRUN,
+        &[],
+        "srun passes on what it gets: leave it out, and use the shell's `trap` around srun",
+    ),
     refused("mcs-label", NO, Needed("LABEL"), Tools::ALL, &[], "there is no multi-category security: leave it out"),
+    refused(
+        "mem-update",
+        NO,
+        Needed("SIZE[@TIME]"),
+        Tools::ALL,
+        &[],
+        "a running job keeps its memory: ask for the most that it needs, by --mem",
+    ),
     refused("no-allocate", 'Z', Flag, Tools::SRUN, &[], "tasks run in allocations only; leave the option out"),
     refused(
         "power",
@@ -56,26 +83,48 @@ pub const OPTIONS: &[Opt] = &[
         Needed("FLAGS"),
         Tools::ALL,
         &["SBATCH_POWER", "SALLOC_POWER", "SLURM_POWER"],
-        "the power of nodes is not managed: leave it out",
+        "the power that nodes draw is not limited: leave it out",
     ),
-    refused("reboot", NO, Flag, Tools::ALL, &[], "nodes are not rebooted for a job: leave it out"),
+    refused("parsable", NO, Flag, Tools::SRUN, &[], ASYNC),
+    refused(
+        "resources",
+        NO,
+        Needed("LIST"),
+        Tools::ALL,
+        &[],
+        "resources are asked for one by one: use --nodes, --ntasks, --cpus-per-task, --mem, --gres and --licenses",
+    ),
     refused(
         "resv-ports",
         NO,
         Maybe("COUNT"),
-        Tools::SRUN,
-        &["SLURM_RESV_PORTS"],
-        "no ports are reserved: leave it out (MPI programs are served by PMIx and need none)",
+        Tools::SBATCH.and(Tools::SALLOC),
+        &[],
+        "ports are reserved for steps: give it to srun",
     ),
-    opt("x11", NO, Maybe("NODES"), Tools::SRUN.and(Tools::SALLOC), &[], "", x11).refused(
-        "X11 is not forwarded: use ssh -X to the node of a job, or set DISPLAY to a display that the nodes can reach",
+    refused("spread-segments", NO, Flag, Tools::ALL, &[], SEGMENTS),
+    refused(
+        "treewidth",
+        NO,
+        Needed("WIDTH"),
+        Tools::SRUN,
+        &[],
+        "messages take the cluster's tree (tree_width of its configuration): leave it out",
+    ),
+    refused(
+        "wait-for-children",
+        NO,
+        Flag,
+        Tools::SRUN,
+        &[],
+        "a task ends with its own process: let it wait for its children, by the shell's `wait`",
     ),
 ];
 
 const ACCEL_BIND: &str = "which GPUs are near which CPUs is not known to tasks: use --gpu-bind=map_gpu:LIST";
+const ASYNC: &str = "srun waits for its step: put `&` behind it, and `wait` at the end of the script";
+const SEGMENTS: &str = "blocks are not divided into segments: leave it out";
 const BURST_BUFFER: &str = "there are no burst buffers: stage files in the script";
-const CONTAINER: &str = "OCI containers are not run: start the container in the script, such as `apptainer exec IMAGE \
-                         COMMAND` or `podman run IMAGE COMMAND`";
 
 const fn refused(
     long: &'static str,
@@ -98,15 +147,6 @@ fn burst_buffer_file(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     if std::fs::File::open(given.text()).is_err() {
         let remedy = given.remedy("the file can't be read");
         return Err(Stop::Bad { lines: vec!["Invalid --bbf specification".into(), remedy], exit: 1 });
-    }
-    refuse(asked, given)
-}
-
-/// Refuses `--x11`. Without a display, as is usual in scripts, the message is Slurm's.
-fn x11(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    if std::env::var_os("DISPLAY").is_none_or(|display| display.is_empty()) {
-        let line = "No DISPLAY variable set, cannot setup x11 forwarding.".to_owned();
-        return Err(Stop::Bad { lines: vec![line], exit: 255 });
     }
     refuse(asked, given)
 }

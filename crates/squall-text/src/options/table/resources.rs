@@ -1,7 +1,8 @@
 //! Options about resources: nodes, tasks, CPUs, memory, GPUs, placement.
 
 use squall_model::duration::parse_memory_mb;
-use squall_model::job::gpus::{GpuBind, GpuCount, NoGpuBind};
+use squall_model::job::frequency::Frequency;
+use squall_model::job::gpus::{GpuBind, GpuCount};
 use squall_model::job::network;
 use squall_model::job::options::{AsGiven, Hint};
 use squall_model::resource::Memory;
@@ -272,7 +273,7 @@ pub const PLACEMENT: &[Opt] = &[
         "cores of each node left to the system",
         |asked, given| specialized(asked, given, "-S"),
     )
-    .hint("no cores are set aside; it is said each time that the option is ignored"),
+    .hint("a job sets no cores aside (a site does, by `core_spec_count`); it is said each time that the option is ignored"),
     opt(
         "cores-per-socket",
         NO,
@@ -291,10 +292,10 @@ pub const PLACEMENT: &[Opt] = &[
         Needed("min[-max[:gov]]"),
         Tools::ALL,
         &["SBATCH_CPU_FREQ_REQ", "SALLOC_CPU_FREQ_REQ", "SLURM_CPU_FREQ_REQ"],
-        "CPU frequency: low, medium, high, highm1, KHZ[-KHZ][:GOVERNOR]",
+        "frequency of the CPUs of steps, kHz or low, medium, highm1, high; or a governor such as performance",
         cpu_freq,
     )
-    .hint("the frequency of CPUs is left to the nodes"),
+    .partly("a step whose node can't set the frequency of its CPUs does not start, and says why"),
     opt(
         "cpus-per-gpu",
         NO,
@@ -334,24 +335,23 @@ pub const PLACEMENT: &[Opt] = &[
         Needed("..."),
         Tools::ALL,
         &["SBATCH_GPU_BIND", "SALLOC_GPU_BIND", "SLURM_GPU_BIND"],
-        "which task gets which GPU: none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS, single:TASKS",
+        "which task gets which GPU: closest, none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS, single:TASKS",
         |asked, given| gpu_bind(asked, given, given.text()),
     )
-    .partly("closest is refused: tasks are not told which GPUs are near their CPUs; verbose prints nothing"),
+    .partly("verbose is answered with a warning"),
     opt(
         "gpu-freq",
         NO,
         Needed("..."),
         Tools::ALL,
         &["SBATCH_GPU_FREQ", "SALLOC_GPU_FREQ", "SLURM_GPU_FREQ"],
-        "GPU frequency",
-        |asked, given| {
+        "",
+        |_, given| {
             checked(given, values::checked::gpu_frequency, "use [memory=]low, medium, high, highm1 or MHz")?;
-            asked.spec.options.shown.gpu_freq = some(given)?;
-            Ok(())
+            Err(given.not_done(FREQUENCY))
         },
     )
-    .hint("the frequency of GPUs is left to the nodes"),
+    .refused(FREQUENCY),
     opt(
         "gpus",
         'G',
@@ -554,7 +554,7 @@ pub const PLACEMENT: &[Opt] = &[
         "threads of each node left to the system",
         |asked, given| specialized(asked, given, "--thread-spec"),
     )
-    .hint("no threads are set aside; it is said each time that the option is ignored"),
+    .hint("a job sets no threads aside (a site does, by `core_spec_count`); it is said each time that the option is ignored"),
     opt(
         "threads-per-core",
         NO,
@@ -606,6 +606,8 @@ pub const PLACEMENT: &[Opt] = &[
     .partly("only cpu and gres/gpu are taken: of other resources a task has no part of its own"),
 ];
 
+const FREQUENCY: &str = "frequencies of GPUs are left to the nodes: leave it out";
+
 /// Sets `--tres-bind`: `gres/gpu:map:0,1` is equivalent to `--gpu-bind=map:0,1`. Other resources can't be bound.
 fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let bind = match given.text().split_once("gres/gpu:") {
@@ -616,16 +618,21 @@ fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 fn gpu_bind(asked: &mut Asked, given: &Given<'_>, bind: &str) -> Result<(), Stop> {
-    let known = "none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS or single:TASKS";
-    let bind = AsGiven::<GpuBind>::parse(bind).map_err(|why| match why {
-        NoGpuBind::Closest => given.not_done(&format!("which GPUs are near a task's CPUs is not known: use {known}")),
-        NoGpuBind::Malformed => {
-            let lines = vec![format!("Invalid --gpu-bind argument: gpu:{bind}"), given.remedy(&format!("use {known}"))];
-            Stop::Bad { lines, exit: 255 }
-        }
+    let known = "closest, none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS or single:TASKS";
+    let bind = AsGiven::<GpuBind>::parse(bind).ok_or_else(|| {
+        let lines = vec![format!("Invalid --gpu-bind argument: gpu:{bind}"), given.remedy(&format!("use {known}"))];
+        Stop::Bad { lines, exit: 255 }
     })?;
+    warn_untold(asked, given, "each task's CUDA_VISIBLE_DEVICES has its GPUs");
     asked.spec.options.gpus.bind = Some(bind);
     Ok(())
+}
+
+/// Warns of the word `verbose` in a binding of which tasks print nothing; `instead`: where to look.
+fn warn_untold(asked: &mut Asked, given: &Given<'_>, instead: &str) {
+    if given.text().split(',').any(|word| matches!(word, "v" | "verbose")) && !asked.quiet {
+        asked.warnings.push(format!("--{}: verbose prints nothing here: {instead}", given.option.long));
+    }
 }
 
 fn gpus(given: &Given<'_>) -> Result<Option<GpuCount>, Stop> {
@@ -635,6 +642,7 @@ fn gpus(given: &Given<'_>) -> Result<Option<GpuCount>, Stop> {
 fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     match values::checked::memory_binding(given.text()) {
         Ok(false) => {
+            warn_untold(asked, given, "`numactl --show` in a task tells");
             asked.spec.options.shown.mem_bind = some(given)?;
             Ok(())
         }
@@ -646,7 +654,7 @@ fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    values::checked::cpu_frequency(given.text()).map_err(|line| Stop::Bad {
+    Frequency::parse(given.text()).map_err(|line| Stop::Bad {
         lines: vec![
             line,
             "Invalid --cpu-freq argument".into(),
@@ -731,6 +739,9 @@ fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
         "" | "exclusive" | "1" | "yes" => false,
         "user" => true,
         "mcs" => return Err(given.not_done("there is no multi-category security: use --exclusive or --exclusive=user")),
+        "topo" => {
+            return Err(given.not_done("no block of nodes is kept for one job: use --exclusive or --exclusive=user"));
+        }
         _ => return Err(given.invalid("use it without a value, or user")),
     };
     (asked.spec.need.exclusive, asked.spec.options.exclusive_user) = (!user, user);

@@ -59,7 +59,6 @@ pub const OPTIONS: &[Opt] = &[
         cpu_bind,
     )
     .or(&["cpu_bind"]),
-    opt("debugger-test", NO, Flag, Tools::SRUN, &[], "", ignore).hint("it is for tests of Slurm itself"),
     opt(
         "disable-status",
         'X',
@@ -188,7 +187,11 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_OVERLAP"],
         "share CPUs with other steps of the job",
-        |asked, _| {
+        |asked, given| {
+            // A step that overlaps always does so by force, even beside exclusive ones.
+            if !matches!(given.text(), "" | "0" | "1" | "yes" | "force") {
+                return Err(given.invalid("use it without a value, or force"));
+            }
             asked.run.overlap = true;
             Ok(())
         },
@@ -229,6 +232,21 @@ pub const OPTIONS: &[Opt] = &[
         asked.run.relative = Some(counted(given, false)?);
         Ok(())
     }),
+    opt(
+        "resv-ports",
+        NO,
+        Maybe("count"),
+        Tools::SRUN,
+        &["SLURM_RESV_PORTS"],
+        "ports to reserve on the step's nodes, one more than a node's tasks if no number is given; 0: none",
+        |asked, given| {
+            asked.run.resv_ports = match given.text() {
+                "" => None,
+                _ => Some(counted(given, false)?),
+            };
+            Ok(())
+        },
+    ),
     opt("send-libs", NO, Maybe("yes|no"), Tools::SRUN, &["SLURM_SEND_LIBS"], "", send_libs)
         .partly("only no is taken: srun copies the program alone"),
     opt(

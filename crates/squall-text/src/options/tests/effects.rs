@@ -1,23 +1,21 @@
 //! Tests that every option has its declared effect: it works, it is accepted without effect, or it is refused
 //! (faults.md, audit-admin.md 2.1).
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-
 use super::{Asked, Source, Stop, Tool, collect, complaint, read, sbatch, table};
 use crate::options::{Effect, Opt};
 
 const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];
 
-/// Options that request what Squall does in any case, with the values and the reason.
+/// Options of which the test can't see the effect. Most request what Squall does in any case, for these values and
+/// reasons.
 const DONE_ANYWAY: &[(&str, &str)] = &[
     ("batch", "features that --constraint wants of every node: the script runs on the first"),
+    ("cpu-freq", "node daemons find it among the displayed options"),
     ("bcast-exclude", "NONE: no libraries are copied"),
     ("gres-flags", "disable-binding: devices near the job's cores are only preferred"),
     ("mem-bind", "none, local: Linux gives memory near a task's CPUs"),
     ("profile", "none: no profiles are recorded"),
     ("send-libs", "no: no libraries are copied"),
-    ("wait-all-nodes", "every node is ready before a script runs"),
 ];
 
 /// Options that commands read before they apply the others.
@@ -47,6 +45,7 @@ const VALUES: &[&str] = &[
     "sensitive",
     "low",
     "/dev/null",
+    "/dev",
     "FAIL",
     "root",
     "1:1:1",
@@ -86,11 +85,6 @@ fn traces(option: &'static Opt) -> Vec<bool> {
     found
 }
 
-/// Returns the path of a source file, given relative to the folder of crates.
-fn source(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in a folder").join(path)
-}
-
 #[test]
 fn every_option_has_a_declared_effect() {
     let mut undeclared = Vec::new();
@@ -102,8 +96,8 @@ fn every_option_has_a_declared_effect() {
             Effect::Refused(why) => assert!(traces.is_empty() && !why.is_empty(), "--{long} is not refused"),
             Effect::Hint(why) => assert!(!traces.is_empty() && !why.is_empty(), "--{long}: no value is taken"),
             Effect::Works | Effect::Partly(_) => {
-                // Only root may use these options, so the test can't try them.
-                let untried = matches!(long, "uid" | "gid");
+                // These options need root or a display, so the test can't try them.
+                let untried = matches!(long, "uid" | "gid" | "x11");
                 assert!(!traces.is_empty() || untried, "--{long}: give the test a value that it takes");
                 if !(traces.contains(&true) || listed || untried) {
                     undeclared.push(long);
@@ -117,80 +111,27 @@ fn every_option_has_a_declared_effect() {
     );
 }
 
-/// Returns the reason why an option with this effect is in a list. None: it is not.
-type Pick = fn(Effect) -> Option<&'static str>;
-
-/// Returns the documentation page about options without effect, generated from the table.
-fn page() -> String {
-    let mut text = String::from(
-        "# Options without effect\n\n\
-         What sbatch, srun and salloc do with options of Slurm that Squall does not fully have. An option works, or is in\n\
-         one of these lists. The same holds for `#SBATCH` lines and for the variables of the options. This page is made\n\
-         from the option table (`crates/squall-text/src/options/table/`); a test keeps them in step.\n",
-    );
-    let commands = |option: &Opt| {
-        let of: Vec<&str> = TOOLS.into_iter().filter(|tool| option.tools.has(*tool)).map(Tool::name).collect();
-        if of.len() == TOOLS.len() { "all".to_owned() } else { of.join(", ") }
-    };
-    let lists: [(&str, &str, Pick); 3] = [
-        (
-            "Taken without effect",
-            "They are checked and change nothing of what runs. With `-v` the command names each that was given.",
-            |effect| if let Effect::Hint(why) = effect { Some(why) } else { None },
-        ),
-        (
-            "Refused",
-            "They would change what runs, so the command ends with an error that names the option.",
-            |effect| if let Effect::Refused(why) = effect { Some(why) } else { None },
-        ),
-        ("Some values are refused", "These options work, but not with every value.", |effect| {
-            if let Effect::Partly(why) = effect { Some(why) } else { None }
-        }),
-    ];
-    for (title, what, pick) in lists {
-        let _ = write!(text, "\n## {title}\n\n{what}\n\n| option | commands | why |\n|---|---|---|\n");
-        let mut rows: Vec<(&Opt, &str)> = options().filter_map(|option| Some((option, pick(option.effect)?))).collect();
-        rows.sort_by_key(|(option, _)| option.long);
-        for (option, why) in rows {
-            let _ = writeln!(text, "| `--{}` | {} | {} |", option.long, commands(option), why.replace('|', "\\|"));
-        }
-    }
-    text.push_str(
-        "\nOptions that neither Squall nor the Slurm it follows knows, such as those of the pyxis plugin\n\
-         (`--container-image`), are refused as unrecognized.\n",
-    );
-    text
-}
-
-#[test]
-fn the_page_of_options_without_effect_is_in_step_with_the_table() {
-    let path = source("../docs/options-without-effect.md");
-    let page = page();
-    if std::env::var_os("SQUALL_WRITE_DOCS").is_some() {
-        std::fs::write(&path, &page).expect("the page can be written");
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "run this test with SQUALL_WRITE_DOCS=1 to write {}", path.display());
-}
-
 #[test]
 fn d3_d4_d7_what_would_change_what_runs_is_refused_by_name() {
-    let unknown = "unrecognized option";
     for (line, said, exit) in [
-        ("--container=/x", "--container=/x: ", 1),
+        ("--container=", "Invalid --container specification", 255),
         ("--container-id=x", "--container-id=x: ", 1),
-        ("--container-image=ubuntu", unknown, 255),
-        ("--container-mounts=/x", unknown, 255),
-        ("--container-workdir=/x", unknown, 255),
-        ("--container-name=x", unknown, 255),
+        ("--container-image=ubuntu --container-mounts=x", "Invalid --container-mounts specification", 255),
+        ("--container-mounts=/x", "--container-mounts needs --container or --container-image", 1),
+        ("--container-image=ubuntu --container-workdir=x", "Invalid --container-workdir specification", 255),
+        ("--container-name=x/y", "Invalid --container-name specification", 255),
         ("--context=x", "--context=x: ", 1),
         ("--mcs-label=x", "--mcs-label=x: ", 1),
         ("--exclusive=mcs", "--exclusive=mcs: ", 1),
-        ("--exclusive=topo", "Invalid --exclusive specification", 255),
+        ("--exclusive=topo", "--exclusive=topo: no block of nodes is kept", 1),
         ("--bb=x", "--bb=x: ", 1),
         ("--bbf=/nonexistent", "Invalid --bbf specification", 1),
         ("--bbf=/dev/null", "--bbf=/dev/null: ", 1),
-        ("--reboot", "--reboot: ", 1),
+        ("--consolidate-segments", "--consolidate-segments: ", 1),
+        ("--container-type=x", "--container-type=x: ", 1),
+        ("--mem-update=1G@10", "--mem-update=1G@10: ", 1),
+        ("--resources=x", "--resources=x: ", 1),
+        ("--spread-segments", "--spread-segments: ", 1),
         ("--cluster-constraint=x", "--cluster-constraint=x: ", 1),
         ("--power=level", "--power=level: ", 1),
         ("--gres-flags=enforce-binding", "--gres-flags=enforce-binding: ", 1),
@@ -199,16 +140,16 @@ fn d3_d4_d7_what_would_change_what_runs_is_refused_by_name() {
         ("--network=x", "--network=x: ", 1),
         ("--mem-bind=rank", "--mem-bind=rank: ", 1),
         ("--mem-bind=foo", "unrecognized --mem-bind argument \"foo\"", 255),
-        ("--gpu-bind=closest", "--gpu-bind=closest: ", 1),
         ("--gpu-bind=foo", "Invalid --gpu-bind argument: gpu:foo", 255),
-        ("--tres-bind=gres/gpu:closest", "--tres-bind=gres/gpu:closest: ", 1),
         ("--profile=all", "--profile=all: ", 1),
         ("--profile=foo", "invalid --profile=foo option", 255),
         ("--cpu-freq=foo", "unrecognized --cpu-freq argument \"foo\"\nNAME: error: Invalid --cpu-freq argument", 255),
+        ("--gpu-freq=medium", "--gpu-freq=medium: frequencies of GPUs are left to the nodes", 1),
         ("--gpu-freq=foo", "Invalid --gpu-freq argument: gpu:foo", 255),
         ("--acctg-freq=foo", "Invalid --acctg-freq specification: foo", 255),
         ("--delay-boot=foo", "Invalid --delay-boot specification", 255),
         ("--mail-type=foo", "Invalid --mail-type specification", 255),
+        ("--mail-user=-f", "Invalid --mail-user specification", 255),
         ("--core-spec=foo", "Invalid numeric value \"foo\" for --core-spec.", 1),
     ] {
         for tool in TOOLS {
@@ -226,13 +167,22 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
         (Tool::Sbatch, "--batch=b -C a", "Job --batch option is invalid", 1),
         (Tool::Sbatch, "--batch=a -C a|b", "without | and counts", 1),
         (Tool::Srun, "--accel-bind=g x", "--accel-bind=g: ", 1),
-        (Tool::Srun, "--resv-ports=2 x", "--resv-ports=2: ", 1),
+        (Tool::Sbatch, "--resv-ports", "--resv-ports: ports are reserved for steps", 1),
+        (Tool::Salloc, "--resv-ports=2", "--resv-ports=2: ports are reserved for steps", 1),
+        (Tool::Srun, "--resv-ports=x x", "Invalid numeric value \"x\" for --resv-ports.", 1),
         (Tool::Srun, "--send-libs x", "--send-libs: ", 1),
         (Tool::Srun, "--send-libs=foo x", "Invalid --send-libs specification", 255),
         (Tool::Srun, "--bcast-exclude=/x x", "--bcast-exclude=/x: ", 1),
         (Tool::Srun, "--compress=foo x", "--compress=foo: ", 1),
         (Tool::Srun, "--msg-timeout=foo x", "Invalid numeric value \"foo\" for --msg-timeout.", 1),
         (Tool::Srun, "--threads=foo x", "Invalid numeric value \"foo\" for --threads.", 1),
+        (Tool::Srun, "--async x", "--async: srun waits for its step", 1),
+        (Tool::Srun, "--overlap=foo x", "Invalid --overlap specification", 255),
+        (Tool::Srun, "--debugger-test x", "--debugger-test: ", 1),
+        (Tool::Srun, "--external-launcher x", "--external-launcher: ", 1),
+        (Tool::Srun, "--ignore-signals=INT x", "--ignore-signals=INT: ", 1),
+        (Tool::Srun, "--treewidth=2 x", "--treewidth=2: ", 1),
+        (Tool::Srun, "--wait-for-children x", "--wait-for-children: ", 1),
         (Tool::Srun, "-Z x", "--no-allocate: ", 1),
         (Tool::Salloc, "--get-user-env", "--get-user-env: ", 1),
     ] {
@@ -259,18 +209,33 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
 }
 
 #[test]
+fn a_node_file_is_a_list_of_nodes() {
+    let file = std::env::temp_dir().join(format!("squall-nodes-{}", std::process::id()));
+    std::fs::write(&file, "n1\nn3 n2\n").expect("the file can be written");
+    let named = sbatch(&format!("--nodefile={}", file.display())).spec.need.nodelist;
+    std::fs::remove_file(&file).expect("it was written");
+    assert_eq!(named.as_deref(), Some("n1,n3,n2"));
+}
+
+#[test]
+fn calls_of_the_command_itself() {
+    let bell = |line| read(Tool::Salloc, line).expect(line).alloc.bell;
+    assert_eq!([bell(""), bell("--bell"), bell("--no-bell")], [None, Some(true), Some(false)]);
+}
+
+#[test]
 fn d7_x11_without_a_display_ends_as_by_slurm() {
     let heard = complaint(Tool::Srun, "--x11 x");
     let slurm = "srun: error: No DISPLAY variable set, cannot setup x11 forwarding.\nexit 255";
     let display = std::env::var_os("DISPLAY").is_some_and(|display| !display.is_empty());
-    assert!(if display { heard.contains("--x11: ") } else { heard == slurm }, "{heard}");
+    assert!(if display { heard == "accepted" } else { heard == slurm }, "{heard}");
 }
 
 #[test]
 fn variables_are_refused_as_options_are() {
     for (tool, variable, value, option) in [
-        (Tool::Sbatch, "SBATCH_CONTAINER", "/x", "--container=/x"),
-        (Tool::Srun, "SRUN_CONTAINER", "/x", "--container=/x"),
+        (Tool::Sbatch, "SBATCH_CONTAINER_ID", "x", "--container-id=x"),
+        (Tool::Srun, "SRUN_CONTAINER_ID", "x", "--container-id=x"),
         (Tool::Salloc, "SALLOC_BURST_BUFFER", "x", "--bb=x"),
         (Tool::Srun, "SLURM_PROFILE", "all", "--profile=all"),
         (Tool::Srun, "SLURM_MEM_BIND", "rank", "--mem-bind=rank"),
@@ -285,12 +250,19 @@ fn variables_are_refused_as_options_are() {
 #[test]
 fn d7_verbose_names_what_is_taken_without_effect() {
     let lines = |tool, line: &str| super::super::shown::without_effect(&read(tool, line).expect(line), tool).join("\n");
-    let told = lines(Tool::Sbatch, "--mail-type=END --mail-user=me --cpu-freq=low --acctg-freq=30 -t 1");
-    for option in ["--mail-type", "--mail-user", "--cpu-freq", "--acctg-freq"] {
+    let told = lines(Tool::Sbatch, "--mail-type=END --mail-user=me --wait-all-nodes=1 --acctg-freq=30 -t 1");
+    for option in ["--wait-all-nodes", "--acctg-freq"] {
         assert!(told.contains(&format!("{option} is taken without effect: ")), "{told}");
     }
-    assert_eq!(told.lines().count(), 4);
+    assert_eq!(told.lines().count(), 2);
     assert_eq!(lines(Tool::Srun, "-n 1 x"), "");
+    let untold = sbatch("--gpu-bind=v,single:1 --mem-bind=verbose,local --tres-bind=verbose,gres/gpu:none").warnings;
+    let options = ["gpu-bind", "mem-bind", "tres-bind"];
+    assert_eq!(untold.len(), options.len(), "{untold:?}");
+    for option in options {
+        let said = format!("--{option}: verbose prints nothing here: ");
+        assert!(untold.iter().any(|line| line.starts_with(&said)), "{untold:?}");
+    }
     let warned = sbatch("-S 1 --thread-spec=1").warnings;
     assert_eq!(
         warned,
@@ -298,4 +270,16 @@ fn d7_verbose_names_what_is_taken_without_effect() {
             "error: Ignoring {option} since it's not allowed by configuration (AllowSpecResourcesUsage = No)"
         ))
     );
+}
+
+#[test]
+fn an_empty_name_is_none() {
+    for tool in TOOLS {
+        let line = "--account= --qos= --reservation= --wckey= --mail-user= --nice= -t 1";
+        let spec = read(tool, line).expect(line).spec;
+        let names = [spec.account, spec.qos, spec.reservation, spec.wckey, spec.mail_user];
+        assert_eq!((names, spec.nice), (Default::default(), 0), "{tool:?}");
+    }
+    let taken_back = sbatch("--account=a --account= --reservation=r --reservation= -t 1").spec;
+    assert_eq!((taken_back.account, taken_back.reservation), (None, None));
 }

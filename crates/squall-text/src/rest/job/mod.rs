@@ -195,7 +195,13 @@ const FIELDS: &[(&str, Take)] = &[
             Ok(())
         }),
     ),
-    ("delay_boot", Without("Nodes are not booted for jobs")),
+    (
+        "delay_boot",
+        Own(|order, field| {
+            order.asked.spec.options.delay_boot_s = field.value.as_u64().filter(|seconds| *seconds > 0);
+            Ok(())
+        }),
+    ),
     ("dependency", Take::Option("dependency")),
     ("distribution", Own(distribution)),
     ("distribution_plane_size", With("distribution")),
@@ -257,7 +263,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("priority", Take::Option("priority")),
     ("profile", Own(profile)),
     ("qos", Take::Option("qos")),
-    ("reboot", Refused("Nodes are not rebooted for a job: leave it out")),
+    ("reboot", Flag("reboot")),
     (
         "requeue",
         Own(|order, field| {

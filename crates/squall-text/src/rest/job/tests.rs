@@ -84,14 +84,14 @@ fn fields_become_options() {
     assert_eq!((spec.args.as_slice(), spec.begin.map(Time::secs)), (&["a b".to_owned()][..], Some(1_800_000_000)));
     assert!(spec.deadline.is_some_and(|at| at.secs().abs_diff(2_000_000_000) < 86_400));
     assert_eq!(spec.rlimits, [(3, u64::MAX), (4, 0)]);
-    assert_eq!(warnings.iter().map(|w| w.source.as_str()).collect::<Vec<_>>(), ["job.mail_type"]);
+    assert!(warnings.is_empty(), "{warnings:?}");
 }
 
 #[test]
 fn what_is_wrong_or_not_done_is_named() {
     assert_eq!(problem(json!({"array": "x"})), ("job.array".into(), 2081));
     assert_eq!(problem(json!({"tasks": "many"})), ("job.tasks".into(), 9001));
-    assert_eq!(problem(json!({"container": "/c"})), ("job.container".into(), 2036));
+    assert_eq!(problem(json!({"container_id": "c"})), ("job.container_id".into(), 2036));
     assert_eq!(problem(json!({"crontab": {"minute": "1"}})), ("job.crontab".into(), 2036));
     assert_eq!(problem(json!({"user_id": "0"})), ("job.user_id".into(), 2002));
     assert_eq!(problem(json!({"current_working_directory": "x"})), ("job.current_working_directory".into(), 9001));

@@ -31,6 +31,8 @@ fn answer(name: &'static str, main: Main, args: &[&str], version: Version) -> Va
             trouble: None,
             started: squall_model::time::Time::from_secs(NOW),
             next_job: squall_model::id::JobId(34),
+            cluster_version: squall_model::version::ClusterVersion(2),
+            speaks: squall_model::version::ClusterVersion(2),
         });
     }
     let seen = run_with(&mut fake, name, main, &args, &[]);

@@ -26,6 +26,7 @@ use crate::command::srun::link::{Link, Listener, Room};
 use crate::command::srun::output::Output;
 use crate::command::srun::prepare::Prepared;
 use crate::command::srun::terminal::Raw;
+use crate::command::srun::x11::{Screen, Who};
 use crate::contact::Search;
 use squall_text::options::Stop;
 
@@ -66,6 +67,8 @@ pub(crate) struct Manners {
     /// The user's terminal in raw mode, if task 0 has a terminal of its own (`--pty`). None: it has none. Changes of
     /// size are forwarded.
     pub(crate) terminal: Option<Raw>,
+    /// The user's display, for X clients of the tasks (`--x11`). None: they don't reach it.
+    pub(crate) screen: Option<Screen>,
 }
 
 /// State of the step that exists once the controller has created it.
@@ -88,6 +91,7 @@ enum Source {
     FarCalls,
     Input,
     Link(usize),
+    Screen(Who),
 }
 
 /// State of one srun: its step, its connections, and what srun has been told about the step.
@@ -256,6 +260,9 @@ impl<'a> Session<'a> {
             let out = if link.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
             Interest::new(Source::Link(at), link.as_fd(), link.is_open().then_some(PollFlags::IN | out))
         }));
+        let has_room = |node| self.links.iter().any(|link| link.node() == Some(node) && !link.is_full());
+        let screen = self.manners.screen.iter().flat_map(|screen| screen.interests(has_room));
+        interests.extend(screen.map(|interest| interest.with(Source::Screen(interest.key))));
         interests
     }
 
@@ -300,6 +307,10 @@ impl<'a> Session<'a> {
             Source::Controller => return self.hear_controller(now),
             Source::Returned => return self.controller_returned(),
             Source::Input => self.pass_input(now),
+            Source::Screen(who) => {
+                let said = self.manners.screen.as_mut().and_then(|screen| screen.handle(who));
+                self.tell_client(who.0, said);
+            }
             Source::Link(at) => {
                 let mut frames = Vec::new();
                 let Some(link) = self.links.get_mut(at) else { return Ok(()) };

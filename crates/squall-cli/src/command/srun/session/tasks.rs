@@ -47,7 +47,19 @@ impl Session<'_> {
                 self.passing.push((to, ToStep::Passed { from: node, message }));
                 self.pass_on();
             }
+            FromStep::X11 { client, bytes } => {
+                let said = self.manners.screen.as_mut().and_then(|screen| screen.hear((node, client), &bytes));
+                self.tell_client(node, said);
+            }
             FromStep::Hello { .. } | FromStep::Done => {}
+        }
+    }
+
+    /// Sends a message for an X client to the step daemon of its node.
+    pub(super) fn tell_client(&mut self, node: u32, message: Option<ToStep>) {
+        let Some(message) = message else { return };
+        if let Some(link) = self.links.iter_mut().find(|link| link.node() == Some(node)) {
+            link.send(&message);
         }
     }
 

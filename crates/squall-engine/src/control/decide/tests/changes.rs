@@ -1,8 +1,9 @@
 //! Cancel, hold, release, requeue, suspend, update: effects, answers, races.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use squall_model::config::{PartitionConfig, PartitionState};
+use squall_model::config::{Config, PartitionConfig, PartitionState};
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::network;
@@ -10,6 +11,7 @@ use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome,
 };
 use squall_model::policy::{PolicyChange, PreemptMode, Qos};
+use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request, StateFilter};
 use squall_model::wire::node::{Down, SignalTarget};
@@ -550,4 +552,33 @@ fn e_more_of_a_job_is_updated() {
     world.start(id, 1, 1);
     world.answer(&operator(), update(id, |u| u.end = Some(deadline)));
     assert_eq!(world.c.state.jobs[&id].time_limit_s(), Some(Some(7200)));
+}
+
+#[test]
+fn limits_on_memory_hold_for_updates_as_at_submission() {
+    let mut world = World::new();
+    let mut config = Config::clone(&world.c.state.config);
+    config.partitions[0].max_mem_per_cpu_mb = 500;
+    let few = PartitionConfig { name: "few".into(), nodes: "ALL".into(), ..PartitionConfig::default() };
+    config.partitions.push(PartitionConfig { max_mem_per_node_mb: 1000, ..few });
+    world.commit(Event::Configured { config: Arc::new(config) });
+    let id = world.submit(ADA, JobSpec::default());
+    let need = |world: &World| {
+        let need = &world.c.state.jobs[&id].spec.need;
+        (need.memory, need.cpus_per_task, need.cpus_min)
+    };
+    world.answer(&user(ADA), update(id, |u| u.name = Some("x".into())));
+    assert_eq!(need(&world), (Memory::Unset, None, None), "other changes leave the memory alone");
+    world.answer(&user(ADA), update(id, |u| u.memory = Some(Memory::PerCpuMb(900))));
+    assert_eq!(need(&world), (Memory::PerCpuMb(450), Some(2), None), "more CPUs for more memory");
+    world.answer(&operator(), update(id, |u| u.memory = Some(Memory::PerNodeMb(1400))));
+    assert_eq!(need(&world), (Memory::PerNodeMb(1400), Some(2), Some(3)), "operators are no exception");
+    let moved = update(id, |u| u.partition = Some("few".into()));
+    let refusal = world.refusal(&user(ADA), moved);
+    assert!(matches!(&refusal, Refusal::InvalidValue { option, .. } if option == "mem"), "{refusal:?}");
+    let both = update(id, |u| (u.partition, u.memory) = (Some("few".into()), Some(Memory::PerCpuMb(300))));
+    world.answer(&user(ADA), both);
+    assert_eq!(need(&world), (Memory::PerCpuMb(300), Some(2), Some(3)));
+    let wide = world.refusal(&user(ADA), update(id, |u| u.ntasks_per_node = Some(2)));
+    assert!(matches!(&wide, Refusal::InvalidValue { option, .. } if option == "mem-per-cpu"), "{wide:?}");
 }

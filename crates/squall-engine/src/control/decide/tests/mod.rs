@@ -3,6 +3,7 @@
 mod changes;
 mod lists;
 mod paging;
+mod privacy;
 mod rights;
 mod steps;
 
@@ -17,6 +18,7 @@ use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 use squall_model::wire::fabric::Window;
 use squall_model::wire::node::Down;
@@ -43,7 +45,7 @@ pub(crate) struct World {
 
 pub(crate) fn user(uid: u32) -> Who {
     let owner = Owner { uid, gid: 100, groups: vec![100], user: format!("u{uid}"), group: "users".into() };
-    Who { owner: Arc::new(owner), operator: false }
+    Who { owner: Arc::new(owner), operator: false, by: None }
 }
 
 /// `scontrol update node`, for that reason.
@@ -79,7 +81,7 @@ impl World {
         self.sends(Out::default());
         let offered = self.children.last().expect("it was pushed").offered;
         let offer = self.c.links.take_offer(name, offered).expect("it was made");
-        self.c.links.welcome(node, offer, "1".into());
+        self.c.links.welcome(node, (offer, name.to_owned()), ("1".into(), ClusterVersion::OWN));
         self.sends(Out::default());
     }
 

@@ -1,13 +1,22 @@
 //! Who may do what: every verb by owner, other user and operator.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use squall_model::config::PartitionState;
-use squall_model::event::NodeAdmin;
-use squall_model::id::{ClientKey, JobId, StepNo};
-use squall_model::job::JobSpec;
-use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::encoding::{self, ByteBuf};
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{ClientKey, JobId, NodeId, StepNo};
+use squall_model::job::{Digest, ExitCode, JobKind, JobSpec};
+use squall_model::policy::{Account, PolicyChange};
+use squall_model::power::PowerWish;
+use squall_model::wire::broadcast::{Broadcast, BroadcastTo};
+use squall_model::wire::client::{Answer, HostProblem, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::fabric::{Bytes, Comparison, Test, Variable};
 use squall_model::wire::node::SignalTarget;
 
-use crate::control::decide::tests::{ADA, BOB, World, cancel, operator, these, user};
+use crate::control::decide::tests::{ADA, BOB, World, cancel, operator, these, update_nodes, user};
+use crate::control::port::Who;
 
 /// Whether the controller said no for lack of rights.
 fn is_denied(answers: &[Answer]) -> bool {
@@ -20,31 +29,137 @@ fn is_denied(answers: &[Answer]) -> bool {
 
 type Make = fn(JobId) -> Request;
 
+const ALL: [bool; 3] = [true, true, true];
+/// The job's owner and operators.
+const JOB: [bool; 3] = [true, false, true];
+/// The job's owner alone.
+const ENTER: [bool; 3] = [true, false, false];
+const OPERATE: [bool; 3] = [false, false, true];
+
 /// Verb, and whether owner, other user and operator may.
-const MATRIX: [(&str, Make, [bool; 3]); 22] = [
-    ("cancel", |id| cancel(these(&[id])), [true, false, true]),
-    ("signal", |id| signal(id, None), [true, false, true]),
-    ("cancel step", |id| signal(id, Some(StepNo::BATCH)), [true, false, true]),
-    ("hold", |id| Request::Hold { jobs: these(&[id]), user: false }, [true, false, true]),
-    ("release", |id| Request::Release { jobs: these(&[id]) }, [true, false, true]),
-    ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false, from: None }, [true, false, true]),
-    ("suspend", |id| Request::Suspend { jobs: these(&[id]), suspend: true }, [false, false, true]),
-    ("update", |id| update(id, |u| u.comment = Some("x".into())), [true, false, true]),
-    ("less time", |id| update(id, |u| u.time_limit_s = Some(Some(60))), [true, false, true]),
-    ("more time", |id| update(id, |u| u.time_limit_s = Some(None)), [false, false, true]),
-    ("facts", |id| Request::Facts { job: id }, [true, false, false]),
-    ("measure", |id| Request::Measure { job: id, step: StepNo::BATCH }, [true, false, true]),
-    ("watch", |id| Request::Watch { job: id, step: StepNo(0), watcher: None }, [true, false, false]),
-    ("notify", |id| Request::Notify { job: id, text: "x".into() }, [true, false, true]),
-    ("step", |id| step(id), [true, false, false]),
-    ("await", |id| Request::AwaitJob { job: id }, [true, false, true]),
-    ("nodes", |_| nodes_down(), [false, false, true]),
-    ("partition", |_| partition(), [false, false, true]),
-    ("reconfigure", |_| Request::Reconfigure { config: Some(Box::default()) }, [false, false, true]),
-    ("reset", |_| Request::Diag { reset: true }, [false, false, true]),
-    ("diag", |_| Request::Diag { reset: false }, [true, true, true]),
-    ("list", |id| Request::Jobs { jobs: these(&[id]), ended: false, steps: true }, [true, true, true]),
+const MATRIX: [(&str, Make, [bool; 3]); 78] = [
+    ("submit", |_| submit(JobSpec::default()), ALL),
+    ("submit with a priority", |_| submit(JobSpec { priority: Some(9), ..JobSpec::default() }), OPERATE),
+    ("test", |_| Request::TestSubmit { spec: Arc::default() }, ALL),
+    ("allocate", |_| allocate(), ALL),
+    ("submit het", |_| submit_het(), ALL),
+    ("attach", |job| Request::Attach { job }, ENTER),
+    ("finish", |job| Request::Finish { job, exit: ExitCode::OK }, ENTER),
+    ("facts", |job| Request::Facts { job }, ENTER),
+    ("step", step, ENTER),
+    ("watch", |job| Request::Watch { job, step: StepNo(0), watcher: None }, ENTER),
+    ("broadcast to a job", |job| broadcast(BroadcastTo::Job { jobs: vec![job], step: None }), ENTER),
+    ("broadcast", |_| broadcast(BroadcastTo::Nodes("n1".into())), OPERATE),
+    ("chunk", |_| Request::Chunk { at: 0, bytes: Bytes(Arc::from([])) }, ALL),
+    ("recall", |_| Request::Recall { known_as: Digest([0; 32]) }, ALL),
+    ("await", |job| Request::AwaitJob { job }, JOB),
+    ("cancel", |id| cancel(these(&[id])), JOB),
+    ("signal", |id| signal(id, None), JOB),
+    ("cancel step", |id| signal(id, Some(StepNo::BATCH)), JOB),
+    ("hold", |id| Request::Hold { jobs: these(&[id]), user: false }, JOB),
+    ("release", |id| Request::Release { jobs: these(&[id]) }, JOB),
+    ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false, from: None }, JOB),
+    ("suspend", |id| Request::Suspend { jobs: these(&[id]), suspend: true }, OPERATE),
+    ("top", |id| Request::Top { jobs: these(&[id]) }, OPERATE),
+    ("update", |id| update(id, |u| u.comment = Some("x".into())), JOB),
+    ("less time", |id| update(id, |u| u.time_limit_s = Some(Some(60))), JOB),
+    ("more time", |id| update(id, |u| u.time_limit_s = Some(None)), OPERATE),
+    ("update step", |job| Request::UpdateStep { job, step: None, time_limit_s: None }, JOB),
+    ("measure", |job| Request::Measure { job, step: StepNo::BATCH }, JOB),
+    ("notify", |job| Request::Notify { job, text: "x".into() }, JOB),
+    ("record", |job| record(job, "comment"), JOB),
+    ("record of operators", |job| record(job, "admin-comment"), OPERATE),
+    ("update nodes", |_| update_nodes("n1", NodeAdmin::Drain), OPERATE),
+    ("reboot", |_| Request::Reboot { nodes: "n1".into(), asap: false, next: None, reason: None }, OPERATE),
+    ("power", |_| Request::Power { nodes: "n1".into(), wish: PowerWish::Up }, OPERATE),
+    ("create nodes", |_| Request::CreateNodes(Box::default()), OPERATE),
+    ("delete nodes", |_| Request::DeleteNodes("n1".into()), OPERATE),
+    ("future nodes", |_| Request::FutureNodes, ALL),
+    ("cancel reboot", |_| Request::CancelReboot { nodes: "n1".into() }, OPERATE),
+    ("update partition", |_| Request::UpdatePartition { name: "debug".into(), state: PartitionState::Down }, OPERATE),
+    (
+        "change partition",
+        |_| Request::ChangePartition { name: "p".into(), was: None, now: Some(Box::default()) },
+        OPERATE,
+    ),
+    ("reserve", |_| Request::Reserve { change: Box::default(), create: true }, OPERATE),
+    ("unreserve", |_| Request::Unreserve { name: "x".into() }, OPERATE),
+    ("reconfigure", |_| Request::Reconfigure { config: Some(Box::default()) }, OPERATE),
+    ("shut down", |_| Request::ShutDown { keep_jobs: true }, OPERATE),
+    ("query nodes", |_| query_nodes(), OPERATE),
+    ("change policy", |_| change_policy(), OPERATE),
+    ("raise version", |_| Request::RaiseVersion { to: None, others: Vec::new() }, OPERATE),
+    ("rotate keys", |_| Request::RotateKeys { grace_s: 0, keys: None }, OPERATE),
+    ("unresolved", |_| Request::Unresolved, OPERATE),
+    ("resolve", |_| Request::Resolve { questions: Vec::new() }, OPERATE),
+    ("resolved", |_| Request::Resolved { replies: Vec::new() }, OPERATE),
+    ("reset", |_| Request::Diag { reset: true }, OPERATE),
+    ("diag", |_| Request::Diag { reset: false }, ALL),
+    ("list", |id| Request::Jobs { jobs: these(&[id]), ended: false, steps: true }, ALL),
+    ("follow", |_| Request::Follow { from: None, jobs: Box::default(), kinds: Vec::new() }, ALL),
+    ("nodes", |_| Request::Nodes, ALL),
+    ("partitions", |_| Request::Partitions, ALL),
+    ("raise version", |_| Request::RaiseVersion { to: None, others: Vec::new() }, OPERATE),
+    ("config", |_| Request::Config, ALL),
+    ("ping", |_| Request::Ping, ALL),
+    ("licenses", |_| Request::Licenses, ALL),
+    ("reservations", |_| Request::Reservations, ALL),
+    ("policy", |_| Request::Policy, ALL),
+    ("priorities", |id| Request::Priorities { jobs: these(&[id]) }, ALL),
+    ("shares", |_| Request::Shares, ALL),
+    ("expected", |_| Request::Expected, ALL),
+    ("why", |job| Request::Why { job }, ALL),
+    ("caller", |_| Request::Caller, ALL),
+    // The host answers these by its own rules, and the controller by none.
+    ("accounting", |_| Request::Accounting(Box::default()), ALL),
+    ("history", |_| Request::History, ALL),
+    ("script", |job| Request::Script { job }, ALL),
+    ("tail", |job| Request::Tail { job }, ALL),
+    ("token", |_| Request::Token { user: None, lifespan_s: None, link: false }, ALL),
+    ("revoke tokens", |_| Request::RevokeTokens { user: None }, ALL),
+    ("controllers", |_| Request::Controllers, ALL),
+    ("step down", |_| Request::StepDown { to: None }, ALL),
+    ("backup", |_| Request::Backup, ALL),
+    ("copy log", |_| Request::CopyLog, ALL),
 ];
+
+fn submit(spec: JobSpec) -> Request {
+    Request::Submit {
+        spec: spec.into(),
+        script: b"#!/bin/sh\n".to_vec().into(),
+        env: ByteBuf::new(),
+        key: ClientKey(98),
+    }
+}
+
+fn allocate() -> Request {
+    let spec = JobSpec { kind: JobKind::Allocation, ..JobSpec::default() };
+    Request::Allocate { spec: spec.into(), env: ByteBuf::new(), key: ClientKey(97), immediate_s: None, step: None }
+}
+
+fn submit_het() -> Request {
+    let (specs, key) = (vec![JobSpec::default(); 2], ClientKey(96));
+    Request::SubmitHet { specs, script: ByteBuf::new(), env: ByteBuf::new(), key, immediate_s: None }
+}
+
+fn broadcast(to: BroadcastTo) -> Request {
+    let (digest, place, time_ms, known_as) = (Digest([0; 32]), None, None, None);
+    Request::Broadcast(Box::new(Broadcast { to, digest, size: 1, shared: false, place, time_ms, known_as }))
+}
+
+fn record(job: JobId, name: &str) -> Request {
+    Request::Record(job, vec![(name.to_owned(), "x".to_owned())])
+}
+
+fn query_nodes() -> Request {
+    let test = Test { variable: Variable::Heard, comparison: Comparison::Equal, value: 0 };
+    Request::QueryNodes { nodes: String::new(), test, wait: false, write: None, time_ms: 1 }
+}
+
+fn change_policy() -> Request {
+    let changes = vec![PolicyChange::Account("phys".into(), Some(Account::default()))];
+    Request::ChangePolicy { version: 0, changes }
+}
 
 fn signal(id: JobId, step: Option<StepNo>) -> Request {
     Request::Cancel { jobs: these(&[id]), signal: Some((10, SignalTarget::Steps)), step, verbose: true }
@@ -60,12 +175,21 @@ fn step(job: JobId) -> Request {
     Request::CreateStep { job, spec: Box::default(), program: Box::default(), key: ClientKey(99) }
 }
 
-fn nodes_down() -> Request {
-    crate::control::decide::tests::update_nodes("n1", NodeAdmin::Drain)
+/// The numbers that requests have on the wire.
+fn numbers(all: impl Iterator<Item = Vec<u8>>) -> BTreeSet<u64> {
+    all.map(|bytes| minicbor::Decoder::new(&bytes[1..]).u64().unwrap()).collect()
 }
 
-fn partition() -> Request {
-    Request::UpdatePartition { name: "debug".into(), state: PartitionState::Down }
+#[test]
+fn the_matrix_has_every_request() {
+    // A request without fields: one that exists lacks some, or is whole.
+    let encoded = |number: u8| encoding::to_vec(&(number, [0_u8; 0]));
+    let exists =
+        |bytes: &Vec<u8>| minicbor::decode::<Request>(bytes).map_or_else(|e| !e.is_unknown_variant(), |_| true);
+    let all = numbers((0..=u8::MAX).map(encoded).filter(exists));
+    let covered = numbers(MATRIX.iter().map(|(_, make, _)| encoding::to_vec(&make(JobId(1)))));
+    assert!(all.len() >= 62);
+    assert_eq!(covered, all, "each kind of request has a row");
 }
 
 #[test]
@@ -83,6 +207,41 @@ fn the_matrix_holds() {
             }
         }
     }
+}
+
+#[test]
+fn cve_2024_48936_nobody_runs_or_watches_a_step_in_anothers_job() {
+    let watch: Make = |id| Request::Watch { job: id, step: StepNo(0), watcher: None };
+    let facts: Make = |id| Request::Facts { job: id };
+    for made in [step, watch, facts] {
+        for stranger in [user(BOB), operator()] {
+            let mut world = World::new();
+            let id = world.running(ADA);
+            let turn = world.ask(&stranger, made(id));
+            let answers: Vec<Answer> = turn.answers.into_iter().map(|(_, answer)| answer).collect();
+            assert!(is_denied(&answers), "{answers:?}");
+            assert_eq!((turn.events, turn.sends), (vec![], vec![]));
+        }
+    }
+}
+
+#[test]
+fn cve_2026_65107_nobody_sends_a_file_into_anothers_job() {
+    let mut world = World::new();
+    let id = world.running(ADA);
+    let file = Broadcast {
+        to: BroadcastTo::Job { jobs: vec![id], step: None },
+        digest: Digest([7; 32]),
+        size: 1,
+        shared: false,
+        place: None,
+        time_ms: None,
+        known_as: None,
+    };
+    let turn = world.ask(&user(BOB), Request::Broadcast(Box::new(file)));
+    let answers: Vec<Answer> = turn.answers.into_iter().map(|(_, answer)| answer).collect();
+    assert!(is_denied(&answers), "{answers:?}");
+    assert_eq!((turn.events, turn.sends), (vec![], vec![]));
 }
 
 #[test]
@@ -109,12 +268,57 @@ fn a_denied_array_is_left_alone() {
 }
 
 #[test]
-fn scripts_are_read_by_owner_and_operator() {
+fn cve_2021_43337_scripts_are_read_by_owner_and_operator() {
     let mut world = World::new();
-    let digest = squall_model::job::Digest([7; 32]);
+    let digest = Digest([7; 32]);
     let id = world.submit(ADA, JobSpec { script: Some(digest), ..Default::default() });
     assert_eq!(world.c.script_of(&user(ADA), id), Ok(digest));
     assert_eq!(world.c.script_of(&operator(), id), Ok(digest));
     assert_eq!(world.c.script_of(&user(BOB), id), Err(Refusal::AccessDenied));
     assert_eq!(world.c.script_of(&user(ADA), JobId(99)), Err(Refusal::InvalidJobId));
+}
+
+#[test]
+fn a_node_speaks_for_the_jobs_that_it_has() {
+    let mut world = World::new();
+    let here = world.running(ADA);
+    let by_node = Who { by: Some(NodeId(0)), ..user(ADA) };
+    let elsewhere = world.submit(ADA, JobSpec { script: Some(Digest([7; 32])), ..JobSpec::default() });
+    let of_bob = world.submit(BOB, JobSpec::default());
+    let refused = Refusal::NotFrom("n1".into(), HostProblem::OtherJob);
+    for request in [cancel(these(&[elsewhere])), Request::Hold { jobs: these(&[elsewhere]), user: false }] {
+        let answer = world.answer(&by_node, request);
+        let refusals = crate::control::decide::tests::affected(answer).1;
+        assert_eq!(refusals.into_values().collect::<Vec<_>>(), std::slice::from_ref(&refused));
+    }
+    assert_eq!(world.refusal(&by_node, Request::Facts { job: elsewhere }), refused);
+    assert_eq!(world.c.script_of(&by_node, elsewhere), Err(refused));
+    assert_eq!(world.refusal(&by_node, record(elsewhere, "comment")), Refusal::AccessDenied);
+    assert_eq!(world.refusals(&by_node, cancel(these(&[of_bob]))), 1);
+    // What it submits is the job's, whatever it claims, and so is what that submits.
+    let mut nested = here;
+    for claimed in [None, Some(elsewhere), Some(of_bob), Some(JobId(999)), Some(here)] {
+        let spec = JobSpec { within: claimed, ..JobSpec::default() }.into();
+        let key = world.key();
+        let script = ByteBuf::from(b"#!/bin/sh\n".to_vec());
+        let request = Request::Submit { spec, script, env: ByteBuf::new(), key };
+        let Answer::Submitted { job, .. } = world.answer(&by_node, request) else { panic!("{claimed:?}") };
+        assert_eq!(world.c.state.jobs[&job].spec.within, Some(here), "{claimed:?}");
+        nested = job;
+    }
+    let spec = JobSpec { within: Some(nested), ..JobSpec::default() };
+    let inner = world.submit(ADA, spec);
+    // A filter finds these only.
+    let answer = world.answer(&by_node, cancel(JobSelection::default()));
+    let found = crate::control::decide::tests::affected(answer).0;
+    assert!(found.contains(&inner.to_string()) && found.contains(&here.to_string()), "{found:?}");
+    assert!(!found.contains(&elsewhere.to_string()), "{found:?}");
+    assert!(world.c.state.jobs[&elsewhere].is_pending());
+    // A user that no node vouches for may do all this, and a site may trust its nodes.
+    assert_eq!(world.refusals(&user(ADA), Request::Hold { jobs: these(&[elsewhere]), user: true }), 0);
+    let mut config = (*world.c.state.config).clone();
+    config.nodes_vouch_for_users.0 = true;
+    let config = Arc::new(config);
+    world.commit(Event::Configured { config });
+    assert_eq!(world.refusals(&by_node, cancel(these(&[elsewhere]))), 0);
 }

@@ -1,9 +1,12 @@
 //! Steps: places, waiting for cores, retries, vanished clients, ends.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::options::AsGiven;
+use squall_model::job::spread::Spread;
 use squall_model::job::{EndState, ExitCode, JobSpec};
 use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::set::CoreSet;
@@ -83,6 +86,29 @@ fn a_step_over_two_nodes() {
     let last = world.end_step_on(key(id, 0), NodeId(0), 3);
     let Some((caller, Answer::StepDone { outcome, .. })) = last.answers.first() else { panic!("{last:?}") };
     assert_eq!((*caller, outcome.state, outcome.exit.code), (turn.caller, EndState::Failed, 3));
+}
+
+#[test]
+fn tasks_are_packed_on_nodes_as_the_distribution_says() {
+    for (packs, distribution, tasks) in [
+        (false, "block", [3, 3]),
+        (false, "block:cyclic,Pack", [4, 2]),
+        (true, "block", [4, 2]),
+        (true, "block,NoPack", [3, 3]),
+    ] {
+        let mut world = World::new();
+        let mut config = (*world.c.state.config).clone();
+        config.select_type_parameters.pack_nodes = packs;
+        world.commit(Event::Configured { config: Arc::new(config) });
+        let id = job(&mut world, 2, 4);
+        let mut program = TaskProgram::default();
+        program.options.distribution = AsGiven::of(distribution, Some(Spread::of(distribution)));
+        let (spec, key) = (StepSpec { ntasks: Some(6), ..StepSpec::default() }, world.key());
+        let request = Request::CreateStep { job: id, spec: Box::new(spec), program: Box::new(program), key };
+        let turn = world.ask(&user(ADA), request);
+        let sent = launches(&turn).into_iter().map(|(_, launch)| launch.ranks().len()).collect::<Vec<_>>();
+        assert_eq!(sent, tasks, "{packs} {distribution}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Steps with ranks that form a grid: on a torus, neighbours in the grid are placed near each other.
 
-use squall_model::gres;
+use std::borrow::Cow;
+
 use squall_model::id::JobId;
 use squall_model::set::NodeSet;
 use squall_model::step::Distribution;
@@ -9,7 +10,7 @@ use squall_sched::layout::{Grid, assign};
 use squall_sched::topology::Wish;
 
 use crate::control::index::desk::Waiting;
-use crate::control::index::layout::{Placed, Room, Unplaced, place, place_ranks, tasks_each};
+use crate::control::index::layout::{Placed, Room, Unplaced, Wanted, place, place_ranks, tasks_each};
 use crate::control::state::State;
 
 /// Finds a layout for a step on the nodes of its job. A step with a process grid (`--grid`) is placed by it. A step
@@ -19,9 +20,15 @@ pub(crate) fn place_step(
     job: JobId,
     rooms: &[Room],
     request: &Waiting,
-    gres: Option<&gres::Ask>,
+    wanted: Wanted<'_>,
 ) -> Result<Placed, Unplaced> {
-    let spec = &request.spec;
+    let spec = wanted.spec;
+    let packs = request.program.options.distribution.as_ref().and_then(|given| given.value.packs);
+    let mut rooms = Cow::Borrowed(rooms);
+    if let Some(packs) = packs {
+        rooms.to_mut().iter_mut().for_each(|room| room.packs = packs);
+    }
+    let rooms = &*rooms;
     let asked = &request.program.options.network;
     let invalid = |option: &str, value: String, problem: String| {
         Unplaced::Never(Refusal::InvalidValue { option: option.to_owned(), value, problem })
@@ -34,20 +41,20 @@ pub(crate) fn place_step(
     })?;
     let Some(grid) = own.grid.map(|ranks| ranks.grid()) else {
         let of_job = grid_of(state, job).filter(|grid| is_whole(request, grid));
-        let ranks = of_job.and_then(|grid| Some((ranks(state, rooms, request, gres, &grid)?, grid)));
+        let ranks = of_job.and_then(|grid| Some((ranks(state, rooms, wanted, &grid)?, grid)));
         return match ranks {
-            Some((ranks, _)) => place_ranks(rooms, spec, gres, &ranks),
-            None => place(rooms, spec, gres),
+            Some((ranks, _)) => place_ranks(rooms, wanted, &ranks),
+            None => place(rooms, wanted),
         };
     };
     if spec.ntasks.map(|tasks| tasks as usize) != Some(grid.tasks()) {
         return Err(of_grid(format!("it has {} processes, so --ntasks must be {0}", grid.tasks())));
     }
     if state.index.topology.is_flat() {
-        return place(rooms, spec, gres);
+        return place(rooms, wanted);
     }
-    match ranks(state, rooms, request, gres, &grid) {
-        Some(ranks) => place_ranks(rooms, spec, gres, &ranks),
+    match ranks(state, rooms, wanted, &grid) {
+        Some(ranks) => place_ranks(rooms, wanted, &ranks),
         None => Err(of_grid(format!("it does not lie on the {} nodes of the job", rooms.len()))),
     }
 }
@@ -71,15 +78,9 @@ fn is_whole(request: &Waiting, grid: &Grid) -> bool {
 
 /// Returns the node of each rank. Each node gets equally many ranks if the grid can be placed so, otherwise as many as
 /// fit.
-fn ranks(
-    state: &State,
-    rooms: &[Room],
-    request: &Waiting,
-    gres: Option<&gres::Ask>,
-    grid: &Grid,
-) -> Option<Vec<squall_model::id::NodeId>> {
+fn ranks(state: &State, rooms: &[Room], wanted: Wanted<'_>, grid: &Grid) -> Option<Vec<squall_model::id::NodeId>> {
     let nodes: NodeSet = rooms.iter().map(|room| room.node).collect();
-    let most = tasks_each(rooms, &request.spec, gres);
+    let most = tasks_each(rooms, wanted);
     let even = (grid.tasks() as u32).div_ceil(rooms.len().max(1) as u32);
     let topology = &state.index.topology;
     let evenly = (even <= most).then(|| assign(topology, &nodes, grid, even)).flatten();

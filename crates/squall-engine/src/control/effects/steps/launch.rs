@@ -6,11 +6,13 @@ use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::CoreSet;
-use squall_model::step::{Program, StepSpec, StepStart, TaskProgram};
+use squall_model::step::{Program, StepStart, TaskProgram};
 use squall_model::wire::client::Answer;
+use squall_sched::Grain;
 
+use crate::control::index::desk::Waiting;
 use crate::control::index::facts::facts;
-use crate::control::index::layout::{Room, reserve};
+use crate::control::index::layout::{Room, Wanted, reserve};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 
@@ -18,6 +20,7 @@ use crate::control::state::job::{Phase, Run, Step};
 /// not run.
 fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
+    let select = state.config.select_type_parameters;
     let mut rooms: Vec<Room> = Vec::new();
     for id in run.alloc.nodes().iter() {
         let (Some(node), Some(group)) = (state.node(id), run.alloc.on(id)) else { continue };
@@ -28,6 +31,9 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
             free: group.cores.clone(),
             memory_mb: group.memory_mb,
             free_mb: group.memory_mb,
+            packs: select.pack_nodes,
+            grain: Grain::of_steps(select.unit, &node.hardware, &group.cores),
+            threads: node.hardware.threads_per_core.max(1),
             gres: devices(state, job, id),
             gres_free: NodeGres::default(),
         });
@@ -50,6 +56,8 @@ fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
     let run = state.jobs.get(&job).and_then(|job| job.run());
     let Some(run) = run.filter(|run| !run.gres.is_empty()) else { return NodeGres::default() };
     let mut has = state.index.gres.get(&node).map(NodeGres::vacant).unwrap_or_default();
+    // Of a GPU that is shared, the job has its parts only.
+    has.parts.clear();
     let own = gres::on_node(&run.gres, node);
     for kind in has.kinds.clone() {
         let mut others: CoreSet = kind.indices.collect();
@@ -72,6 +80,17 @@ fn free_devices(run: &Run, rooms: &mut [Room]) {
     }
 }
 
+/// Returns what a step of a job asks for. `gres`: its generic resources. Where tasks have cores of their own
+/// (`CR_ONE_TASK_PER_CORE`), those of a step do, too, unless step or job say how many share a core.
+pub(super) fn wanted<'a>(state: &State, job: JobId, request: &'a Waiting, gres: Option<&'a gres::Ask>) -> Wanted<'a> {
+    let mut inside = request.program.options.inside();
+    if state.config.select_type_parameters.one_task_per_core && inside.tasks_per_core == 0 {
+        let of_job = state.jobs.get(&job).map_or(0, |job| job.spec.options.inside().tasks_per_core);
+        inside.tasks_per_core = of_job.max(1);
+    }
+    Wanted { spec: &request.spec, inside, gres }
+}
+
 /// Nodes and resources that a waiting step may get.
 pub(crate) struct Offer {
     /// The job's nodes, each with the cores, memory and devices that no running step holds.
@@ -84,11 +103,11 @@ pub(crate) struct Offer {
 impl Offer {
     /// Makes the offer for the steps of a job; `first` is the request of the first waiting step. None: the job does not
     /// run.
-    pub(crate) fn new(state: &State, job: JobId, first: Option<&StepSpec>) -> Option<Self> {
+    pub(crate) fn new(state: &State, job: JobId, first: Option<Wanted<'_>>) -> Option<Self> {
         let all = rooms(state, job)?;
-        let rest = first.map(|spec| {
+        let rest = first.map(|wanted| {
             let mut rest = all.clone();
-            reserve(&mut rest, spec);
+            reserve(&mut rest, wanted);
             rest
         });
         Some(Self { all, rest })

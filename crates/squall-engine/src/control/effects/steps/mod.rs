@@ -5,6 +5,7 @@
 
 mod grid;
 mod launch;
+mod ports;
 
 use crate::control::index::desk::Live;
 use crate::control::index::desk::Waiting;
@@ -22,8 +23,9 @@ use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason};
 
 use crate::control::controller::Controller;
+use crate::control::effects::programs;
 use crate::control::effects::steps::grid::place_step;
-use crate::control::effects::steps::launch::Offer;
+use crate::control::effects::steps::launch::{Offer, wanted};
 use crate::control::effects::work;
 use crate::control::index::layout::{Placed, Unplaced};
 use crate::control::port::{CallerId, Out};
@@ -44,21 +46,26 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
         return Ok(());
     }
     let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
-        Some(Phase::Running(run)) => run.suspended.is_some(),
+        Some(Phase::Running(run)) => run.suspended.is_some() || run.booting.is_some(),
         // The job may have begun on the node to which it is leased, which has not reported that yet.
         Some(Phase::Leased(_)) => true,
         Some(Phase::Pending) => return Err(Refusal::NotRunning),
         _ => return Err(Refusal::AlreadyDone),
     };
-    let first = c.steps.waiting.get(&job).and_then(VecDeque::front).map(|first| &*first.spec);
+    let first = c.steps.waiting.get(&job).and_then(VecDeque::front).map(|first| wanted(&c.state, job, first, None));
     let offer = if suspended { None } else { Offer::new(&c.state, job, first) };
     let gres = request.gres()?;
-    let offered = |offer: Offer| place_step(&c.state, job, offer.to(&request.program), &request, gres.as_ref());
-    match offer.map_or(Err(Unplaced::Busy), offered) {
+    let own = wanted(&c.state, job, &request, gres.as_ref());
+    let offered = |offer: Offer| place_step(&c.state, job, offer.to(&request.program), &request, own);
+    let placed = offer.map_or(Err(Unplaced::Busy), offered);
+    match placed.and_then(|placed| ports::reserve(c, &request.spec, placed)) {
         Ok(placed) => start(c, now, job, &request, placed, out),
         Err(Unplaced::Never(refusal)) => return Err(refusal),
         Err(Unplaced::Busy) if request.spec.immediate => return Err(Refusal::Busy),
-        Err(Unplaced::Busy) => c.steps.waiting.entry(job).or_default().push_back(request),
+        Err(Unplaced::Busy) => {
+            let attempt = c.state.jobs.get(&job).map(|job| job.attempt);
+            c.steps.waiting.entry(job).or_default().push_back(Waiting { attempt, ..request });
+        }
     }
     Ok(())
 }
@@ -177,7 +184,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
 }
 
 fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
-    if !c.steps.first.contains_key(&id) {
+    if !c.steps.first.contains_key(&id) || programs::are_awaited(c, id) {
         return;
     }
     let Some(job) = c.state.jobs.get(&id).filter(|job| !job.is_pending()) else { return };
@@ -196,6 +203,9 @@ fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
     let keys: Vec<StepKey> = c.steps.live.range(steps_of(job)).map(|(&key, _)| key).collect();
     for key in keys {
         let Some(end) = end_of(c, key) else { continue };
+        if step_of(c, key).is_none_or(|step| step.layout.ports.is_some()) {
+            ports::freed(c, job);
+        }
         let Some(live) = c.steps.live.remove(&key) else { continue };
         let callers = live.caller.into_iter().chain(live.watchers);
         out.answers.extend(callers.map(|caller| (caller, end.clone())));
@@ -221,20 +231,25 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
         return;
     }
     let refusal = match c.state.jobs.get(&job).map(|job| &job.phase) {
-        Some(Phase::Running(run)) if run.suspended.is_some() => return,
+        Some(Phase::Running(run)) if run.suspended.is_some() || run.booting.is_some() => return,
         Some(Phase::Leased(_)) => return,
         Some(Phase::Running(_)) => None,
         _ => Some(Refusal::Revoked),
     };
+    let attempt = c.state.jobs.get(&job).map(|job| job.attempt);
     let mut left: VecDeque<Waiting> = VecDeque::new();
     let mut offer = Offer::new(&c.state, job, None);
     for request in c.steps.waiting.remove(&job).unwrap_or_default() {
-        let Some(open) = offer.as_ref().filter(|_| refusal.is_none()) else {
+        // The job may have been requeued and started again within this turn.
+        let holds = refusal.is_none() && request.attempt == attempt;
+        let Some(open) = offer.as_ref().filter(|_| holds) else {
             out.answers.push((request.caller, Answer::Refused(refusal.clone().unwrap_or(Refusal::Revoked))));
             continue;
         };
         let gres = request.gres().unwrap_or_default();
-        let stale = match place_step(&c.state, job, open.to(&request.program), &request, gres.as_ref()) {
+        let own = wanted(&c.state, job, &request, gres.as_ref());
+        let placed = place_step(&c.state, job, open.to(&request.program), &request, own);
+        let stale = match placed.and_then(|placed| ports::reserve(c, &request.spec, placed)) {
             Ok(placed) => {
                 start(c, now, job, &request, placed, out);
                 true
@@ -249,7 +264,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
             }
         };
         if stale {
-            offer = Offer::new(&c.state, job, left.front().map(|first| &*first.spec));
+            offer = Offer::new(&c.state, job, left.front().map(|first| wanted(&c.state, job, first, None)));
         }
     }
     if !left.is_empty() {

@@ -1,17 +1,20 @@
 //! Layouts that Slurm's users know, and what must hold of any.
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use squall_model::config::Unit;
 use squall_model::gres::NodeGres;
 use squall_model::id::NodeId;
-use squall_model::resource::Memory;
+use squall_model::inside::Inside;
+use squall_model::resource::{Hardware, Memory};
 use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, StepSpec};
 use squall_model::wire::client::Refusal;
+use squall_sched::Grain;
 
-use crate::control::index::layout::{Placed, Room, Unplaced};
+use crate::control::index::layout::{Placed, Room, Unplaced, Wanted};
 
 fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
-    crate::control::index::layout::place(rooms, spec, None)
+    crate::control::index::layout::place(rooms, Wanted { spec, inside: Inside::default(), gres: None })
 }
 
 fn rooms(cores: &[usize]) -> Vec<Room> {
@@ -22,6 +25,9 @@ fn rooms(cores: &[usize]) -> Vec<Room> {
         free: CoreSet::first(n),
         memory_mb: 1000,
         free_mb: 1000,
+        packs: false,
+        grain: Grain::CPU,
+        threads: 1,
         gres: NodeGres::default(),
         gres_free: NodeGres::default(),
     };
@@ -91,7 +97,7 @@ fn distributions() {
 }
 
 #[test]
-fn ranks_go_where_a_list_says() {
+fn cve_2026_65165_ranks_go_where_a_list_says() {
     let arbitrary = |list: &str, places: &[u32]| {
         let distribution = Distribution::Arbitrary(std::sync::Arc::new(places.iter().copied().collect()));
         place(&rooms(&[4; 3]), &StepSpec { nodelist: Some(list.into()), distribution, ..spec(4) })
@@ -274,4 +280,84 @@ proptest! {
             take(&mut rooms, &placed);
         }
     }
+}
+
+/// One node of 2 sockets x 8 cores x 2 threads, all of it the job's. CPU `c` is a thread of core `c % 16`.
+fn smt(unit: Unit) -> Vec<Room> {
+    let hardware = Hardware { cpus: 32, sockets: 2, cores_per_socket: 8, threads_per_core: 2, ..Hardware::default() };
+    let mut rooms = rooms(&[32]);
+    (rooms[0].grain, rooms[0].threads) = (Grain::of_steps(unit, &hardware, &rooms[0].cores), 2);
+    rooms
+}
+
+#[test]
+fn steps_hold_whole_cores_where_jobs_do() {
+    let exact = |ntasks, cpus| StepSpec { exact: true, cpus_per_task: Some(cpus), ..spec(ntasks) };
+    let (one_thread, own_cores) =
+        (Inside { threads: 1, ..Inside::default() }, Inside { tasks_per_core: 1, ..Inside::default() });
+    let none = Inside::default();
+    // The numbers of CPUs that a step holds; 0: it never fits.
+    let held = |unit, spec: &StepSpec, inside| {
+        let placed = super::place(&smt(unit), Wanted { spec, inside, gres: None });
+        placed.map_or(0, |placed| placed.alloc.cpus())
+    };
+    for (ntasks, cpus, inside, by_cpu, by_core) in [
+        (1, 1, none, 1, 2),
+        (3, 1, none, 3, 4),
+        (2, 3, none, 6, 6),
+        (4, 1, one_thread, 0, 8),
+        (16, 1, one_thread, 0, 32),
+        (17, 1, one_thread, 0, 0),
+        (5, 3, one_thread, 0, 30),
+        (3, 1, own_cores, 3, 6),
+        (3, 3, own_cores, 9, 12),
+        (33, 1, none, 0, 0),
+    ] {
+        let spec = exact(ntasks, cpus);
+        let all = [Unit::Cpu, Unit::Core, Unit::Socket].map(|unit| held(unit, &spec, inside));
+        assert_eq!(all, [by_cpu, by_core, by_core], "{ntasks} tasks of {cpus} CPUs, {inside:?}");
+    }
+    let mut rooms = smt(Unit::Core);
+    let mut taken = Vec::new();
+    while let Ok(placed) = place(&rooms, &exact(1, 1)) {
+        taken.push(placed.alloc.groups[0].cores.iter().collect::<Vec<_>>());
+        take(&mut rooms, &placed);
+    }
+    assert_eq!(
+        (taken.len(), &taken[0][..], &taken[15][..]),
+        (16, &[0, 16][..], &[15, 31][..]),
+        "both threads of a core"
+    );
+    let over = StepSpec { overlap: true, ..exact(16, 1) };
+    let overlap = |inside| super::place(&smt(Unit::Core), Wanted { spec: &over, inside, gres: None }).unwrap();
+    assert_eq!(overlap(one_thread).alloc.cpus(), 0, "steps that overlap hold nothing");
+}
+
+#[test]
+fn memory_for_each_cpu_counts_the_cpus_of_whole_cores() {
+    let per_cpu = |ntasks, mb| StepSpec { exact: true, memory: Memory::PerCpuMb(mb), ..spec(ntasks) };
+    let memory = |spec: &StepSpec| place(&smt(Unit::Core), spec).map(|placed| placed.alloc.groups[0].memory_mb);
+    assert_eq!(memory(&per_cpu(3, 100)), Ok(400), "of two cores");
+    assert_eq!(memory(&per_cpu(3, 250)), Ok(1000));
+    assert!(matches!(memory(&per_cpu(3, 251)), Err(Unplaced::Never(Refusal::TooManyRequested(_)))));
+}
+
+#[test]
+fn steps_of_a_job_that_holds_parts_of_cores_get_single_cpus() {
+    let hardware = Hardware { cpus: 8, sockets: 1, cores_per_socket: 4, threads_per_core: 2, ..Hardware::default() };
+    let grain = |cpus: &[usize]| Grain::of_steps(Unit::Core, &hardware, &cpus.iter().copied().collect());
+    assert_eq!(grain(&[0, 1, 2]), Grain::CPU, "the job started with CR_CPU");
+    assert_ne!(grain(&[0, 4, 3, 7]), Grain::CPU);
+}
+
+#[test]
+fn nodes_are_filled_one_after_the_other_where_they_are_to() {
+    let mut rooms = rooms(&[4; 3]);
+    assert_eq!(counts(&place(&rooms, &spec(7)).unwrap()), [3, 2, 2]);
+    for room in &mut rooms {
+        room.packs = true;
+    }
+    assert_eq!(counts(&place(&rooms, &spec(7)).unwrap()), [4, 2, 1]);
+    let cyclic = StepSpec { distribution: Distribution::Cyclic, ..spec(7) };
+    assert_eq!(counts(&place(&rooms, &cyclic).unwrap()), [3, 2, 2], "unless the step says otherwise");
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
-use squall_model::event::{NodeAdmin, NodeChange};
-use squall_model::gres::NodeGres;
+use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState, Unit};
+use squall_model::event::{NodeAdmin, NodeChange, Reboot};
 use squall_model::hostlist;
 use squall_model::id::{Epoch, Incarnation, JobId, NodeId};
 use squall_model::resource::Hardware;
@@ -45,26 +44,27 @@ impl State {
     }
 
     /// Assigns an id at once to every node that the configuration names, in the configuration's order. A node that the
-    /// configuration no longer names is in no partition; its jobs run to their end.
+    /// configuration no longer names is removed.
     pub(super) fn configured(&mut self, time: Time, config: &Arc<Config>) {
         self.settle_ledger(time);
-        let mut left = self.left_nodes();
-        left.union_with(&self.named_by(&self.config));
-        self.config = Arc::clone(config);
+        let before = std::mem::replace(&mut self.config, Arc::clone(config));
         for entry in &config.nodes {
             self.name_nodes(&entry.name);
         }
         for partition in config.partitions.iter().filter(|p| !is_all(p)) {
             self.name_nodes(&partition.nodes);
         }
-        left.subtract(&self.named_by(config));
-        self.partitions = config.partitions.iter().map(|p| self.partition_from(p, &left)).collect();
+        self.members_configured(time, &before);
+        let outside = self.outside();
+        self.partitions = config.partitions.iter().map(|p| self.partition_from(p, &outside)).collect();
         self.node_changes.values_mut().for_each(NodeChange::reset);
         self.node_changes.retain(|_, change| *change != NodeChange::default());
         let entries = entries_by_name(config);
         for node in &mut self.nodes {
-            node.hardware = effective(&node.reported, entries.get(&node.name).copied());
+            let entry = node.made.as_deref().or_else(|| entries.get(&node.name).copied());
+            node.hardware = effective(&node.reported, entry, config.select_type_parameters.unit);
         }
+        self.put_clouds_to_sleep(time);
         self.read_topology();
         self.recount(time);
         self.count_gres();
@@ -81,20 +81,26 @@ impl State {
     ) {
         if id.index() == self.nodes.len() && !self.index.names.contains_key(name) {
             self.add_node(name);
-            if let Some(gres) = NodeGres::of(&self.config, name, None) {
-                self.index.gres.insert(id, gres);
-            }
+            self.count_gres_of(id);
             for partition in self.partitions.iter_mut().filter(|p| is_all(&p.config)) {
                 partition.nodes.insert(id);
             }
             self.order_nodes();
         }
+        let future = self.is_future(id);
         let Some(node) = self.nodes.get_mut(id.index()).filter(|n| n.name == name) else { return };
         node.incarnation = Some(incarnation);
+        let others = node.reported.devices != hardware.devices;
         node.reported = hardware.clone();
         node.registered = time;
         self.describe(id);
+        if others {
+            self.count_gres_of(id);
+        }
         self.node_up(id);
+        if future {
+            self.regroup(time);
+        }
     }
 
     pub(super) fn node_up(&mut self, id: NodeId) {
@@ -125,6 +131,14 @@ impl State {
         }
     }
 
+    pub(super) fn nodes_reboot(&mut self, nodes: &NodeSet, reboot: Option<&Reboot>) {
+        for id in nodes.iter() {
+            if let Some(node) = self.nodes.get_mut(id.index()) {
+                node.reboot = reboot.cloned().map(Box::new);
+            }
+        }
+    }
+
     pub(super) fn nodes_changed(&mut self, nodes: &NodeSet, change: &NodeChange) {
         for id in nodes.iter() {
             self.node_changes.entry(id).or_default().follow(change);
@@ -139,17 +153,21 @@ impl State {
     }
 
     /// Sets a node's hardware from the node's own report, the configuration and operators' changes.
-    fn describe(&mut self, id: NodeId) {
+    pub(super) fn describe(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
-        node.hardware = effective(&node.reported, entry_of(&self.config, &node.name));
+        let entry = node.made.as_deref().or_else(|| entry_of(&self.config, &node.name));
+        node.hardware = effective(&node.reported, entry, self.config.select_type_parameters.unit);
         if let Some(features) = self.node_changes.get(&id).and_then(|change| change.active_features.as_ref()) {
             node.hardware.features.clone_from(features);
         }
     }
 
-    /// Returns the generic resources that an operator set for a node; None: none were set.
+    /// Returns the generic resources that an operator set for a node, or with which one created it; None: the
+    /// configuration counts.
     pub(in crate::control) fn gres_change(&self, id: NodeId) -> Option<&str> {
-        self.node_changes.get(&id)?.gres.as_deref()
+        let changed = self.node_changes.get(&id).and_then(|change| change.gres.as_deref());
+        let made = || self.node(id)?.made.as_ref().map(|made| made.gres.as_str()).filter(|gres| !gres.is_empty());
+        changed.or_else(made)
     }
 
     /// Returns the features that a node may have, active or not: those that an operator set, otherwise those of its
@@ -159,16 +177,22 @@ impl State {
         changed.or_else(|| Some(&*self.node(id)?.hardware.features)).unwrap_or_default()
     }
 
+    /// Returns the entry of a node in the configuration. None: the node is not in it.
+    pub(in crate::control) fn entry_of(&self, name: &str) -> Option<&NodeConfig> {
+        entry_of(&self.config, name)
+    }
+
     /// Returns a node's weight; nodes of less weight are used first. Default 1.
     pub(in crate::control) fn weight_of(&self, id: NodeId) -> u32 {
         let changed = self.node_changes.get(&id).and_then(|change| change.weight);
-        changed.or_else(|| entry_of(&self.config, &self.node(id)?.name)?.weight).unwrap_or(1)
+        changed.or_else(|| self.entry(id)?.weight).unwrap_or(1)
     }
 
     /// Sorts the nodes by weight in the state's index, unless all weights are equal.
     pub(in crate::control) fn order_nodes(&mut self) {
         self.index.by_weight.clear();
-        let changed = self.node_changes.values().any(|change| change.weight.is_some());
+        let made = |node: &Node| node.made.as_ref().is_some_and(|made| made.weight.is_some());
+        let changed = self.node_changes.values().any(|change| change.weight.is_some()) || self.nodes.iter().any(made);
         if !changed && self.config.nodes.iter().all(|entry| entry.weight.is_none()) {
             return;
         }
@@ -187,10 +211,10 @@ impl State {
     pub(super) fn partition_changed(&mut self, time: Time, name: &str, config: Option<&PartitionConfig>) {
         self.settle_ledger(time);
         let at = self.partitions.iter().position(|p| p.config.name == name);
-        let left = self.left_nodes();
+        let outside = self.outside();
         match (at, config) {
-            (Some(at), Some(config)) => self.partitions[at] = self.partition_from(config, &left),
-            (None, Some(config)) => self.partitions.push(self.partition_from(config, &left)),
+            (Some(at), Some(config)) => self.partitions[at] = self.partition_from(config, &outside),
+            (None, Some(config)) => self.partitions.push(self.partition_from(config, &outside)),
             (Some(at), None) => drop(self.partitions.remove(at)),
             (None, None) => {}
         }
@@ -208,41 +232,26 @@ impl State {
         }
     }
 
-    fn add_node(&mut self, name: &str) {
+    pub(super) fn add_node(&mut self, name: &str) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(Node { name: name.to_owned(), ..Node::default() });
         self.index.names.insert(name.to_owned(), id);
+        id
     }
 
     fn all_nodes(&self) -> NodeSet {
         (0..self.nodes.len() as u32).map(NodeId).collect()
     }
 
-    /// Returns the nodes that a configuration names.
-    fn named_by(&self, config: &Config) -> NodeSet {
-        let names = config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default());
-        names.filter_map(|name| self.node_id(&name)).collect()
-    }
-
-    /// Returns the nodes that are no longer in the configuration. A partition of all nodes does not contain them.
-    fn left_nodes(&self) -> NodeSet {
-        let Some(whole) = self.partitions.iter().find(|partition| is_all(&partition.config)) else {
-            return NodeSet::new();
-        };
-        let mut left = self.all_nodes();
-        left.subtract(&whole.nodes);
-        left
-    }
-
-    fn partition_from(&self, config: &PartitionConfig, left: &NodeSet) -> Partition {
-        let nodes = if is_all(config) {
-            let mut nodes = self.all_nodes();
-            nodes.subtract(left);
-            nodes
+    /// Makes a partition from its configuration. The nodes `outside` belong to none.
+    pub(super) fn partition_from(&self, config: &PartitionConfig, outside: &NodeSet) -> Partition {
+        let mut nodes = if is_all(config) {
+            self.all_nodes()
         } else {
             let names = hostlist::expand(&config.nodes).unwrap_or_default();
-            names.iter().filter_map(|name| self.node_id(name)).collect()
+            names.iter().filter_map(|name| self.ever_id(name)).collect()
         };
+        nodes.subtract(outside);
         Partition { config: config.clone(), nodes }
     }
 }
@@ -261,13 +270,13 @@ fn entries_by_name(config: &Config) -> BTreeMap<String, &NodeConfig> {
     entries
 }
 
-fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
+pub(super) fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
     config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name))
 }
 
 /// Returns a node's hardware after the configuration is applied: configured values may lower the reported ones, or with
-/// `force` replace them.
-fn effective(reported: &Hardware, entry: Option<&NodeConfig>) -> Hardware {
+/// `force` replace them, without what is kept for the system. Where jobs hold whole cores and a node has as many CPUs as cores, each CPU is a core.
+fn effective(reported: &Hardware, entry: Option<&NodeConfig>, unit: Unit) -> Hardware {
     let mut hardware = reported.clone();
     let Some(entry) = entry else { return hardware };
     let unknown = reported.cpus == 0;
@@ -281,11 +290,12 @@ fn effective(reported: &Hardware, entry: Option<&NodeConfig>) -> Hardware {
     hardware.sockets = bound32(entry.sockets, reported.sockets);
     hardware.cores_per_socket = bound32(entry.cores_per_socket, reported.cores_per_socket);
     hardware.threads_per_core = bound32(entry.threads_per_core, reported.threads_per_core);
-    hardware.memory_mb = bound(entry.memory_mb, reported.memory_mb);
-    for feature in &entry.features {
-        if !hardware.features.contains(feature) {
-            hardware.features.push(feature.clone());
-        }
+    if unit != Unit::Cpu && hardware.cpus == hardware.sockets * hardware.cores_per_socket {
+        hardware.threads_per_core = 1;
     }
+    hardware.memory_mb = bound(entry.memory_mb, reported.memory_mb);
+    entry.keep_for_system(&mut hardware);
+    // What the node reports is the configuration as it was when its daemon started.
+    hardware.features.clone_from(&entry.features);
     hardware
 }

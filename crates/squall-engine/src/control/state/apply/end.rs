@@ -6,6 +6,7 @@ use squall_model::job::{EndState, Outcome};
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 
 use crate::control::state::State;
 use crate::control::state::apply::policy::Sign;
@@ -122,9 +123,41 @@ impl State {
     fn complete_if_released(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Phase::Completing(run, _) = &job.phase else { return };
-        if !run.left.is_empty() {
+        if !run.left.is_empty() || self.jobs.get(&id).is_some_and(|job| self.owes_epilog(job)) {
             return;
         }
+        self.complete(id);
+    }
+
+    /// Returns whether a job that has begun is to complete only after an epilog on the controller's host.
+    pub(crate) fn owes_epilog(&self, job: &Job) -> bool {
+        self.runs_programs() && !self.config.hooks.epilog_slurmctld.is_empty() && !job.has_not_begun()
+    }
+
+    /// Returns whether the cluster's version allows programs on the controller's host.
+    pub(in crate::control) fn runs_programs(&self) -> bool {
+        self.cluster_version >= ClusterVersion::PROGRAMS
+    }
+
+    /// Records that the controller's prolog of an attempt has succeeded.
+    pub(super) fn job_configured(&mut self, id: JobId, attempt: Attempt) {
+        let job = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt);
+        if let Some(run) = job.and_then(|job| job.run_mut()) {
+            run.configuring = None;
+        }
+    }
+
+    /// Records that the controller's epilog of an attempt has ended, so that the job completes.
+    pub(super) fn epilog_ended(&mut self, id: JobId, attempt: Attempt) {
+        let job = self.jobs.get(&id).filter(|job| job.attempt == attempt);
+        let over = job.is_some_and(|job| matches!(&job.phase, Phase::Completing(run, _) if run.left.is_empty()));
+        if over {
+            self.complete(id);
+        }
+    }
+
+    /// Ends a completing job, or returns it to the queue.
+    fn complete(&mut self, id: JobId) {
         self.count_job(id, Sign::Minus);
         let Some(job) = self.jobs.get_mut(&id) else { return invariant!("counting a job leaves it where it is") };
         let began = !job.has_not_begun();
@@ -142,6 +175,7 @@ impl State {
             // that the script never began.
             let script = run.steps.get(&StepNo::BATCH);
             let never_began = script.is_some_and(|step| step.ended.is_some() && step.tally.is_none());
+            let never_began = never_began || run.booting.is_some();
             let restarted = !never_began && (began || ending.outcome.state == EndState::NodeFail);
             back_to_queue(job, requeue, ending.outcome);
             job.restarts -= u32::from(!restarted);

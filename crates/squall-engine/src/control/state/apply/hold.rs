@@ -43,14 +43,29 @@ impl State {
 
     /// Recalculates the generic resources that nodes have and that jobs hold.
     pub(in crate::control) fn count_gres(&mut self) {
-        let names = (0..).map(NodeId).zip(self.nodes.iter().map(|node| &node.name));
-        let all = names.filter_map(|(id, name)| Some((id, NodeGres::of(&self.config, name, self.gres_change(id))?)));
+        let ids = (0..self.nodes.len() as u32).map(NodeId);
+        let all = ids.filter_map(|id| Some((id, self.gres_of(id)?)));
         self.index.gres = all.collect::<BTreeMap<_, _>>();
         for job in self.jobs.values() {
             let (Phase::Running(run) | Phase::Completing(run, _)) = &job.phase else { continue };
             for grant in &run.gres {
                 grant.nodes.intersection(&run.left).iter().for_each(|node| self.index.hold_gres(node, grant));
             }
+        }
+    }
+
+    /// Returns the generic resources that a node has, none of them held. None: it has none.
+    fn gres_of(&self, id: NodeId) -> Option<NodeGres> {
+        let node = self.node(id)?;
+        let found = node.reported.devices.as_deref().unwrap_or_default();
+        NodeGres::of(&self.config, &node.name, self.gres_change(id), found)
+    }
+
+    /// Recalculates the generic resources that a node has, after it has found others. What jobs hold stays.
+    pub(super) fn count_gres_of(&mut self, id: NodeId) {
+        let held = self.index.gres.remove(&id).map(|had| had.held).unwrap_or_default();
+        if let Some(has) = self.gres_of(id).or_else(|| (!held.is_empty()).then(NodeGres::default)) {
+            self.index.gres.insert(id, NodeGres { held, ..has });
         }
     }
 }

@@ -38,6 +38,8 @@ impl State {
             gres: Vec::new(),
             grace: None,
             leaving: Alloc::default(),
+            configuring: None,
+            booting: None,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;

@@ -6,7 +6,9 @@ mod foreign;
 mod forget;
 mod hold;
 mod lease;
+mod members;
 mod policy;
+mod power;
 mod queue;
 mod reserve;
 mod run;
@@ -17,6 +19,7 @@ use squall_model::time::Time;
 
 use crate::control::state::State;
 pub(crate) use crate::control::state::apply::cluster::is_all;
+pub(crate) use crate::control::state::apply::members::names_it;
 
 impl State {
     /// Applies all events of a journal record.
@@ -54,11 +57,22 @@ impl State {
             // Such a change of a record is kept in the accounting only.
             Event::Recorded { .. } => {}
             Event::IdsLost { last } => self.ids_lost(*last),
+            Event::NodesPower { nodes, phase, owed } => self.nodes_power(time, nodes, *phase, *owed),
+            Event::PowerWished { nodes, wish, .. } => self.power_wished(nodes, *wish),
+            Event::PowerProgramEnded { nodes, phase } => self.power_program_ended(nodes, *phase),
+            Event::JobAwake { id, attempt } => self.job_awake(time, *id, *attempt),
+            Event::NodesReboot { nodes, reboot } => self.nodes_reboot(nodes, reboot.as_deref()),
             Event::NodesChanged { nodes, change } => self.nodes_changed(nodes, change),
+            Event::NodesRemoved { nodes, .. } => self.nodes_removed(time, nodes),
+            Event::NodesCreated { node, .. } => self.nodes_created(time, node),
             Event::Restored { last } => self.restored(time, *last),
+            Event::KeysRotated { keys, .. } => self.keys = Some(keys.clone()),
+            Event::VersionRaised { to, .. } => self.cluster_version = self.cluster_version.max(*to),
             Event::StepLimited { job, step, time_limit_s } => self.step_limited(*job, *step, *time_limit_s),
             Event::StepAbandoned { job, step, outcome } => self.step_abandoned(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.job_ending(time, *id, outcome, *requeue),
+            Event::JobConfigured { id, attempt } => self.job_configured(*id, *attempt),
+            Event::EpilogEnded { id, attempt } => self.epilog_ended(*id, *attempt),
             Event::NodesReleased { id, attempt, nodes } => self.nodes_released(*id, *attempt, nodes),
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(time, *array, tasks, outcome),
             Event::JobHeld { id, admin, whole } => self.job_held(*id, *admin, *whole),

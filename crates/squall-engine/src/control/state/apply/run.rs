@@ -25,7 +25,10 @@ impl State {
         if self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.has_not_begun()) {
             return self.lease_begun(time, id);
         }
+        let configuring = self.runs_programs() && !self.config.hooks.prolog_slurmctld.is_empty();
+        let asleep = !self.index.asleep.is_disjoint(&alloc.nodes());
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
+        let booting = asleep || job.reboots();
         job.attempt = attempt;
         let mut steps = BTreeMap::new();
         if job.spec.kind == JobKind::Batch {
@@ -43,6 +46,8 @@ impl State {
             gres: Vec::new(),
             grace: None,
             leaving: Alloc::default(),
+            configuring: configuring.then_some(true),
+            booting: booting.then_some(true),
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;

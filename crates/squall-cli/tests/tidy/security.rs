@@ -1,0 +1,39 @@
+//! What `docs/security.md` says of known faults of other systems: each has the test that the page names.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::{files_below, root};
+
+#[test]
+fn each_known_fault_has_its_test() {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let table = page.split("| CVE |").nth(1).expect("a table of CVEs").lines().skip(2);
+    let sources = files_below(&root().join("crates"), "rs");
+    let named =
+        |line: &str| line.trim_start().strip_prefix("fn ").and_then(|rest| Some(rest.split_once('(')?.0.to_owned()));
+    let tests: BTreeSet<String> = sources
+        .iter()
+        .flat_map(|file| fs::read_to_string(file).unwrap().lines().filter_map(named).collect::<Vec<_>>())
+        .collect();
+    let (mut rows, mut wrong) = (0, Vec::new());
+    for row in table.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, faults, _, test, verdict, _] = cells[..] else { panic!("{row}") };
+        rows += 1;
+        if test == "-" && verdict == "not there" {
+            continue;
+        }
+        let test = test.trim_matches('`');
+        let numbers = faults.split(|c: char| !(c.is_ascii_digit() || c == '-')).filter(|word| word.len() > 8);
+        let missing = numbers.filter(|number| !test.contains(&number.replace('-', "_")));
+        wrong.extend(missing.map(|number| format!("{number}: `{test}` does not bear its number")));
+        if !tests.contains(test) {
+            wrong.push(format!("there is no test `{test}`"));
+        }
+        if verdict.contains("unsafe") {
+            wrong.push(format!("{faults}: {verdict}"));
+        }
+    }
+    assert!(rows > 20 && wrong.is_empty(), "{rows} rows, {wrong:#?}");
+}

@@ -1,0 +1,79 @@
+//! Reports of nodes about programs around jobs and about themselves: failed prologs, epilogs and checks.
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{NodeId, StepKey, StepNo};
+use squall_model::job::JobAttempt;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+use squall_model::wire::hook::NodeNote;
+
+use crate::control::controller::Controller;
+use crate::control::decide::reports::held;
+use crate::control::effects::lease;
+use crate::control::effects::programs;
+use crate::control::effects::reboot;
+use crate::control::port::Out;
+
+/// Beginning of the reason for which a node is drained by a check.
+const UNHEALTHY: &str = "Health check failed";
+/// Characters of a node's text in a reason, at most.
+const REASON_CHARS_MAX: usize = 200;
+
+/// Handles a report about a program or about the node.
+pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: NodeNote, out: &mut Out) {
+    match note {
+        NodeNote::Prolog { job, error: Some(error) } => prolog_failed(c, now, node, (job, &error), out),
+        NodeNote::Prolog { job, error: None } => programs::prolog_succeeded(c, node, job),
+        NodeNote::Epilog { job, .. } => drain_for(c, now, node, job, "Epilog error", out),
+        NodeNote::Unkillable { job } => drain_for(c, now, node, job, "Kill task failed", out),
+        NodeNote::Health { error: Some(error) } => {
+            drain(c, now, node, format!("{UNHEALTHY}: {}", line(&error)), out);
+        }
+        NodeNote::Health { error: None } => recovered(c, now, node, out),
+        NodeNote::Reboot { error } => reboot::failed(c, now, node, &format!("reboot failed: {}", line(&error)), out),
+    }
+}
+
+/// Returns a text of a node as part of a reason: without control characters, and not too long.
+fn line(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
+}
+
+/// Drains a node that accepts jobs. A node that is drained or down already keeps its reason.
+pub(crate) fn drain(c: &mut Controller, now: Time, id: NodeId, reason: String, out: &mut Out) {
+    if c.state.node(id).is_some_and(|node| node.admin == NodeAdmin::Resume) {
+        let (nodes, admin, reason) = (NodeSet::one(id), NodeAdmin::Drain, Some(reason));
+        c.commit(now, Event::NodesSet { nodes, admin, reason, by: 0 }, out);
+    }
+}
+
+/// Drains a node because of a job that it still holds. A repeated report about a job that it has released has no
+/// effect.
+fn drain_for(c: &mut Controller, now: Time, node: NodeId, job: JobAttempt, reason: &str, out: &mut Out) {
+    if held(c, &NodeSet::one(node), job).is_some() {
+        drain(c, now, node, reason.to_owned(), out);
+    }
+}
+
+/// Returns a node to service after a check that succeeded, if a check drained it and the configuration wants that.
+fn recovered(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
+    let Some(node) = c.state.node(id).filter(|_| c.state.config.health.resume) else { return };
+    let by_check = node.reason.as_ref().is_some_and(|reason| reason.text.starts_with(UNHEALTHY));
+    if node.admin == NodeAdmin::Drain && by_check {
+        let (nodes, admin) = (NodeSet::one(id), NodeAdmin::Resume);
+        c.commit(now, Event::NodesSet { nodes, admin, reason: None, by: 0 }, out);
+    }
+}
+
+/// Drains the node of a failed prolog. A batch job is requeued and avoids the node; another job ends.
+fn prolog_failed(c: &mut Controller, now: Time, node: NodeId, (job, error): (JobAttempt, &str), out: &mut Out) {
+    let JobAttempt { job: id, attempt } = job;
+    lease::begun(c, now, StepKey { job: id, attempt, step: StepNo::BATCH }, out);
+    if held(c, &NodeSet::one(node), job).is_none() {
+        return;
+    }
+    drain(c, now, node, "Prolog error".to_owned(), out);
+    let name = c.state.node(node).map_or("", |node| node.name.as_str());
+    let reason = format!("Prolog error on {name}: {}", line(error));
+    programs::fail_start(c, now, id, Some(node), reason, out);
+}

@@ -1,0 +1,208 @@
+//! Runs programs around jobs and on the node, as the state machine orders.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use squall_engine::environment::Env;
+use squall_engine::hook::{About, hook_env};
+use squall_engine::node::{HookRun, NodeInput};
+use squall_model::config::Config;
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::wire::hook::Hook;
+use tracing::{debug, error, warn};
+
+use super::Daemon;
+use crate::cgroup::Limits;
+use crate::hook::{Label, Running, failure, programs};
+use crate::processes::Stat;
+use crate::sys::signals;
+
+/// Number of the step under which programs run in the cgroup of a job (`PrologFlags=RunInJob`), and logins, as that of
+/// Slurm's extern step.
+pub(super) const EXTERN: StepNo = StepNo(u32::MAX - 3);
+
+type Key = (Hook, Option<JobAttempt>);
+
+/// Programs that run now.
+#[derive(Debug)]
+pub(super) struct Hooks {
+    prolog: Vec<String>,
+    epilog: Vec<String>,
+    health: String,
+    unkillable: String,
+    reboot: String,
+    in_job: bool,
+    cluster: String,
+    runs: BTreeMap<Key, Run>,
+    /// Programs by their process id.
+    children: HashMap<u32, Key>,
+}
+
+/// The programs of one kind for one job, which run one after the other.
+#[derive(Debug)]
+struct Run {
+    env: Env,
+    next: VecDeque<PathBuf>,
+    running: Option<Running>,
+}
+
+impl Hooks {
+    pub(super) fn of(config: &Config) -> Self {
+        let (hooks, health) = (&config.hooks, &config.health);
+        Self {
+            prolog: hooks.prolog.clone(),
+            epilog: hooks.epilog.clone(),
+            health: health.program.clone(),
+            unkillable: health.unkillable_step_program.clone(),
+            reboot: health.reboot_program.clone(),
+            in_job: hooks.prolog_flags.run_in_job,
+            cluster: config.cluster.clone(),
+            runs: BTreeMap::new(),
+            children: HashMap::new(),
+        }
+    }
+
+    fn paths(&self, hook: Hook) -> Vec<&str> {
+        match hook {
+            Hook::Prolog => self.prolog.iter().map(String::as_str).collect(),
+            Hook::Epilog => self.epilog.iter().map(String::as_str).collect(),
+            Hook::Health => vec![&self.health],
+            Hook::Unkillable => vec![&self.unkillable],
+            // The words after the first are arguments.
+            Hook::Reboot => self.reboot.split_whitespace().take(1).collect(),
+            // The controller's host runs these.
+            Hook::PrologSlurmctld | Hook::EpilogSlurmctld | Hook::Suspend | Hook::Resume | Hook::ResumeFail => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn label((hook, job): Key) -> Label {
+    Label { hook, job: job.map_or(0, |job| job.job.0) }
+}
+
+impl Daemon {
+    /// Reports programs that earlier runs of the daemon saw end, and kills those that still run: they run again.
+    pub(super) fn find_hooks(&mut self) {
+        for noted in self.spool.hooks() {
+            for (pid, start) in noted.started {
+                if start > 0 && Stat::of(pid).is_some_and(|stat| stat.start == start && !stat.is_dead()) {
+                    warn!(job = %noted.job.job, pid, "killing a program that an earlier node daemon started");
+                    drop(signals::kill_group(pid, libc::SIGKILL));
+                }
+            }
+            let job = noted.job;
+            self.inputs.extend(noted.done.into_iter().map(|hook| NodeInput::FoundHook { job, hook }));
+        }
+    }
+
+    /// Starts the programs of one kind.
+    pub(super) fn run_hook(&mut self, run: &HookRun) {
+        let key = (run.hook, run.job());
+        let facts = run.facts.as_deref();
+        let (hook, exit) = (run.hook, run.exit);
+        let env = hook_env(About { hook, facts, node: &self.name, cluster: &self.hooks.cluster, exit, derived: None });
+        match programs(self.hooks.paths(hook)) {
+            Ok(next) => {
+                self.hooks.runs.insert(key, Run { env, next: next.into(), running: None });
+                self.next_program(key);
+            }
+            Err(e) => self.hook_over(key, Some(e.to_string())),
+        }
+    }
+
+    /// Starts the next program of a kind, or reports that all have succeeded.
+    fn next_program(&mut self, key: Key) {
+        let Some(run) = self.hooks.runs.get_mut(&key) else { return };
+        let Some(program) = run.next.pop_front() else { return self.hook_over(key, None) };
+        let arguments = if key.0 == Hook::Reboot { self.hooks.reboot.as_str() } else { "" };
+        let arguments: Vec<&str> = arguments.split_whitespace().skip(1).collect();
+        match Running::start(&program, &arguments, &run.env, &label(key)) {
+            Ok(running) => {
+                let pid = running.pid;
+                run.running = Some(running);
+                self.hooks.children.insert(pid, key);
+                if let (hook @ (Hook::Prolog | Hook::Epilog), Some(job)) = key {
+                    if let Err(e) = self.spool.hook_started(job, hook, pid) {
+                        error!(job = %job.job, error = %e, "the start of {} could not be noted", hook.name());
+                    }
+                    if self.hooks.in_job {
+                        self.join_job(job, pid);
+                    }
+                }
+            }
+            Err(e) => self.hook_over(key, Some(e.to_string())),
+        }
+    }
+
+    /// Moves a program into the cgroup of its job.
+    fn join_job(&self, job: JobAttempt, pid: u32) {
+        let key = StepKey { job: job.job, attempt: job.attempt, step: EXTERN };
+        let joined = self.cgroups.open_step(key, &Limits::default()).and_then(|groups| {
+            groups.folders().try_for_each(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()))
+        });
+        if let Err(e) = joined {
+            warn!(job = %job.job, error = %e, "the program runs outside the job's cgroup");
+        }
+    }
+
+    /// Handles the end of a child that is such a program. False: it is none.
+    pub(super) fn hook_died(&mut self, pid: u32, exit: ExitCode) -> bool {
+        let Some(key) = self.hooks.children.remove(&pid) else { return false };
+        let Some(running) = self.hooks.runs.get_mut(&key).and_then(|run| run.running.take()) else { return true };
+        let first_line = running.first_line();
+        match failure(&running.program, exit) {
+            None => self.next_program(key),
+            // A check says by its first line what is wrong with the node.
+            Some(failure) if key.0 == Hook::Health => self.hook_over(key, Some(first_line.unwrap_or(failure))),
+            Some(failure) => self.hook_over(key, Some(failure)),
+        }
+        true
+    }
+
+    /// Notes the end of the programs of one kind, and reports it to the state machine.
+    fn hook_over(&mut self, key: Key, error: Option<String>) {
+        self.hooks.runs.remove(&key);
+        let (hook, job) = key;
+        if let Some(error) = &error {
+            error!(job = label(key).job, error, "{} failed", hook.name());
+        } else {
+            debug!(job = label(key).job, "{} has ended", hook.name());
+        }
+        if let Some(job) = job.filter(|_| hook == Hook::Epilog || (hook == Hook::Prolog && error.is_none()))
+            && let Err(e) = self.spool.hook_done(job, hook)
+        {
+            error!(job = %job.job, error = %e, "the end of {} could not be noted", hook.name());
+        }
+        if self.hooks.in_job
+            && let Some(JobAttempt { job, attempt }) = job
+        {
+            self.cgroups.close_step(StepKey { job, attempt, step: EXTERN });
+        }
+        self.inputs.push_back(NodeInput::HookEnded { hook, job, error });
+    }
+
+    /// Kills a running program with its process group.
+    pub(super) fn kill_hook(&mut self, hook: Hook, job: Option<JobAttempt>) {
+        let Some(run) = self.hooks.runs.get_mut(&(hook, job)) else { return };
+        run.next.clear();
+        let Some(running) = &run.running else { return };
+        warn!(job = label((hook, job)).job, "{} runs beyond its time limit: killing it", hook.name());
+        match signals::kill_group(running.pid, libc::SIGKILL) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(e) => error!(error = %e, "{} can't be killed", hook.name()),
+        }
+    }
+
+    /// Removes the notes about the programs of a job.
+    pub(super) fn forget_hooks(&self, job: JobAttempt) {
+        if !self.hooks.prolog.is_empty() || !self.hooks.epilog.is_empty() {
+            self.spool.forget_hooks(job);
+        }
+    }
+}

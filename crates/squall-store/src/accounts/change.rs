@@ -1,0 +1,30 @@
+//! Changes of the rows of running jobs.
+
+use rusqlite::params;
+use squall_model::id::{Attempt, JobId};
+use squall_model::resource::Alloc;
+use squall_model::time::Time;
+
+use super::book::{Book, Done};
+
+impl Book {
+    /// Changes the row of a job that has given back nodes: it shows the remaining allocation only.
+    pub(super) fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
+        let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
+        let sql =
+            "UPDATE jobs SET nodes = ?3, num_nodes = ?4, num_cpus = ?5, memory_mb = ?6 WHERE id = ?1 AND attempt = ?2";
+        let values = params![id.0, attempt.0, names, nodes.len() as i64, alloc.cpus(), alloc.memory_mb() as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    /// Changes the rows of a job that waited for nodes to be powered up: its time begins now.
+    pub(super) fn awake(&mut self, time: Time, id: JobId, attempt: Attempt) -> Done {
+        for sql in [
+            "UPDATE jobs SET start = ?3 WHERE id = ?1 AND attempt = ?2 AND latest",
+            "UPDATE steps SET start = ?3 WHERE job = ?1 AND attempt = ?2",
+        ] {
+            self.db.prepare_cached(sql)?.execute(params![id.0, attempt.0, time.0 as i64])?;
+        }
+        Ok(())
+    }
+}
