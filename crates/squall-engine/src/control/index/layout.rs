@@ -358,9 +358,10 @@ fn task_cpus(spec: &StepSpec) -> u32 {
 /// Returns how many of a step's tasks `cpus` of the job's CPUs on a node suffice for.
 fn tasks_in(room: &Room, wanted: Wanted<'_>, cpus: u32) -> u32 {
     let threads = wanted.inside.threads;
-    // As for jobs: where single CPUs are given out, cores must have exactly so many threads.
-    let fine = if room.grain.is_cpu() { threads == room.threads } else { threads <= room.threads };
-    if threads == 0 || fine { room.grain.tasks(wanted.per_task(), cpus) } else { 0 }
+    // As for jobs: where single CPUs are given out, a step can't leave threads of a core unused. A step that asks for
+    // more threads than cores have gets those that they have, as in Slurm.
+    let unused = room.grain.is_cpu() && threads > 0 && threads < room.threads;
+    if unused { 0 } else { room.grain.tasks(wanted.per_task(), cpus) }
 }
 
 /// Returns how many of a step's tasks fit on the node now. With `vacant` what other steps hold counts as free.
