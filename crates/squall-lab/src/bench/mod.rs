@@ -37,7 +37,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use squall_text::options::Arg;
-use squall_text::options::flag::{Flag, flag};
+use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
 
 use self::load::Load;
@@ -202,7 +202,14 @@ pub fn run(args: &[OsString]) -> ExitCode {
         }
         _ => return usage(&format!("there is no bench `{name}`")),
     };
-    let options = match parse(rest) {
+    let options = match PAGE.parse(rest) {
+        Ok(given) if given.has("help") => {
+            crate::print(&PAGE.help());
+            return ExitCode::SUCCESS;
+        }
+        given => given.and_then(|given| fits(&name, &given).and_then(|()| parse(&given))),
+    };
+    let options = match options {
         Ok(options) => options,
         Err(e) => return usage(&e),
     };
@@ -223,8 +230,26 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn parse(args: &[OsString]) -> Result<Asked, String> {
-    let given = PAGE.parse(args)?;
+/// Returns an error if the benchmark does not use an option, or an argument, that was given.
+fn fits(bench: &str, given: &Arguments) -> Result<(), String> {
+    let usages = || PAGE.synopsis.iter().filter(|line| line.split(' ').next() == Some(bench));
+    let words = |usage: &&str| usage.split(['[', ']', ' ']).map(str::to_owned).collect::<Vec<_>>();
+    let used: Vec<String> = usages().flat_map(words).collect();
+    for option in &given.options {
+        let name = format!("--{}", option.name);
+        if !used.contains(&name) {
+            return Err(format!("`{bench}` does not use {name}"));
+        }
+    }
+    match given.operands.first() {
+        Some(operand) if !used.iter().any(|word| word.starts_with("TRACE")) => {
+            Err(format!("`{bench}` takes no argument, such as `{operand}`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn parse(given: &Arguments) -> Result<Asked, String> {
     let path = |name| given.last(name).map(PathBuf::from);
     let load = |name: &str| Load::named(name).ok_or_else(|| format!("there is no load `{name}`"));
     let micros = |text: &str| text.parse().map_err(|e| format!("--quantum={text}: {e}"));
@@ -314,4 +339,23 @@ fn text(value: &Value) -> String {
         text.push_str(&table::columns(rows));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PAGE, fits};
+
+    // Nothing is taken and ignored.
+    #[test]
+    fn a_benchmark_refuses_options_of_others() {
+        let fits = |bench: &str, words: &[&str]| {
+            let words: Vec<_> = words.iter().map(std::ffi::OsString::from).collect();
+            fits(bench, &PAGE.parse(&words).unwrap())
+        };
+        assert_eq!(fits("throughput", &["--emulated", "4", "--jobs", "9", "--json"]), Ok(()));
+        assert_eq!(fits("gang", &["--part", "switch", "--quantum=100"]), Ok(()));
+        assert_eq!(fits("scheduling", &["a.swf.gz"]), Ok(()));
+        assert_eq!(fits("hop", &["--nodes", "3"]), Err("`hop` does not use --nodes".into()));
+        assert_eq!(fits("spawn", &["3"]), Err("`spawn` takes no argument, such as `3`".into()));
+    }
 }
