@@ -3,6 +3,7 @@
 
 mod attacks;
 mod browser;
+mod generated;
 mod http;
 
 use std::io::{BufRead, BufReader, Write};

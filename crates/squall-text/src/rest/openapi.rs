@@ -3,7 +3,7 @@
 
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItemBuilder};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::body::bodies;
 use super::paths::{Method, PATHS, Path};
 use crate::format::words;
-use crate::shapes::table::{Number, Shape, leaf};
+use crate::shapes::table::{MAY_BE_NULL, Number, Shape, leaf};
 use crate::shapes::{Kind, Version};
 
 type Part = RefOr<Schema>;
@@ -185,10 +185,7 @@ fn schema(version: Version, shape: &Shape, refer: bool) -> Part {
     }
     let typed = |kind: Type| ObjectBuilder::new().schema_type(kind);
     match shape {
-        Shape::Object(fields) => fields
-            .iter()
-            .fold(ObjectBuilder::new(), |object, (name, shape)| object.property(name, schema(version, shape, true)))
-            .into(),
+        Shape::Object(fields) => properties(version, fields).into(),
         Shape::List(each) => ArrayBuilder::new().items(schema(version, each, true)).into(),
         Shape::Number(number) => ObjectBuilder::new()
             .property("set", typed(Type::Boolean))
@@ -201,6 +198,17 @@ fn schema(version: Version, shape: &Shape, refer: bool) -> Part {
         Shape::Leaf(Value::Object(_)) => ObjectBuilder::new().into(),
         Shape::Leaf(_) => typed(Type::String).into(),
     }
+}
+
+/// Returns the schema of an object with these fields.
+fn properties(version: Version, fields: &[(String, Shape)]) -> ObjectBuilder {
+    fields.iter().fold(ObjectBuilder::new(), |object, (name, shape)| match shape {
+        Shape::Object(inner) if name == MAY_BE_NULL => {
+            let or_null = SchemaType::from_iter([Type::Object, Type::Null]);
+            object.property(name, properties(version, inner).schema_type(or_null))
+        }
+        shape => object.property(name, schema(version, shape, true)),
+    })
 }
 
 fn amount(real: bool) -> ObjectBuilder {

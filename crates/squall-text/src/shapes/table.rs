@@ -36,6 +36,9 @@ pub struct Number {
     pub real: bool,
 }
 
+/// The only field that may be null: a job that has not started has no resources.
+pub(crate) const MAY_BE_NULL: &str = "job_resources";
+
 impl Shape {
     /// Returns the shape of a kind of answer.
     pub fn of(version: Version, kind: Kind) -> &'static Self {
@@ -280,7 +283,7 @@ fn differ(shape: &Shape, value: &Value, path: &str, found: &mut Vec<String>) {
                 differ(each, value, &format!("{path}[]"), found);
             }
         }
-        (Shape::Object(_), Value::Null) if path.ends_with(".job_resources") => {}
+        (Shape::Object(_), Value::Null) if path.ends_with(&format!(".{MAY_BE_NULL}")) => {}
         (Shape::Number(_), Value::Object(given)) => {
             let known = given.len() == 3 && given.get("set").is_some_and(Value::is_boolean);
             if !known || !given.contains_key("infinite") || !given.get("number").is_some_and(Value::is_number) {
