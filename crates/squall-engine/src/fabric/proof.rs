@@ -5,7 +5,7 @@
 //! messages with the nodes that they are for, its scripts and environments. The part of it that proves the start of a step
 //! stands in the step's folder, where the step daemon checks it before it becomes the user ([`covers`]).
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,12 +83,13 @@ impl Unproven {
 pub fn prove<'a>(signer: &dyn Sign, puts: impl IntoIterator<Item = &'a mut Put>) {
     let mut puts: Vec<&mut Put> = puts.into_iter().collect();
     let mut roots = Vec::with_capacity(puts.len());
-    let mut known: BTreeMap<(Epoch, u64), usize> = BTreeMap::new();
+    let mut known: HashMap<(Epoch, u64), usize> = HashMap::with_capacity(puts.len());
     let mut places = Vec::with_capacity(puts.len());
-    let mut encoded: Vec<Sealed<Parcel>> = Vec::new();
+    let mut encoded: Vec<Sealed<Parcel>> = Vec::with_capacity(puts.len());
+    let mut leaves = Vec::new();
     for put in &mut puts {
         let place = *known.entry((put.epoch, put.seq)).or_insert_with(|| {
-            roots.push(root_of(put).unwrap_or_default());
+            roots.push(root_of(put, &mut leaves).unwrap_or_default());
             encoded.push(put.parcel.clone());
             roots.len() - 1
         });
@@ -220,12 +221,21 @@ fn to_sign(root: &Digest) -> Vec<u8> {
     [ROOT_DOMAIN, &root.0].concat()
 }
 
-/// Encodes a put, and returns the root of the tree of its messages.
-fn root_of(put: &mut Put) -> Option<Digest> {
+/// Encodes a put, and returns the root of the tree of its messages. `leaves`: room for the tree, used again and again.
+fn root_of(put: &mut Put, leaves: &mut Vec<Digest>) -> Option<Digest> {
     put.parcel.encode();
     let Sealed::Bytes(bytes) = &put.parcel else { return None };
-    let (spans, rest) = split(bytes)?;
-    Some(tree_of(put.epoch, put.seq, bytes, (&spans, rest)).root())
+    leaves.clear();
+    let rest = each_message(bytes, |span| leaves.push(leaf(put.epoch, put.seq, bytes.get(span).unwrap_or_default())))?;
+    leaves.push(leaf(put.epoch, put.seq, bytes.get(rest..).unwrap_or_default()));
+    while leaves.len() > 1 {
+        let above = leaves.len().div_ceil(2);
+        for at in 0..above {
+            leaves[at] = parent(&leaves[2 * at..leaves.len().min(2 * at + 2)]);
+        }
+        leaves.truncate(above);
+    }
+    leaves.first().copied()
 }
 
 /// Makes the tree of a put: its messages, and as the last leaf the rest of its parcel.
@@ -244,25 +254,40 @@ fn leaf(epoch: Epoch, seq: u64, bytes: &[u8]) -> Digest {
 }
 
 fn inner(left: &Digest, right: &Digest) -> Digest {
-    let mut hash = Checksum::default();
-    hash.update(INNER_DOMAIN);
-    hash.update(&left.0);
-    hash.update(&right.0);
-    hash.digest()
+    const AT: usize = INNER_DOMAIN.len();
+    let mut bytes = [0; AT + 64];
+    bytes[..AT].copy_from_slice(INNER_DOMAIN);
+    bytes[AT..AT + 32].copy_from_slice(&left.0);
+    bytes[AT + 32..].copy_from_slice(&right.0);
+    Digest::of(&bytes)
+}
+
+/// Returns the node above two nodes of a level, or above the last one.
+fn parent(nodes: &[Digest]) -> Digest {
+    match nodes {
+        [left, right] => inner(left, right),
+        alone => alone.first().copied().unwrap_or_default(),
+    }
 }
 
 /// Returns where each message stands in an encoded parcel, and where the rest begins.
 fn split(parcel: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
+    let mut spans = Vec::new();
+    let rest = each_message(parcel, |span| spans.push(span))?;
+    Some((spans, rest))
+}
+
+/// Tells where each message stands in an encoded parcel. Returns where the rest begins.
+fn each_message(parcel: &[u8], mut tell: impl FnMut(Range<usize>)) -> Option<usize> {
     let mut decoder = Decoder::new(parcel);
     decoder.array().ok()??;
     let count = decoder.array().ok()??;
-    let mut spans = Vec::new();
     for _ in 0..count {
         let from = decoder.position();
         decoder.skip().ok()?;
-        spans.push(from..decoder.position());
+        tell(from..decoder.position());
     }
-    Some((spans, decoder.position()))
+    Some(decoder.position())
 }
 
 /// A Merkle tree: the nodes of each level, the leaves first. The last node of a level with an odd number of nodes is
@@ -277,11 +302,7 @@ impl Tree {
     fn of(leaves: Vec<Digest>) -> Self {
         let mut levels = vec![leaves];
         while let Some(last) = levels.last().filter(|level| level.len() > 1) {
-            let above = last.chunks(2).map(|pair| match pair {
-                [left, right] => inner(left, right),
-                alone => alone.first().copied().unwrap_or_default(),
-            });
-            let above = above.collect();
+            let above = last.chunks(2).map(parent).collect();
             levels.push(above);
         }
         Self { levels }
@@ -296,7 +317,7 @@ impl Tree {
     }
 
     fn path(&self, leaf: usize) -> TreePath {
-        let mut siblings = Vec::new();
+        let mut siblings = Vec::with_capacity(self.levels.len() * size_of::<Digest>());
         let mut at = leaf;
         for level in &self.levels {
             if let Some(sibling) = level.get(at ^ 1) {

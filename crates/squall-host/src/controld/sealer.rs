@@ -68,7 +68,7 @@ impl Sealer {
         child: impl Fn(LinkId) -> Option<&'a str>,
         named: impl Fn(NodeId) -> String,
     ) {
-        let mut done: BTreeMap<(Epoch, u64), Sealed<Parcel>> = BTreeMap::new();
+        let mut done: HashMap<(Epoch, u64), Sealed<Parcel>> = HashMap::new();
         let puts = sends.iter_mut().flat_map(|(link, frame)| {
             let link = *link;
             frame.says.iter_mut().filter_map(move |say| put_of(say).map(|put| (link, put)))
