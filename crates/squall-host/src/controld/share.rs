@@ -191,7 +191,9 @@ pub fn await_shared(place: &Place) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use squall_model::wire::client::{Answer, Refusal};
+
+    use super::{Asker, SHARE_TIME, acknowledgement};
 
     #[tokio::test]
     async fn a_revocation_is_acknowledged_only_when_it_is_shared() {
