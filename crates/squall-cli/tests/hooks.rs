@@ -261,3 +261,43 @@ fn a_reboot_waits_for_the_jobs_and_the_node_comes_back() {
     let refused = c.squall(&["scontrol", "reboot", "n9"]);
     assert!(!refused.status.success() && text(&refused).contains("n9"), "{}", text(&refused));
 }
+
+/// What a reboot does: all processes of the node end, its spool in memory is gone, and its daemon is started again. The
+/// program itself outlives that, as the daemon's start does on a real machine.
+const REBOOT: &str = "tree() { for child in $(cat /proc/$1/task/*/children); do
+    [ $child = $$ ] || { echo $child; tree $child; }; done; }
+daemon=$(cat DIR/state/run/node-$SLURMD_NODENAME.pid)
+cat DIR/state/run/node-$SLURMD_NODENAME.pid >> DIR/ended
+kill -9 $daemon $(tree $daemon); rm -r DIR/state/node/$SLURMD_NODENAME
+while test -e DIR/off; do sleep 0.05; done
+setsid SQUALL node $SLURMD_NODENAME --state=DIR/state >> DIR/state/log/node-$SLURMD_NODENAME.log 2>&1 < /dev/null &";
+
+#[test]
+fn a_job_that_asks_for_it_gets_nodes_that_have_rebooted() {
+    let tables = "[health]\nreboot_program = \"DIR/reboot\"\nresume_timeout_s = 50\n";
+    let script = REBOOT.replace("SQUALL", env!("CARGO_BIN_EXE_squall"));
+    let c = Cluster::new("job-reboots", tables, &[("reboot", &script)]);
+    let pids = || ["n1", "n2"].map(|node| c.read(&format!("state/run/node-{node}.pid")).trim().to_owned());
+    let before = pids();
+    fs::write(c.dir.join("off"), "").unwrap();
+    let told = format!("echo $SLURM_PROCID $SLURM_RESTART_COUNT. $SLURM_JOB_NODELIST >> {}/told", c.dir.display());
+    let wrap = format!("{} srun sh -c '{told}'", env!("CARGO_BIN_EXE_squall"));
+    let submit = ["sbatch", "--parsable", "--reboot", "-N2", "-n2", "-o", "/dev/null", "--wrap", &wrap];
+    let job = c.ok(&submit).trim().to_owned();
+    let queue = ["squeue", "-h", "-t", "all", "-j", &job, "-o", "%t"];
+    assert_eq!(c.ok(&queue).trim(), "CF");
+    let begin = Instant::now();
+    while c.read("ended").lines().count() < 2 {
+        assert!(begin.elapsed() < Duration::from_mins(1), "no reboot: {}", c.ok(&["sinfo", "-N"]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Its nodes are away: it waits, and nothing of it runs.
+    assert_eq!((c.ok(&queue).trim(), &*c.read("told")), ("CF", ""));
+    fs::remove_file(c.dir.join("off")).unwrap();
+    c.until(&queue, |said| said == "CD");
+    let mut told: Vec<_> = c.read("told").lines().map(str::to_owned).collect();
+    told.sort();
+    assert_eq!(told, ["0 . n[1-2]", "1 . n[1-2]"], "once, on nodes that it got first");
+    assert!(before.iter().zip(pids()).all(|(old, new)| *old != new), "other daemons run: {before:?}, {:?}", pids());
+    c.until(&["sinfo", "-h", "-N", "-o", "%t"], |said| said == "idle\nidle");
+}

@@ -21,7 +21,7 @@ const POWER: &str = "[power]\nsuspend_program = \"DIR/suspend\"\nresume_program 
 const SUSPEND: &str = "echo \"$1\" >> DIR/suspended
 for node in $(SQUALL scontrol show hostnames \"$1\"); do kill \"$(cat DIR/state/run/node-$node.pid)\"; done";
 
-const RESUME: &str = "echo \"$1\" >> DIR/resumed
+const RESUME: &str = "echo \"$1\" >> DIR/resumed; cat \"$SLURM_RESUME_FILE\" >> DIR/told; echo >> DIR/told
 for node in $(SQUALL scontrol show hostnames \"$1\"); do
     grep -qx \"$node\" DIR/broken && continue
     setsid SQUALL node \"$node\" --state=DIR/state >> DIR/state/log/node-$node.log 2>&1 &
@@ -142,6 +142,15 @@ fn nodes_sleep_wake_for_jobs_and_are_replaced_if_they_do_not_come() {
     let two = c.submit(&["-N2"], "true");
     let far = c.submit(&["-p", "cloud"], "true");
     assert!(c.job(&two).starts_with("CF "), "{}", c.job(&two));
+    c.until("the programs have read for which jobs", || c.read("told").lines().count() == 2);
+    let told: Vec<serde_json::Value> = c.read("told").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (job, nodes, partition) in [(&two, "n[1-2]", "debug"), (&far, "c1", "cloud")] {
+        let told = told.iter().find(|told| told["all_nodes_resume"] == nodes).unwrap_or_else(|| panic!("{told:?}"));
+        let about = &told["jobs"][0];
+        assert_eq!(about["job_id"].to_string(), *job);
+        assert_eq!((&about["nodes_alloc"], &about["nodes_resume"]), (&nodes.into(), &nodes.into()), "{told}");
+        assert_eq!((&about["partition"], &about["oversubscribe"]), (&partition.into(), &"OK".into()), "{told}");
+    }
     c.until("the jobs have run", || [&two, &far].iter().all(|id| c.job(id).starts_with("CD ")));
     assert_eq!(c.job(&far), "CD c1");
 

@@ -334,6 +334,13 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Queues a message, and closes the connection if it can't be encoded.
+    pub(crate) fn push_or_close<T: Encoded>(&self, message: &T) {
+        if self.push(message).is_err() {
+            self.close();
+        }
+    }
+
     /// Queues bytes of an encoded message, or its unsent remainder.
     pub(crate) fn push_bytes(&self, bytes: &[u8]) {
         let mut queue = self.lock();

@@ -68,6 +68,8 @@ pub struct Ask {
     pub cpus_per_gpu: u32,
     /// `--mem-per-gpu`, MiB; 0: not given.
     pub mem_per_gpu_mb: u64,
+    /// Whether the job wants only CPUs near its devices: `--gres-flags=enforce-binding`.
+    pub bound: bool,
 }
 
 impl Ask {
@@ -75,7 +77,10 @@ impl Ask {
     pub fn of_job(spec: &JobSpec) -> Option<Self> {
         match (spec.need.gres.as_deref(), spec.options.get()) {
             (None, None) => Some(Self::default()),
-            (gres, _) => Self::of(gres, &spec.options.gpus),
+            (gres, _) => {
+                let bound = spec.options.enforce_binding == Some(true);
+                Some(Self { bound, ..Self::of(gres, &spec.options.gpus)? })
+            }
         }
     }
 
@@ -88,6 +93,7 @@ impl Ask {
             per_task: listed(&gpus.per_task),
             cpus_per_gpu: gpus.cpus.unwrap_or(0),
             mem_per_gpu_mb: gpus.memory_mb.as_ref().map_or(0, |given| given.value),
+            bound: false,
         };
         // GPUs in --gres take precedence over --gpus-per-node.
         if ask.per_node.iter().all(|known| known.name != "gpu") {

@@ -353,6 +353,7 @@ fn options() -> Chosen {
         x11: None,
         reboot: None,
         delay_boot_s: None,
+        enforce_binding: None,
     }
 }
 

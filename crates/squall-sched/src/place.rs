@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use squall_model::gres::{NodeGres, grant};
+use squall_model::gres::{Count, NodeGres, grant};
 use squall_model::id::NodeId;
 use squall_model::job::network::Class;
 use squall_model::resource::Memory;
@@ -307,7 +307,10 @@ pub(crate) fn capacity(
         Memory::PerCpuMb(mb) => tasks_by_memory(request, grain, mb, memory_mb),
     };
     let Some(by_gres) = tasks_by_gres(view, scratch, request, id, condition) else { return 0 };
-    let tasks = most.min(by_cpus).min(by_memory).min(by_gres);
+    let mut tasks = most.min(by_cpus).min(by_memory).min(by_gres);
+    if request.gres.bound && !request.exclusive {
+        tasks = tasks_near_gres(view, scratch, request, id, condition, tasks);
+    }
     let exactly = request.tasks_per_node.filter(|_| request.tasks.is_none());
     if exactly.is_some_and(|n| tasks < n) { 0 } else { tasks }
 }
@@ -357,6 +360,45 @@ fn tasks_by_gres(
         return Some(u32::MAX);
     }
     gres(view, scratch, id, condition)?.tasks(&request.gres.per_node, &request.gres.per_task)
+}
+
+/// Returns the number of tasks, `most` at most, for which a node has enough free CPUs near the devices that they get.
+fn tasks_near_gres(
+    view: &impl View,
+    scratch: &Scratch,
+    request: &Request,
+    id: NodeId,
+    condition: Condition,
+    most: u32,
+) -> u32 {
+    let node = view.node(id);
+    let free = within_cap(view, scratch, request.cap, id, condition);
+    let most = request.tasks.map_or(most, |all| most.min(all));
+    let fits = |tasks: &u32| {
+        let asked = request.gres.on_node(0, request.nodes_min, *tasks);
+        let Some(gres) = gres(view, scratch, id, condition).filter(|_| !asked.is_empty()) else { return true };
+        let cpus = cpus_of(request, node.grain, gpus(&asked), *tasks);
+        side(&gres, &asked, &free, node.grain, cpus).is_some()
+    };
+    (1..=most).rev().find(fits).unwrap_or(0)
+}
+
+/// Returns those of the free CPUs near which devices are to be taken, so that there are enough CPUs near these devices.
+/// None: there are not.
+fn side(gres: &NodeGres, asked: &[Count], free: &CoreSet, grain: Grain, cpus: u32) -> Option<CoreSet> {
+    let near = gres.kinds.iter().filter(|kind| !kind.cores.is_empty()).map(|kind| free.intersection(&kind.cores));
+    std::iter::once(free.clone()).chain(near).find(|cores| {
+        let mut trial = gres.clone();
+        let Some(taken) = trial.take(asked, cores) else { return false };
+        let near = trial.cores_near(&taken);
+        near.is_empty() || grain.whole(free.intersection(&near).len() as u32) >= cpus
+    })
+}
+
+/// Returns the number of CPUs that tasks hold on a node, with so many GPUs, if they don't get all.
+fn cpus_of(request: &Request, grain: Grain, gpus: u32, tasks: u32) -> u32 {
+    let least = request.cpus_min.max(gpus.saturating_mul(request.gres.cpus_per_gpu)).max(1);
+    grain.cpus(request.per_task(), if request.overcommit { 1 } else { tasks }, least)
 }
 
 /// Returns a node's generic resources with their usage under this condition. None: the node has none.
@@ -512,12 +554,7 @@ pub(crate) fn share_out(
         // An exclusive node is allocated with everything in it.
         let wanted = whole.unwrap_or(asked);
         let free = within_cap(view, scratch, request.cap, id, condition);
-        let cpus = if request.exclusive {
-            free.len() as u32
-        } else {
-            let least = request.cpus_min.max(gpus.saturating_mul(request.gres.cpus_per_gpu)).max(1);
-            node.grain.cpus(request.per_task(), if request.overcommit { 1 } else { tasks }, least)
-        };
+        let cpus = if request.exclusive { free.len() as u32 } else { cpus_of(request, node.grain, gpus, tasks) };
         let memory_mb = match request.memory {
             _ if gpus > 0 && request.gres.mem_per_gpu_mb > 0 => u64::from(gpus) * request.gres.mem_per_gpu_mb,
             Memory::Unset => 0,
@@ -529,7 +566,8 @@ pub(crate) fn share_out(
         if !wanted.is_empty()
             && let Some(mut gres) = gres(view, scratch, id, condition)
         {
-            let taken = gres.to_mut().take(&wanted, &free).unwrap_or_default();
+            let bound = request.gres.bound.then(|| side(&gres, &wanted, &free, node.grain, cpus)).flatten();
+            let taken = gres.to_mut().take(&wanted, bound.as_ref().unwrap_or(&free)).unwrap_or_default();
             near = gres.cores_near(&taken);
             grant(&mut given.gres, id, taken);
         }

@@ -21,7 +21,7 @@ use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::order::{Order, Truth};
 use crate::query::Question;
-use crate::trace::Who;
+use crate::trace::{Who, answer_name};
 use crate::world::{Happening, World};
 
 /// State of all simulated users.
@@ -260,6 +260,9 @@ impl World {
                 }
                 _ => {}
             }
+        }
+        if let Wish::Admin { nodes, admin } = &wish {
+            self.judge.admin_sent(self.clients.calls.len(), nodes, *admin);
         }
         self.clients.calls.push(Call {
             wish,
@@ -649,6 +652,10 @@ impl World {
                 self.member_answered(node, create);
                 self.content(call);
             }
+            Wish::Admin { nodes, admin } => {
+                self.judge.admin_answered(call, &nodes, admin, &answer);
+                self.content(call);
+            }
             Wish::Bring(parcel) => {
                 if self.parcel_answered(caller, &parcel, &answer) {
                     self.content(call);
@@ -785,16 +792,4 @@ fn selection(id: JobId, index: Option<u32>) -> JobSelection {
         None => JobRef::Job(id),
     };
     JobSelection { ids: vec![job], ..JobSelection::default() }
-}
-
-fn answer_name(answer: &Answer) -> &'static str {
-    match answer {
-        Answer::Submitted { .. } => "is told submitted",
-        Answer::Allocated(_) => "is told allocated",
-        Answer::StepCreated { .. } => "is told step created",
-        Answer::StepDone { .. } => "is told step done",
-        Answer::Affected { .. } => "is told affected",
-        Answer::Refused(_) => "is refused",
-        _ => "is answered",
-    }
 }

@@ -132,6 +132,8 @@ mutations! {
     SingleInItsCell = "single-in-its-cell",
     /// A controller that starts reads a configuration from before the removal of nodes.
     RemovalForgotten = "removal-forgotten",
+    /// It is not journaled that operators drain nodes or set them down.
+    DrainUnjournaled = "drain-unjournaled",
     /// The keys of removed nodes stay valid.
     KeyKept = "key-kept",
     /// The key of a removed node is revoked at once, while its jobs run.
@@ -297,6 +299,6 @@ mod tests {
     #[test]
     fn there_are_enough_and_names_differ() {
         let names: std::collections::BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
-        assert!(names.len() >= 98 && names.len() == Mutation::ALL.len());
+        assert!(names.len() >= 99 && names.len() == Mutation::ALL.len());
     }
 }

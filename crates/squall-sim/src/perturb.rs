@@ -8,7 +8,7 @@ use squall_engine::control::{Input, LinkId, Out};
 use squall_engine::fabric::NetInput;
 use squall_engine::node::{NodeAct, NodeInput};
 use squall_model::config::NodeLostAction;
-use squall_model::event::Event;
+use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{Attempt, Epoch, JobId};
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
@@ -169,6 +169,10 @@ impl World {
         }
         if self.is_planted(Mutation::WakingUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::JobAwake { .. }));
+        }
+        if self.is_planted(Mutation::DrainUnjournaled) {
+            let drains = |event: &Event| matches!(event, Event::NodesSet { admin, .. } if *admin != NodeAdmin::Resume);
+            out.events.retain(|event| !drains(event));
         }
         if self.is_planted(Mutation::RebootUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::NodesReboot { .. }));

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use squall_model::time::Time;
+use squall_model::wire::client::Answer;
 
 use crate::seed::mix;
 
@@ -94,5 +95,18 @@ impl Trace {
     /// Returns the kept lines of the trace as text.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Returns what the trace says of an answer that reached a client.
+pub(crate) fn answer_name(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Submitted { .. } => "is told submitted",
+        Answer::Allocated(_) => "is told allocated",
+        Answer::StepCreated { .. } => "is told step created",
+        Answer::StepDone { .. } => "is told step done",
+        Answer::Affected { .. } => "is told affected",
+        Answer::Refused(_) => "is refused",
+        _ => "is answered",
     }
 }

@@ -74,6 +74,7 @@ pub(super) struct Crown {
     /// Names of all controllers, in the order of the configuration.
     order: Vec<String>,
     term: u64,
+    asker: Asker,
 }
 
 impl Standby {
@@ -247,10 +248,10 @@ impl Standby {
         info!(term, records = self.copy.next_seq() - 1, "this controller leads");
         let (tell, over) = oneshot::channel();
         let reign = self.reign.clone();
-        spawn_local(attend(self.news, self.sharing, self.asker, tell));
+        spawn_local(attend(self.news, self.sharing, self.asker.clone(), tell));
         let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
         let order = self.config.controllers.0.iter().map(|one| one.name().to_owned()).collect();
-        let crown = Crown { reign, over, name, order, term };
+        let crown = Crown { reign, over, name, order, term, asker: self.asker };
         let machine = Controller::new(self.machine.into_state());
         Ok(Begun { machine, log, accounts: self.accounts, last: self.last, crown: Some(crown) })
     }
@@ -290,6 +291,11 @@ impl Crown {
                 nearest.ok_or_else(|| format!("no other controller follows {}: none can take over", self.name))
             }
         }
+    }
+
+    /// Returns what tells whether changes of `keys/` are shared.
+    pub(super) fn asker(&self) -> Asker {
+        self.asker.clone()
     }
 
     /// Returns the newest version of a cluster that each other controller can work with, by name.

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use squall_files::place::Place;
 use squall_model::replica::TrustFile;
+use squall_model::wire::client::{Answer, Refusal};
 use squall_store::etcd::Reign;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, warn};
 
 use super::keyring::{Keyring, digest_of};
+use crate::link::Outgoing;
 use crate::pidfile;
 
 /// Time limit of etcd for taking a change. A machine that joins waits two seconds for its answer.
@@ -144,6 +146,23 @@ impl Sharing {
     }
 }
 
+/// Acknowledges, on a connection, that the tokens of a user are revoked when all controllers know it: the next one to
+/// lead would take them otherwise.
+pub(super) fn acknowledge(asker: Asker, user: String, out: Outgoing) {
+    tokio::task::spawn_local(async move {
+        out.push_or_close(&acknowledgement(&asker, user).await);
+    });
+}
+
+async fn acknowledgement(asker: &Asker, user: String) -> Answer {
+    if asker.is_shared().await {
+        return Answer::Done;
+    }
+    let problem = "its tokens are revoked at this controller, but the others don't know of it yet, as etcd does not \
+                   take it: repeat the command";
+    Answer::Refused(Refusal::InvalidValue { option: "username".to_owned(), value: user, problem: problem.to_owned() })
+}
+
 /// Waits until what a command has changed in `keys/` is known to all controllers of the cluster. Blocks. Err: it is not,
 /// with the reason and the remedy as a text for users.
 pub fn await_shared(place: &Place) -> Result<(), String> {
@@ -168,4 +187,27 @@ pub fn await_shared(place: &Place) -> Result<(), String> {
         std::thread::sleep(COMMAND_POLL);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::wire::client::{Answer, Refusal};
+
+    use super::{Asker, SHARE_TIME, acknowledgement};
+
+    #[tokio::test]
+    async fn a_revocation_is_acknowledged_only_when_it_is_shared() {
+        let asker = Asker::new();
+        let mut asks = asker.inbox().expect("nobody has taken it");
+        let shares = async { asks.recv().await.expect("it asks").send(()) };
+        let both = async { tokio::join!(acknowledgement(&asker, "ada".to_owned()), shares) };
+        let (answer, heard) = tokio::time::timeout(SHARE_TIME, both).await.expect("it asks, and is answered");
+        assert_eq!((answer, heard), (Answer::Done, Ok(())), "it waited for the answer");
+        let fails = async { drop(asks.recv().await) };
+        let (answer, ()) = tokio::join!(acknowledgement(&asker, "ada".to_owned()), fails);
+        assert!(
+            matches!(&answer, Answer::Refused(Refusal::InvalidValue { value, .. }) if value == "ada"),
+            "{answer:?}"
+        );
+    }
 }

@@ -474,13 +474,7 @@ impl Daemon {
                     }
                 }
             }
-            Request::Token { .. } | Request::RevokeTokens { .. } => {
-                let answer = self.desk.tokens(&who, &request, self.now).unwrap_or_else(Answer::Refused);
-                if let Some(out) = self.pipeline.open_out() {
-                    out.answers.push((CallerId(id), answer));
-                }
-                return;
-            }
+            Request::Token { .. } | Request::RevokeTokens { .. } => return self.tokens(id, &who, &request),
             Request::RaiseVersion { others, .. } => {
                 *others = self.crown.as_ref().map(Crown::others).unwrap_or_default();
             }
@@ -708,15 +702,21 @@ impl Daemon {
         }
     }
 
+    /// Issues or revokes tokens. A revocation is acknowledged when the other controllers know it, if there are any.
+    fn tokens(&mut self, id: u64, who: &Who, request: &Request) {
+        let answer = self.desk.tokens(who, request, self.now).unwrap_or_else(Answer::Refused);
+        if let (Some(crown), Some(peer), Answer::Done) = (&self.crown, self.peers.get(&id), &answer) {
+            super::share::acknowledge(crown.asker(), who.owner.user.clone(), peer.out.clone());
+        } else if let Some(out) = self.pipeline.open_out() {
+            out.answers.push((CallerId(id), answer));
+        }
+    }
+
     /// Has the end of a job's output read with its owner's rights, and sends it to the client.
     fn tail(&mut self, id: u64, who: &Who, job: JobId) {
         let Some(out) = self.peers.get(&id).map(|peer| peer.out.clone()) else { return };
         let found = tail::output_of(self.pipeline.machine().state(), who, job);
-        let answer = move |tail| {
-            if out.push(&Answer::Tail(Box::new(tail))).is_err() {
-                out.close();
-            }
-        };
+        let answer = move |tail| out.push_or_close(&Answer::Tail(Box::new(tail)));
         if let Err(refusal) = found.and_then(|(owner, path)| self.tails.read(&owner, path, answer)) {
             self.answer(id, Answer::Refused(refusal));
         }

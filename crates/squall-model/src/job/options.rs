@@ -122,6 +122,9 @@ pub struct Chosen {
     /// the cluster's `delay_boot` says.
     #[n(29)]
     pub delay_boot_s: Option<u64>,
+    /// `--gres-flags=enforce-binding`: the job gets only CPUs that are near its devices. None: these are preferred.
+    #[n(30)]
+    pub enforce_binding: Option<bool>,
 }
 
 /// `--hint`: which hardware threads of each core tasks may use.

@@ -37,6 +37,7 @@ impl Judge {
         for event in &record.events {
             self.event(now, record.time, event, clients);
             self.check_members(event);
+            self.check_drains(event);
         }
         let changed = record.events.iter().filter_map(|event| match event {
             Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => {
@@ -158,6 +159,7 @@ impl Judge {
                 self.ending_event(decided, *id, outcome, requeue.is_some());
             }
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
+            Event::Forgotten { ended_before } => self.forgotten = self.forgotten.max(*ended_before),
             Event::TasksEnded { array, tasks, .. } => self.tasks_ended_event(*array, tasks),
             Event::JobHeld { id, whole, .. } => {
                 // A held job is recalled from its lease, and the next one in its line may start before it.
@@ -216,6 +218,7 @@ impl Judge {
         }
         self.submitted.insert(id, (count, order));
         self.ids.insert(order, id);
+        self.note_lifted(order, clients);
         if spec.array.is_none() {
             // The user's original request, whatever became of it on the way.
             let asked = clients.order(order);

@@ -29,11 +29,17 @@ impl Judge {
     /// Records that the creation of a node was requested.
     pub(crate) fn member_returns(&mut self, node: usize) {
         self.members.left.remove(&node);
+        self.is_new(node);
     }
 
     /// Returns whether the configuration in force names a node.
     pub(crate) fn is_configured(&self, node: usize) -> bool {
         self.members.configured.contains(&self.names[node])
+    }
+
+    /// Returns whether an attempt of a job was leased to its node.
+    pub(super) fn was_leased(&self, id: JobId, attempt: Attempt) -> bool {
+        self.members.leased.contains(&(id, attempt))
     }
 
     fn note_config(&mut self, config: &Config) {
@@ -49,7 +55,7 @@ impl Judge {
             Event::JobStarted { id, attempt, alloc, .. } => {
                 let here = |node| self.host(node).filter(|host| self.members.left.contains(host));
                 let there = alloc.nodes().iter().find_map(here);
-                if let Some(host) = there.filter(|_| !self.members.leased.contains(&(*id, *attempt))) {
+                if let Some(host) = there.filter(|_| !self.was_leased(*id, *attempt)) {
                     let text = format!("job {id} on {}", self.names[host]);
                     self.violate("no job starts on a removed node", text);
                 }

@@ -2,6 +2,7 @@
 //! processes and the durable records, never against the controller's or a node's own state.
 
 mod boot;
+mod drains;
 mod durable;
 mod fabric;
 pub(crate) mod feed;
@@ -178,6 +179,12 @@ pub(crate) struct Judge {
     pub(crate) powers: power::Powers,
     boots: boot::Boots,
     members: members::Members,
+    /// Nodes that operators have drained.
+    drains: drains::Drains,
+    /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
+    forgotten: Time,
+    /// Job orders, each with one that it depends on of which the record was removed before it was submitted.
+    lifted: BTreeSet<(usize, usize)>,
     leases: lease::Leases,
     log: log::SharedLog,
     /// Durable events that followers of events must be sent, in order.
@@ -233,6 +240,9 @@ impl Judge {
             powers: power::Powers::of(&setup.config, &setup.names),
             boots: boot::Boots::default(),
             members: members::Members::default(),
+            drains: drains::Drains::default(),
+            forgotten: Time::default(),
+            lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),
             log: log::SharedLog::default(),
             shown: Vec::new(),

@@ -94,11 +94,27 @@ impl Judge {
     /// Returns a description of a job's dependency that does not hold, by what processes did. None: all hold.
     fn unmet(&self, file: &JobFile, clients: &Clients) -> Option<String> {
         let order = clients.order(file.order)?;
-        let terms =
-            order.after.iter().map(|&(kind, other)| (self.holds(kind, other, file.index, clients), kind, other));
+        let holds =
+            |kind, other| self.lifted.contains(&(file.order, other)) || self.holds(kind, other, file.index, clients);
+        let terms = order.after.iter().map(|&(kind, other)| (holds(kind, other), kind, other));
         let bad: Vec<_> = terms.clone().filter(|(holds, ..)| !holds).collect();
         let fine = if order.any { bad.len() < order.after.len() || order.after.is_empty() } else { bad.is_empty() };
         (!fine).then(|| format!("{:?} of order {} does not hold ({})", bad[0].1, bad[0].2, self.fates(bad[0].2)))
+    }
+
+    /// Notes the dependencies of a new job order on jobs that may not be known any more. They are lifted, as in Slurm.
+    pub(super) fn note_lifted(&mut self, order: usize, clients: &Clients) {
+        let Some(asked) = clients.order(order) else { return };
+        let is_gone = |other: usize| {
+            let (Some(&first), Some(target)) = (self.ids.get(&other), clients.order(other)) else { return false };
+            let count = target.array_tasks();
+            let files: Vec<&JobFile> = self.files.range(first..JobId(first.0 + count)).map(|(_, file)| file).collect();
+            let skipped = self.skipped.get(&first).copied().unwrap_or(0);
+            let old = |file: &JobFile| file.ended.is_some_and(|ended| ended < self.forgotten);
+            files.len() as u32 + skipped >= count && files.iter().all(|file| file.phase == Phase::Ended && old(file))
+        };
+        let gone: Vec<usize> = asked.after.iter().map(|&(_, other)| other).filter(|&other| is_gone(other)).collect();
+        self.lifted.extend(gone.into_iter().map(|other| (order, other)));
     }
 
     /// Returns the states of the first three jobs of a job order as one line, for violation messages.

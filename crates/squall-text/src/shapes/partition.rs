@@ -19,6 +19,11 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
         OverSubscribe::Yes(jobs) => (jobs, &[][..]),
         OverSubscribe::Force(jobs) => (jobs, &["force"][..]),
     };
+    // Times of the partition's own, as in Slurm: those that the cluster gives are not set.
+    let sleeps = match config.suspend_time_s.map(u64::try_from) {
+        Some(Err(_)) => or_infinite(None),
+        seconds => number(seconds.and_then(Result::ok)),
+    };
     let minutes = |seconds: Option<u64>| seconds.map(|s| s.div_ceil(60));
     json!({
         "nodes": {"configured": partition.nodes, "total": partition.num_nodes},
@@ -56,6 +61,8 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
         "name": config.name,
         "node_sets": config.nodes,
         "priority": {"job_factor": config.priority_job_factor, "tier": config.priority_tier},
+        "timeouts": {"resume": number(config.resume_timeout_s), "suspend": number(config.suspend_timeout_s)},
+        "suspend_time": sleeps,
         "partition": {"state": [partition_state_long(config.state)]},
     })
 }

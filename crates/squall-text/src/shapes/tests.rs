@@ -85,6 +85,26 @@ fn states_flags_and_events_are_among_slurms() {
 }
 
 #[test]
+fn a_partition_has_its_own_times_of_power_saving() {
+    let shown = |resume_timeout_s, suspend_timeout_s, suspend_time_s| {
+        let config =
+            PartitionConfig { resume_timeout_s, suspend_timeout_s, suspend_time_s, ..PartitionConfig::default() };
+        let (preempt_mode, nodes) = (PreemptMode::Off, String::new());
+        let info = PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0 };
+        let bytes = record(Version::V41, Kind::Partitions, partition(&info, "c"));
+        let shown = serde_json::from_slice::<Value>(&bytes).expect("it is JSON");
+        (shown["timeouts"].clone(), shown["suspend_time"].clone())
+    };
+    let number = |value: u64| json!({"set": true, "infinite": false, "number": value});
+    let unset = || json!({"set": false, "infinite": false, "number": 0});
+    let (timeouts, time) = shown(Some(900), Some(60), Some(300));
+    assert_eq!((timeouts, time), (json!({"resume": number(900), "suspend": number(60)}), number(300)));
+    let (timeouts, time) = shown(None, None, None);
+    assert_eq!((timeouts, time), (json!({"resume": unset(), "suspend": unset()}), unset()));
+    assert_eq!(shown(None, None, Some(-1)).1["infinite"], true);
+}
+
+#[test]
 fn what_a_site_limits_and_keeps_stands_in_its_fields() {
     let config = PartitionConfig {
         max_cpus_per_node: Some(24),

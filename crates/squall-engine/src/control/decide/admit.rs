@@ -1,10 +1,10 @@
 //! Checks whether a job can be accepted. What can never work is refused at once; what only has to wait is accepted.
 
-use crate::control::state::reading::exists;
 use squall_model::config::PartitionConfig;
 use squall_model::duration::format_limit;
 use squall_model::gres::{self, Count, NodeGres};
 use squall_model::hostlist;
+use squall_model::id::JobId;
 use squall_model::job::mail::is_recipients;
 use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
@@ -427,21 +427,16 @@ fn array(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     }
 }
 
-/// Checks that every job that a dependency names exists. A job that was removed is accepted if only its end matters, as
-/// for `after` and `afterany`.
+/// Checks the size of a dependency, and its kinds. Jobs that are not known are accepted, as in Slurm.
 pub(crate) fn dependable(state: &State, dependency: &Dependency) -> Result<(), Refusal> {
     if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
         return Err(Refusal::TooLarge("dependency".to_owned(), DEPENDENCY_TERMS_MAX as u64));
     }
     let fine = dependency.terms.iter().all(|term| match term.job {
         None => term.when == DependencyKind::Singleton,
-        // The other cell tells whether the job exists. Tasks can't be matched with those of an array in another cell.
+        // Tasks can't be matched with those of an array in another cell.
         Some(job) if state.is_foreign(job.id) => term.when != DependencyKind::AfterCorr,
-        Some(job) => exists(state, job) || (state.was_given(job.id) && only_its_end_counts(term.when)),
+        Some(job) => job.id != JobId(0),
     });
     if fine { Ok(()) } else { Err(Refusal::DependencyProblem) }
-}
-
-fn only_its_end_counts(when: DependencyKind) -> bool {
-    matches!(when, DependencyKind::After | DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer)
 }

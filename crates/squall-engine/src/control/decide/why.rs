@@ -40,9 +40,7 @@ const PARTITIONS_MAX: usize = 4;
 
 /// Explains why a job does not run, or where it runs.
 pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
-    if c.state.find(id).is_none() && !c.state.arrays.contains_key(&id) {
-        return Err(Refusal::InvalidJobId);
-    }
+    let Some(id) = meant(&c.state, id) else { return Err(Refusal::InvalidJobId) };
     let sees = privacy::Sight::of(&c.state, ask.who);
     if !sees.shows(&c.state, id) {
         return Err(Refusal::InvalidJobId);
@@ -136,8 +134,36 @@ fn ahead(sight: &Sight<'_>, pending: &Pending<'_>, at: usize, told: &mut Why) {
     }
 }
 
+/// Returns the job, array or task that a question is about: of an array without untouched tasks the first task that
+/// waits. None: there is none with this id.
+fn meant(state: &State, id: JobId) -> Option<JobId> {
+    let Some(array) = state.arrays.get(&id) else { return state.find(id).map(|_| id).or_else(|| skipped(state, id)) };
+    if !array.tally.untouched.is_empty() || array.tally.waiting == 0 {
+        return Some(id);
+    }
+    let tasks = state.jobs.range(id..JobId(id.0.saturating_add(array.size())));
+    tasks.into_iter().find(|(_, job)| job.is_pending()).map_or(Some(id), |(task, _)| Some(*task))
+}
+
+/// Returns the id if it is that of a task that ended without a start or record of its own.
+fn skipped(state: &State, id: JobId) -> Option<JobId> {
+    let (first, array) = state.array_of(id)?;
+    let index = array.index_of(first, id)?;
+    array.tally.skipped.iter().any(|skipped| skipped.tasks.contains(index)).then_some(id)
+}
+
 fn state_of(state: &State, id: JobId) -> JobState {
-    state.jobs.get(&id).map_or(JobState::Pending, |job| job.state())
+    if let Some(job) = state.jobs.get(&id).filter(|_| !state.arrays.contains_key(&id)) {
+        return job.state();
+    }
+    let Some((first, array)) = state.array_of(id) else { return JobState::Pending };
+    if id == first {
+        let now = if array.tally.active > 0 { JobState::Running } else { JobState::Pending };
+        return array.outcome().map_or(now, |outcome| JobState::Ended(outcome.state));
+    }
+    let index = array.index_of(first, id);
+    let skipped = array.tally.skipped.iter().find(|skipped| index.is_some_and(|index| skipped.tasks.contains(index)));
+    skipped.map_or(JobState::Pending, |skipped| JobState::Ended(skipped.outcome.state))
 }
 
 /// Returns the reasons that keep a job from starting in every partition: hold, dependency, begin time, array task

@@ -90,7 +90,8 @@ pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, te
     {
         return corresponding(who, target);
     }
-    judge(term.when, &target(state, job), job.delay_min)
+    // As in Slurm, a job that is not known has no dependents: it never was, or it ended long ago.
+    target(state, job).map_or(Verdict::Holds, |target| judge(term.when, &target, job.delay_min))
 }
 
 /// Returns the question that other cells must answer to evaluate a term; None: this cell can evaluate it alone.
@@ -124,7 +125,7 @@ fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
 /// Returns this cell's answer to another cell about the existing job or task `job`: how it ended, or with `start` also
 /// that it started. None: neither has happened yet.
 pub(crate) fn reply(state: &State, job: Named, start: bool) -> Option<Reply> {
-    let Target { started, ended } = target(state, job.into());
+    let Some(Target { started, ended }) = target(state, job.into()) else { return Some(Reply::Unknown) };
     let ended = ended.map(|well| Reply::Ended { well });
     if start { started.map(Reply::Started).or(ended) } else { ended }
 }
@@ -155,26 +156,20 @@ fn judge(when: DependencyKind, target: &Target, delay_min: u32) -> Verdict {
     }
 }
 
-fn target(state: &State, job: DependencyJob) -> Target {
+/// Returns what became of the job that a dependency term names. None: there is no such job or task.
+fn target(state: &State, job: DependencyJob) -> Option<Target> {
     if let Some(array) = state.arrays.get(&job.id) {
         return match job.index {
-            None => of_array(array),
+            None => Some(of_array(array)),
             Some(index) => of_task(state, job.id, array, index),
         };
     }
     match (state.jobs.get(&job.id), state.array_of(job.id)) {
-        (_, Some((id, array))) => match array.index_of(id, job.id) {
-            Some(index) => of_task(state, id, array, index),
-            None => FORGOTTEN,
-        },
-        (Some(job), None) => of_job(job),
-        (None, None) => FORGOTTEN,
+        (_, Some((id, array))) => of_task(state, id, array, array.index_of(id, job.id)?),
+        (Some(job), None) => Some(of_job(job)),
+        (None, None) => None,
     }
 }
-
-/// Stands for a job that had its record removed before another job depended on it. Submission accepts such a job only
-/// in terms for which its outcome does not matter, such as `after` and `afterany`.
-const FORGOTTEN: Target = Target { started: None, ended: Some(true) };
 
 fn of_job(job: &Job) -> Target {
     let started = job.last_run().map(|run| run.start);
@@ -188,16 +183,18 @@ fn of_array(array: &Array) -> Target {
     Target { started, ended: array.is_ended().then(|| array.tally.bad.is_empty()) }
 }
 
-fn of_task(state: &State, id: JobId, array: &Array, index: u32) -> Target {
+fn of_task(state: &State, id: JobId, array: &Array, index: u32) -> Option<Target> {
+    if !array.tasks.indices.contains(index) {
+        return None;
+    }
     let job = array.task_id(id, index).and_then(|task| state.jobs.get(&task));
     let started = job.and_then(|job| of_job(job).started);
-    let known = array.tasks.indices.contains(index);
     let ended = match () {
         () if array.tally.ok.contains(index) => Some(true),
-        () if array.tally.bad.contains(index) || !known => Some(false),
+        () if array.tally.bad.contains(index) => Some(false),
         () => None,
     };
-    Target { started, ended }
+    Some(Target { started, ended })
 }
 
 /// Evaluates `aftercorr` on an array: a task waits for the task with the same index. An array with tasks that have no

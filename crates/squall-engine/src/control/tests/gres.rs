@@ -110,3 +110,46 @@ fn what_no_node_has_is_refused_in_slurms_words() {
     assert!(matches!(refused(&[("gpus", "9")]), Refusal::NodeConfigNotAvailable(_)));
     assert!(matches!(refused(&[("gpus-per-socket", "1")]), Refusal::NotSupported(_)));
 }
+
+/// `--gres-flags=enforce-binding`: a job gets only CPUs near its devices, and waits for them.
+#[test]
+fn a_job_that_binds_gets_only_cpus_near_its_devices() {
+    let gres =
+        squall_model::gres::parse_conf("Name=gpu File=/dev/a Cores=0-3\nName=gpu File=/dev/b Cores=4-7\n").unwrap();
+    let node = NodeConfig { name: "n1".into(), gres: "gpu:2".into(), ..NodeConfig::default() };
+    let mut d = Driver::empty(Config { nodes: vec![node], gres, ..Config::default() });
+    d.add_node("n1", 8);
+    let of = |cpus, gpus: &str, bound: bool| {
+        let need = Need { cpus_per_task: Some(cpus), ..Need::default() };
+        let asked = [("gpus", gpus)];
+        let mut spec = with(&asked[usize::from(gpus.is_empty())..], need);
+        spec.options.enforce_binding = bound.then_some(true);
+        spec
+    };
+    let cores = |d: &Driver, id: JobId| {
+        let run = d.c.state.jobs[&id].run().unwrap().clone();
+        run.alloc.groups[0].cores.iter().collect::<Vec<_>>()
+    };
+    // Two CPUs near the first GPU are taken: three are free near the second one only.
+    let other = d.submit(of(2, "", false));
+    let bound = d.submit(of(3, "1", true));
+    assert_eq!((cores(&d, other), cores(&d, bound), gpus(&d, bound, 0)), (vec![0, 1], vec![4, 5, 6], vec![1]));
+    // Three CPUs are free, but two of them near the GPU. Without binding it would start.
+    let waits = d.submit(of(3, "1", true));
+    assert_eq!(d.state_of(waits), Some(JobState::Pending));
+    d.cancel(waits);
+    let prefers = d.submit(of(3, "1", false));
+    assert_eq!(cores(&d, prefers), [2, 3, 7]);
+    d.finish(prefers, 0);
+    // It waits until those near its GPU are free.
+    let waits = d.submit(of(3, "1", true));
+    d.finish(other, 0);
+    assert_eq!((cores(&d, waits), gpus(&d, waits, 0)), (vec![0, 1, 2], vec![0]));
+    // Both GPUs have all CPUs near them.
+    d.finish(waits, 0);
+    d.finish(bound, 0);
+    let all = d.submit(of(8, "2", true));
+    assert_eq!(cores(&d, all).len(), 8);
+    // More than are near one GPU: never.
+    assert!(matches!(refusal(&mut d, of(5, "1", true)), Refusal::NodeConfigNotAvailable(_)));
+}

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, PartitionConfig, TopologyFile};
 use squall_model::id::JobId;
-use squall_model::job::{JobSpec, JobState, Need, PendingReason, Seat, Together};
+use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason, Seat, Together};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit};
 
-use super::driver::{ADA, Driver, batch, in_network};
+use super::driver::{ADA, Driver, array, batch, in_network};
 
 /// Nodes of 4 CPUs in a network.
 fn network(name: &str, text: &str, nodes: u32) -> Driver {
@@ -338,4 +338,25 @@ fn d12_what_can_never_start_is_said_first() {
         assert_eq!((here.ideal, here.nodes_min, &here.tests), (false, needed, &vec![]), "{told:?}");
         assert_eq!(told.changes.first().map(|change| &change.0), Some(&change));
     }
+}
+
+#[test]
+fn an_array_that_ended_or_runs_does_not_wait() {
+    let mut d = Driver::new(1, 2);
+    let ended = |state| JobState::Ended(state);
+    // Cancelled before any task started: the array, and each task.
+    let held = d.submit(JobSpec { hold: true, ..array(3, None) });
+    assert_eq!(why(&mut d, held).reasons, [PendingReason::JobHeldUser]);
+    d.cancel(held);
+    for id in [held, JobId(held.0 + 2)] {
+        let told = why(&mut d, id);
+        let cancelled = matches!(told.state, JobState::Ended(EndState::Cancelled { .. }));
+        assert!(cancelled && told.reasons.is_empty(), "{id:?}: {told:?}");
+    }
+    // All its tasks run, and then all have ended.
+    let runs = d.submit(array(1, None));
+    assert_eq!(why(&mut d, runs).state, JobState::Running);
+    d.finish(runs, 0);
+    d.finish(JobId(runs.0 + 1), 3);
+    assert_eq!(why(&mut d, runs).state, ended(EndState::Failed));
 }

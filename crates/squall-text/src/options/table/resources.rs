@@ -407,17 +407,19 @@ pub const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GRES_FLAGS", "SALLOC_GRES_FLAGS", "SLURM_GRES_FLAGS"],
         "how generic resources and cores go together",
-        |_, given| match given.text() {
-            "disable-binding" => Ok(()),
-            "enforce-binding" => Err(given.not_done("devices near the job's cores are only preferred: leave it out")),
+        |asked, given| match given.text() {
+            word @ ("disable-binding" | "enforce-binding") => {
+                asked.spec.options.enforce_binding = (word == "enforce-binding").then_some(true);
+                Ok(())
+            }
             "one-task-per-sharing" | "multiple-tasks-per-sharing" | "allow-task-sharing" => {
                 Err(given.not_done("devices are not divided among jobs: leave it out"))
             }
-            _ => Err(given.invalid("use disable-binding, or leave it out")),
+            _ => Err(given.invalid("use enforce-binding or disable-binding")),
         },
     )
     .partly(
-        "only disable-binding is taken: devices near a job's cores are preferred, never enforced, and never divided",
+        "enforce-binding and disable-binding are taken: with the latter, devices near a job's cores are still preferred; devices are never divided",
     ),
     opt(
         "grid",

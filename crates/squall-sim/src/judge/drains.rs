@@ -1,0 +1,70 @@
+//! Checks of nodes that an operator has drained or set down: no job starts there before they are resumed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::hostlist;
+use squall_model::wire::client::Answer;
+
+use super::Judge;
+
+/// What the judge knows of drained nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Drains {
+    /// Nodes of which the drain was acknowledged, and nothing else requested since.
+    drained: BTreeSet<usize>,
+    /// The last request about each node, by number of its call.
+    last: BTreeMap<usize, usize>,
+    /// Requests that nodes be resumed without an answer yet. They may take effect after a later drain.
+    resumes: BTreeSet<(usize, usize)>,
+}
+
+impl Judge {
+    /// Records that an operator requests the draining, setting down or resumption of nodes.
+    pub(crate) fn admin_sent(&mut self, call: usize, nodes: &str, admin: NodeAdmin) {
+        for node in self.hosts_named(nodes) {
+            self.drains.last.insert(node, call);
+            if admin == NodeAdmin::Resume {
+                self.drains.drained.remove(&node);
+                self.drains.resumes.insert((node, call));
+            }
+        }
+    }
+
+    /// Records the answer to such a request.
+    pub(crate) fn admin_answered(&mut self, call: usize, nodes: &str, admin: NodeAdmin, answer: &Answer) {
+        let done = *answer == Answer::Done;
+        for node in self.hosts_named(nodes) {
+            self.drains.resumes.remove(&(node, call));
+            let resumes = self.drains.resumes.range((node, 0)..=(node, usize::MAX)).next().is_some();
+            if done && admin != NodeAdmin::Resume && !resumes && self.drains.last.get(&node) == Some(&call) {
+                self.drains.drained.insert(node);
+            }
+        }
+    }
+
+    /// Records that a node was created again, and so is not drained.
+    pub(super) fn is_new(&mut self, node: usize) {
+        self.drains.drained.remove(&node);
+        self.drains.last.remove(&node);
+    }
+
+    fn hosts_named(&self, nodes: &str) -> Vec<usize> {
+        let named = hostlist::expand(nodes).unwrap_or_default();
+        named.iter().filter_map(|name| self.names.iter().position(|other| other == name)).collect()
+    }
+
+    /// Checks an event that became durable.
+    pub(crate) fn check_drains(&mut self, event: &Event) {
+        let Event::JobStarted { id, attempt, alloc, .. } = event else { return };
+        // A node may have begun a leased job before it was recalled.
+        if self.was_leased(*id, *attempt) {
+            return;
+        }
+        let here = |node| self.host(node).filter(|host| self.drains.drained.contains(host));
+        if let Some(host) = alloc.nodes().iter().find_map(here) {
+            let text = format!("job {id} on {}", self.names[host]);
+            self.violate("no job starts on a drained node", text);
+        }
+    }
+}
