@@ -8,6 +8,10 @@ type C = Column<Row>;
 
 /// Names of fields in Slurm, with the name in our tables.
 const ALIASES: &[(&str, &str)] = &[
+    ("Associations", "Assocs"),
+    ("Clusters", "Cluster"),
+    ("Eligible", "TimeEligible"),
+    ("End", "TimeEnd"),
     ("GrpMemory", "GrpMem"),
     ("MaxCPUMinsPerJob", "MaxCPUMins"),
     ("MaxCPUsPerJob", "MaxCPUs"),
@@ -42,6 +46,10 @@ const ALIASES: &[(&str, &str)] = &[
     ("MinTRESPerJob", "MinTRES"),
     ("NodeNames", "NodeName"),
     ("QOSRAWLevel", "QOS_RAW"),
+    ("Start", "TimeStart"),
+    ("Submit", "TimeSubmit"),
+    ("TimeStamp", "Time"),
+    ("WCKeys", "WCKey"),
 ];
 
 const fn empty(name: &'static str, width: i32) -> C {
@@ -51,11 +59,14 @@ const fn empty(name: &'static str, width: i32) -> C {
 /// Fields that an entity without them shows empty, with Slurm's titles and widths.
 static EMPTY: &[C] = &[
     empty("Account", 10),
+    C::titled("Acct", "Account", 10, |_| String::new()),
     empty("ActionRaw", 10),
     empty("Action", 20),
     empty("Actor", 10),
     C::titled("AdminLevel", "Admin", 9, |_| String::new()),
+    C::titled("Allocated", "% Allocated", 11, |_| String::new()),
     empty("Allowed", 10),
+    empty("Assocs", 20),
     empty("Classification", 14),
     C::titled("ClusterNodes", "Cluster Nodes", 20, |_| String::new()),
     empty("Cluster", 10),
@@ -99,6 +110,7 @@ static EMPTY: &[C] = &[
     empty("InstanceId", 20),
     empty("InstanceType", 20),
     empty("LastConsumed", 12),
+    empty("LimitFactor", 11),
     empty("Lineage", -20),
     empty("MaxCPUMins", 11),
     empty("MaxCPURunMinsPU", 15),
@@ -147,8 +159,12 @@ static EMPTY: &[C] = &[
     empty("ServerType", 10),
     empty("Share", 9),
     empty("State", 6),
+    empty("StateRaw", 8),
+    empty("Time", 19),
+    empty("TimeEligible", 19),
     empty("TimeEnd", 19),
     empty("TimeStart", 19),
+    empty("TimeSubmit", 19),
     empty("TRES", 20),
     empty("Type", 8),
     empty("UnusedWall", 10),

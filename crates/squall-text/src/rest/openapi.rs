@@ -3,7 +3,7 @@
 
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItemBuilder};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
@@ -172,6 +172,17 @@ fn answer(version: Version, kind: Kind) -> Part {
     object.into()
 }
 
+/// Returns the schema of an object's field. `job_resources` may be null: Slurm sends that for a job without resources.
+fn field(version: Version, name: &str, shape: &Shape) -> Part {
+    match schema(version, shape, true) {
+        RefOr::T(Schema::Object(mut object)) if name == "job_resources" => {
+            object.schema_type = SchemaType::from_iter([Type::Object, Type::Null]);
+            RefOr::T(Schema::Object(object))
+        }
+        other => other,
+    }
+}
+
 /// Returns the schema of a shape: a reference if it has a name and `refer`, or one in which those within are references.
 fn schema(version: Version, shape: &Shape, refer: bool) -> Part {
     if refer {
@@ -187,7 +198,7 @@ fn schema(version: Version, shape: &Shape, refer: bool) -> Part {
     match shape {
         Shape::Object(fields) => fields
             .iter()
-            .fold(ObjectBuilder::new(), |object, (name, shape)| object.property(name, schema(version, shape, true)))
+            .fold(ObjectBuilder::new(), |object, (name, shape)| object.property(name, field(version, name, shape)))
             .into(),
         Shape::List(each) => ArrayBuilder::new().items(schema(version, each, true)).into(),
         Shape::Number(number) => ObjectBuilder::new()
@@ -244,6 +255,8 @@ mod tests {
         assert_eq!(*required, serde_json::json!(["jobs", "last_backfill", "last_update"]));
         assert!(schemas["v0.0.42_job_info"]["properties"]["required_switches"].is_object());
         assert!(schemas["v0.0.41_job_info"]["properties"]["required_switches"].is_null());
+        let held = &schemas["v0.0.41_job_info"]["properties"]["job_resources"];
+        assert_eq!(held["type"], serde_json::json!(["object", "null"]), "generated clients read pending jobs");
         assert!(document["paths"]["/slurm/v0.0.42/job/{job_id}"].as_object().unwrap().len() == 3);
     }
 }
