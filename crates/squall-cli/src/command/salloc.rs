@@ -1,13 +1,16 @@
 //! salloc: requests an allocation and runs a command in it, on this host.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 use squall_engine::environment::{is_output, job_env};
@@ -97,7 +100,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>),
         submission::obey(&mut asked, SALLOC, &lines[at], vars)?;
         submission::place(&mut asked, SALLOC, args)?;
         if asked.spec.name.is_empty() {
-            let base = || std::path::Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
+            let base = || Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
             let named = if operands.is_empty() { None } else { base() };
             let nameless = if asked.alloc.no_shell { "no-shell" } else { "interactive" };
             asked.spec.name = named.unwrap_or_else(|| nameless.to_owned());
@@ -151,6 +154,19 @@ impl Drop for Terminal {
     }
 }
 
+/// Returns the path of a command: a bare name is looked for in PATH, then in the working directory, as in Slurm.
+fn program_of(name: &OsStr, vars: &Vars, dir: &Path) -> OsString {
+    if name.as_bytes().contains(&b'/') {
+        return name.to_owned();
+    }
+    let path = vars.iter().find(|(var, _)| var == "PATH").map_or(OsStr::new(""), |(_, value)| value);
+    std::env::split_paths(path)
+        .chain([dir.to_owned()])
+        .map(|folder| dir.join(folder).join(name))
+        .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+        .map_or_else(|| name.to_owned(), PathBuf::into_os_string)
+}
+
 /// State of salloc while the command runs in the allocation.
 struct Hold {
     job: JobId,
@@ -189,7 +205,7 @@ impl Hold {
     }
 
     fn spawn(&self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<Child, Stop> {
-        let mut program = Command::new(&command[0]);
+        let mut program = Command::new(program_of(&command[0], vars, Path::new(&facts.spec.work_dir)));
         program.args(&command[1..]).env_clear().current_dir(&facts.spec.work_dir).process_group(0);
         // Variables set by an outer job must not mix with those of this job.
         let own = vars.iter().filter(|(name, _)| name.to_str().is_none_or(|name| !is_output(name)));
@@ -197,7 +213,7 @@ impl Hold {
         program.envs(job_env(facts));
         let name = command[0].to_string_lossy();
         let child = unblock_signals(&mut program).spawn().map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound if std::path::Path::new(&facts.spec.work_dir).is_dir() => {
+            std::io::ErrorKind::NotFound if Path::new(&facts.spec.work_dir).is_dir() => {
                 Stop::bad(format!("Unable to find command \"{name}\""))
             }
             _ => Stop::bad(format!("Unable to exec command \"{name}\": {e}")),

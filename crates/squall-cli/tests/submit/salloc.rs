@@ -52,6 +52,17 @@ fn a_command_that_does_not_exist() {
 }
 
 #[test]
+fn a_command_in_the_working_directory() {
+    let cluster = granting();
+    let script = cluster.dir().join("test.sh");
+    std::fs::write(&script, "#!/bin/sh\necho here\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(cluster.run("salloc", &["-Q", "test.sh"]), (0, "here\n".into(), String::new()), "PATH, then here");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    assert_eq!(cluster.run("salloc", &["-Q", "test.sh"]).0, 1);
+}
+
+#[test]
 fn a_refused_allocation() {
     let cluster = Cluster::play(|_, _| vec![say(Answer::Refused(Refusal::InvalidPartition("X".into())))]);
     assert_eq!(

@@ -47,7 +47,7 @@ impl NotFound {
 }
 
 /// Finds the file of the program `name`: if it contains a slash it is a path, otherwise the folders of `path` are
-/// searched. Relative folders start at `dir`.
+/// searched, and then `dir` (as in Slurm: `srun test.sh`). Relative folders start at `dir`.
 pub(super) fn find_program(name: &CStr, path: &[u8], dir: &Path) -> Result<CString, NotFound> {
     if name.is_empty() {
         return Err(NotFound::new(name, libc::ENOENT));
@@ -56,7 +56,7 @@ pub(super) fn find_program(name: &CStr, path: &[u8], dir: &Path) -> Result<CStri
         return Ok(name.to_owned());
     }
     let mut errno = libc::ENOENT;
-    for folder in path.split(|&b| b == b':') {
+    for folder in path.split(|&b| b == b':').chain([&b""[..]]) {
         let file = dir.join(OsStr::from_bytes(folder)).join(OsStr::from_bytes(name.to_bytes()));
         if !fs::metadata(&file).is_ok_and(|m| m.is_file()) {
             continue;
@@ -91,6 +91,8 @@ mod tests {
         assert_eq!(find(c"/some/where", b""), Ok(c"/some/where".to_owned()));
         assert_eq!(find(c"sh", b"/nonexistent:/bin").unwrap().to_bytes(), b"/bin/sh");
         assert_eq!(find(c"sh", b"bin").unwrap().to_bytes(), b"/bin/sh");
+        let here = find_program(c"sh", b"/nonexistent", Path::new("/bin"));
+        assert_eq!(here.unwrap().to_bytes(), b"/bin/sh", "the working directory is the last");
         let error = find(c"nosuchcmd", b"/bin:/usr/bin").unwrap_err();
         assert_eq!((error.code, error.error.as_str()), (2, "execve(): nosuchcmd: No such file or directory"));
         let error = find(c"passwd", b"/etc").unwrap_err();

@@ -2,6 +2,7 @@
 
 pub mod accounting;
 pub mod entities;
+mod fields;
 pub mod groups;
 pub mod jobs;
 pub mod records;

@@ -1,47 +1,40 @@
 //! Times in sacct's options: the formats of `--begin`, but in the past.
 
-use jiff::{ToSpan, Zoned};
+use jiff::Zoned;
 use squall_model::time::Time;
 
 use crate::options::values::when::{model_time, when};
 
-/// Parses a time. If a time of day, or a day without a year, would be in the future, the last such time in the past is
-/// meant. None: malformed.
+/// Parses a time of the past, by Slurm's rules: a time of day is of today even if it is still to come, and a day without
+/// a year is of the last year if its month is still to come. None: malformed.
 pub fn looking_back(text: &str, now: &Zoned) -> Option<Time> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("epoch") || text == "0" {
         return Some(Time(0));
     }
-    let text = spelled_out(text);
-    let at = when(&text, now)?;
+    let at = when(text, now)?;
     let lower = text.to_ascii_lowercase();
     let words: Vec<&str> = lower.split_whitespace().collect();
-    let at = if at <= *now || lower.starts_with("now") || lower.starts_with("tomorrow") || lower.starts_with("uts") {
+    let at = if lower.starts_with("now") {
         at
     } else if words.iter().all(|w| is_clock(w)) {
-        at.checked_sub(1.day()).ok()?
-    } else if words.first().is_some_and(|w| w.split(['/', '.']).count() == 2 && !w.contains('-')) {
-        at.checked_sub(1.year()).ok()?
+        now.date().to_datetime(at.time()).to_zoned(now.time_zone().clone()).ok()?
+    } else if words.first().is_some_and(|w| is_day(w)) {
+        let year = if at.month() > now.month() { now.year() - 1 } else { now.year() };
+        at.with().year(year).build().ok()?
     } else {
         at
     };
     Some(model_time(at.timestamp()))
 }
 
-/// Rewrites formats that only sacct accepts as formats of `--begin`: `2026-11-21-08:00`, `11/21-08:00`, `1121`.
-fn spelled_out(text: &str) -> String {
-    if text.len() == 4 && text.bytes().all(|b| b.is_ascii_digit()) {
-        return format!("{}/{}", &text[..2], &text[2..]);
-    }
-    match text.rsplit_once('-') {
-        Some((date, clock))
-            if clock.contains(':')
-                && clock.bytes().all(|b| b.is_ascii_digit() || b == b':')
-                && !date.starts_with("now") =>
-        {
-            format!("{date} {clock}")
-        }
-        _ => text.to_owned(),
+/// Returns whether a word is a day without a year, with or without a time: `11/21`, `11.21`, `1121`, `11/21-08:00`.
+fn is_day(word: &str) -> bool {
+    let date = word.split('-').next().unwrap_or(word);
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match date.split_once(['/', '.']) {
+        Some((month, day)) => digits(month) && digits(day),
+        None => date.len() == 4 && digits(date) && word.matches('-').count() < 2,
     }
 }
 
@@ -80,7 +73,10 @@ mod tests {
             ("2026-11-01T12:00:01", "2026-11-01T12:00:01"),
             ("1970-01-01-00:00:01", "1970-01-01T00:00:01"),
             ("08:00", "2026-11-21T08:00:00"),
-            ("16:00", "2026-11-20T16:00:00"),
+            ("16:00", "2026-11-21T16:00:00"),
+            ("midnight", "2026-11-21T00:00:00"),
+            ("11/25", "2026-11-25T00:00:00"),
+            ("12/01-10:00", "2025-12-01T10:00:00"),
             ("1120", "2026-11-20T00:00:00"),
             ("1224", "2025-12-24T00:00:00"),
             ("11/20", "2026-11-20T00:00:00"),

@@ -270,6 +270,8 @@ fn what_clients_call_is_accepted() {
         "--overlap --jobid=5 -r 1 -w n1 x",
         "--cpu_bind=none --mem_bind=local -m block:cyclic x",
         "-l -u -Q --pty --preserve-env x",
+        // An example of srun(1): of a range, the minimum counts.
+        "-N2 -B 4-4:2-2 x",
     ] {
         assert_eq!(complaint(Tool::Srun, line), "accepted", "{line}");
     }
@@ -282,6 +284,8 @@ fn what_clients_call_is_accepted() {
     ] {
         assert_eq!(complaint(Tool::Sbatch, line), "accepted", "{line}");
     }
+    assert_eq!(sbatch("-B 2-4:1-2:*").extra_node_info, Some([2, 1, 0]));
+    assert!(complaint(Tool::Sbatch, "-B 2-x").starts_with("sbatch: error: Invalid numeric value \"2-x\""));
 }
 
 /// Generates arguments: known options with any value, and any text.

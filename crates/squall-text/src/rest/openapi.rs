@@ -252,6 +252,8 @@ mod tests {
         assert_eq!(*required, serde_json::json!(["jobs", "last_backfill", "last_update"]));
         assert!(schemas["v0.0.42_job_info"]["properties"]["required_switches"].is_object());
         assert!(schemas["v0.0.41_job_info"]["properties"]["required_switches"].is_null());
+        let held = &schemas["v0.0.41_job_info"]["properties"]["job_resources"];
+        assert_eq!(held["type"], serde_json::json!(["object", "null"]), "generated clients read pending jobs");
         assert!(document["paths"]["/slurm/v0.0.42/job/{job_id}"].as_object().unwrap().len() == 3);
     }
 }

@@ -25,7 +25,6 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
 use squall_text::columns::records::{self, starts};
-use squall_text::format::sheet::Sheet;
 use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -175,7 +174,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
     let mut wanted = wanted(call, &words[1..])?;
     wanted.associations |= given.has("associations");
     let format = if wanted.format.is_empty() { entity.format(wanted.associations) } else { wanted.format.join(",") };
-    let sheet = match Sheet::parse(&format, entity.columns) {
+    let sheet = match entity.sheet(&format) {
         Ok(sheet) => sheet,
         Err(bad) => {
             call.say(&format!("Unknown field '{bad}'"));

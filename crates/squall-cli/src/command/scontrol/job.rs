@@ -103,7 +103,8 @@ fn text(row: &JobRow, manner: Manner, nodes: &[NodeInfo]) -> String {
     record(manner.oneliner, &lines)
 }
 
-/// Returns lines that say how the job's nodes keep it to what it holds, one for all nodes with the same means.
+/// Returns lines that say how the job's nodes keep it to what it holds, one for all nodes with the same means. None of
+/// their keys is Slurm's: programs take each line with `Nodes=` for one about CPUs.
 fn confinement(row: &JobRow, nodes: &[NodeInfo]) -> Vec<String> {
     let own = hostlist::expand(&row.info.run().nodes).unwrap_or_default();
     let mut means: BTreeMap<String, Vec<&String>> = BTreeMap::new();
@@ -114,7 +115,7 @@ fn confinement(row: &JobRow, nodes: &[NodeInfo]) -> Vec<String> {
     }
     means
         .into_iter()
-        .map(|(text, names)| format!("  Nodes={} Confinement={text}", hostlist::compress(&names)))
+        .map(|(text, names)| format!("  Confinement={text} ConfinedNodes={}", hostlist::compress(&names)))
         .collect()
 }
 

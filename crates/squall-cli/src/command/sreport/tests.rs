@@ -92,3 +92,21 @@ fn d9_utilization_sizes_and_reservations() {
     assert_eq!(seen(&["job", "bogus"]).err.lines().next(), Some("Not valid report bogus"));
     assert_eq!(seen(&["bogus"]).err, "invalid keyword: bogus\n");
 }
+
+#[test]
+fn fields_of_other_reports_are_taken_and_empty() {
+    let mut fake = fake();
+    fake.history = history();
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sreport", sreport, args, &[]);
+    let since = "start=2026-11-21T06:00";
+    let example = "format=Accounts,Cluster,TresCount,Login,Proper,Used";
+    let report = seen(&["-P", "-t", "sec", "cluster", "AccountUtilizationByUser", since, "end=now", example]);
+    assert_eq!((report.code, report.err.as_str()), (0, ""), "an example of sreport(1)");
+    assert!(
+        report.out.contains("\nAccount|Cluster|TRES Count|Login|Proper Name|Used\nroot|squall||"),
+        "{}",
+        report.out
+    );
+    let report = seen(&["-P", "cluster", "utilization", since, "end=now", "format=Cluster,Login,Accounts"]);
+    assert!(report.out.contains("\nCluster|Login|Account\nsquall||\n"), "{}", report.out);
+}

@@ -50,6 +50,23 @@ static COLUMNS: &[C] = &[
     C::new("Used", 8, |u| u.amount.clone()),
     C::new("Energy", 8, |u| u.energy.clone()),
     C::new("WCKey", 15, |u| u.account.clone()),
+    C::titled("Accounts", "Account", 15, |u| u.shown.clone()),
+    // Fields of other reports, which Slurm takes here and leaves empty: an example of sreport(1) names TresCount.
+    C::titled("TresCount", "TRES Count", 10, |_| String::new()),
+    C::titled("Count", "TRES Count", 10, |_| String::new()),
+    C::titled("CpuCount", "TRES Count", 10, |_| String::new()),
+    C::new("Allocated", 12, |_| String::new()),
+    C::new("Down", 10, |_| String::new()),
+    C::new("Idle", 12, |_| String::new()),
+    C::titled("Overcommitted", "Over Comm", 9, |_| String::new()),
+    C::new("Planned", 9, |_| String::new()),
+    C::titled("Reserved", "Planned", 9, |_| String::new()),
+    C::titled("PlannedDown", "PLND Down", 10, |_| String::new()),
+    C::titled("PLNDDown", "PLND Down", 10, |_| String::new()),
+    C::new("Reported", 12, |_| String::new()),
+    C::new("Partition", 15, |_| String::new()),
+    C::new("QOS", 12, |_| String::new()),
+    C::titled("QOSID", "QOS ID", 8, |_| String::new()),
 ];
 
 type Key = (String, String);

@@ -45,6 +45,14 @@ static COLUMNS: &[C] = &[
     C::titled("Overcommitted", "Over Comm", 8, |l| l.over.clone()),
     C::new("Reported", 8, |l| l.reported.clone()),
     C::new("Energy", 8, |l| l.energy.clone()),
+    // Fields of other reports, which Slurm takes here and leaves empty.
+    C::titled("Accounts", "Account", 15, |_| String::new()),
+    C::new("Login", 9, |_| String::new()),
+    C::titled("Proper", "Proper Name", 15, |_| String::new()),
+    C::new("Used", 10, |_| String::new()),
+    C::new("WCKey", 15, |_| String::new()),
+    C::new("QOS", 12, |_| String::new()),
+    C::titled("QOSID", "QOS ID", 8, |_| String::new()),
 ];
 
 /// Resource-seconds of one hour or of the whole period, by use.

@@ -717,11 +717,13 @@ fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
     }
 }
 
-/// Sets `--extra-node-info` (`-B`): `S[:C[:T]]`, each a number or `*`.
+/// Sets `--extra-node-info` (`-B`): `S[:C[:T]]`, each a number, `*`, or a range, of which Slurm too takes the minimum.
 fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let mut parts = [0; 3];
     for (at, (part, place)) in given.text().split(':').zip(["first", "second", "third", "fourth"]).enumerate() {
-        let count = if part == "*" { Some(0) } else { part.parse().ok().filter(|count: &u32| *count > 0) };
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse().ok().filter(|count: &u32| *count > 0);
+        let count = if part == "*" { Some(0) } else { number(low).filter(|_| number(high).is_some()) };
         if let (Some(field), Some(count)) = (parts.get_mut(at), count) {
             *field = count;
         } else {

@@ -30,7 +30,7 @@ pub fn when(text: &str, now: &Zoned) -> Option<Zoned> {
     }
     let mut found = Found::default();
     let mut any = false;
-    for word in text.split_whitespace() {
+    for word in dashed(&text).split_whitespace() {
         // As in Slurm, `tomorrow-noon` is two words, but a date with dashes is one.
         let words: Vec<&str> = if word.contains(|c: char| c.is_ascii_digit()) {
             named_first(word).into_iter().filter(|part| !part.is_empty()).collect()
@@ -43,6 +43,20 @@ pub fn when(text: &str, now: &Zoned) -> Option<Zoned> {
         }
     }
     if any { found.resolve(now) } else { None }
+}
+
+/// Separates a date from a time of day with a dash before it: `2026-11-21-08:00`, `11/21-08:00`.
+fn dashed(text: &str) -> String {
+    match text.rsplit_once('-') {
+        Some((date, clock))
+            if clock.contains(':')
+                && clock.bytes().all(|b| b.is_ascii_digit() || b == b':')
+                && date.starts_with(|c: char| c.is_ascii_digit()) =>
+        {
+            format!("{date} {clock}")
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// Splits `tomorrow-9:00` or `todayt16:00` into the name of the day (empty: none) and the rest.
@@ -148,22 +162,26 @@ fn half_day(clock: Clock, half: &str) -> Option<Clock> {
     Clock::new(hour, clock.minute(), clock.second(), 0).ok()
 }
 
-/// Reads a date: `YYYY-MM-DD`, `MM-DD`, `MM/DD`, `MM/DD/YY`, `MM/DD/YYYY`, `MM.DD.YY` or `MMDDYY`. None: malformed.
+/// Reads a date: `YYYY-MM-DD`, `MM-DD`, `MM/DD`, `MM/DD/YY`, `MM/DD/YYYY`, `MM.DD.YY`, `MMDD` or `MMDDYY`. None:
+/// malformed.
 fn date_of(word: &str, now: &Zoned) -> Option<Date> {
     let parts: Vec<&str> = word.split(['-', '/', '.']).collect();
     match parts.as_slice() {
         [year, month, day] if word.contains('-') => Date::new(year_of(year)?, number(month)?, number(day)?).ok(),
         [month, day, year] => Date::new(year_of(year)?, number(month)?, number(day)?).ok(),
-        [month, day] => {
-            let date = Date::new(now.year(), number(month)?, number(day)?).ok()?;
-            // A day of this year that has passed means the next year.
-            if date < now.date() { Date::new(now.year() + 1, date.month(), date.day()).ok() } else { Some(date) }
-        }
+        [month, day] => day_of_year(month, day, now),
+        [all] if all.len() == 4 && all.is_ascii() => day_of_year(&all[..2], &all[2..], now),
         [all] if all.len() == 6 && all.is_ascii() => {
             Date::new(year_of(&all[4..])?, number(&all[..2])?, number(&all[2..4])?).ok()
         }
         _ => None,
     }
+}
+
+/// Reads a day without a year. A day of this year that has passed means the next year.
+fn day_of_year(month: &str, day: &str, now: &Zoned) -> Option<Date> {
+    let date = Date::new(now.year(), number(month)?, number(day)?).ok()?;
+    if date < now.date() { Date::new(now.year() + 1, date.month(), date.day()).ok() } else { Some(date) }
 }
 
 fn year_of(text: &str) -> Option<i16> {
@@ -223,6 +241,10 @@ mod tests {
             ("01.20.27", "2027-01-20T00:00:00"),
             ("012027", "2027-01-20T00:00:00"),
             ("12/24", "2026-12-24T00:00:00"),
+            ("12/24-16:00", "2026-12-24T16:00:00"),
+            ("1224", "2026-12-24T00:00:00"),
+            ("2027-01-20-12:34:56", "2027-01-20T12:34:56"),
+            ("012027-12:34", "2027-01-20T12:34:00"),
             ("01/02", "2027-01-02T00:00:00"),
             ("uts86400", "1970-01-02T01:00:00"),
         ] {
