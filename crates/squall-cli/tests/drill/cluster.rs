@@ -66,14 +66,22 @@ impl Cluster {
             self.ok(*head, &args.iter().map(String::as_str).collect::<Vec<_>>());
             self.begin(*head);
         }
-        for (host, option) in [(Host::Node, &[][..]), (Host::Login, &["--login", "--allow-root"])] {
-            let args = self.invitation(&[option, &[&*host.name()]].concat());
-            let child = self.spawn(host, &args.iter().map(String::as_str).collect::<Vec<_>>());
-            self.daemons.insert(host, child);
-        }
+        self.invite(first, Host::Node, &[]);
+        self.invite_login(first);
         self.until("commands work on the login host", |c| c.squall(&["sinfo"]).status.success());
         self.until("the node is up", |c| output(&c.squall(&["sinfo", "-h", "-o", "%n %t"])).contains("n1 idle"));
         self.settle();
+    }
+
+    /// Lets the login host join.
+    pub(crate) fn invite_login(&mut self, by: Host) {
+        self.invite(by, Host::Login, &["--login", "--allow-root"]);
+    }
+
+    fn invite(&mut self, by: Host, host: Host, options: &[&str]) {
+        let args = self.invitation_from(by, &[options, &[&*host.name()]].concat());
+        let child = self.spawn(host, &args.iter().map(String::as_str).collect::<Vec<_>>());
+        self.daemons.insert(host, child);
     }
 
     /// The arguments that `squall token` prints.
