@@ -221,7 +221,7 @@ impl Cluster {
         assert!(Command::new("cp").arg("-r").arg(keys).arg(state.join("keys")).status().unwrap().success());
         let address = host.address();
         let text = format!(
-            "cluster = \"drill\"\nlisten = \"{address}:6817\"\n[[nodes]]\nname = \"n1\"\nremote = true\ncpus = 16\nforce = true\n"
+            "cluster = \"drill\"\nslurmctld_host = \"{address}\"\nslurmctld_port = 6817\n[[nodes]]\nname = \"n1\"\nremote = true\ncpus = 16\nforce = true\n"
         );
         fs::write(state.join("squall.toml"), text).unwrap();
         let log = fs::File::options().create(true).append(true).open(self.folder.join("impostor.log")).unwrap();
