@@ -151,7 +151,7 @@ mod tests {
     fn a_folder_may_be_as_deep_as_a_user_likes() {
         let path = folder("deep");
         let mut at = rustix::fs::openat(rustix::fs::CWD, &path, rustix::fs::OFlags::DIRECTORY, 0.into()).unwrap();
-        for _ in 0..60_000 {
+        for _ in 0..3000 {
             rustix::fs::mkdirat(&at, "d", 0o755.into()).unwrap();
             at = rustix::fs::openat(&at, "d", rustix::fs::OFlags::DIRECTORY, 0.into()).unwrap();
         }

@@ -244,7 +244,10 @@ fn lacks_the_new_key(cluster: &mut Cluster, before: &Keys) {
 
 /// A login host has no connection while nobody works there, so it misses a rotation that leaves no time.
 fn a_login_host_joins_again(cluster: &mut Cluster) {
-    assert!(!cluster.within(Duration::from_secs(5), Host::Login, &["squeue"]).status.success(), "an old key is answered");
+    assert!(
+        !cluster.within(Duration::from_secs(5), Host::Login, &["squeue"]).status.success(),
+        "an old key is answered"
+    );
     cluster.kill(Host::Login);
     let head = Host::Head(0);
     cluster.ok(head, &["token", "--revoke", "login"]);
