@@ -83,6 +83,10 @@ pub(crate) fn local(stream: UnixStream) -> io::Result<(Reader, Writer)> {
     Ok((Reader::Local(BufReader::new(reader)), Writer::Local(writer)))
 }
 
+/// Calls that may wait to be accepted, unless `net.core.somaxconn` is lower: all nodes of a cluster call at once when its
+/// controller is back, and strangers call, too.
+const WAITING_MAX: i32 = 4096;
+
 /// Opens a TCP port, on one address or (None) on all; port 0: any that is free.
 pub(crate) async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
     let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
@@ -92,7 +96,10 @@ pub(crate) async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<Tcp
         None => all.map(|address| (address, port).into()).to_vec(),
     };
     let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on port {port}: {e}"));
-    TcpListener::bind(&addresses[..]).await.map_err(failed)
+    let listener = TcpListener::bind(&addresses[..]).await.map_err(failed)?;
+    // Tokio's queue has 128 places. Calls beyond them are repeated by the kernel of the caller, a second later.
+    rustix::net::listen(&listener, WAITING_MAX).map_err(|e| failed(e.into()))?;
+    Ok(listener)
 }
 
 /// Connects to the daemon at `address` that has the key `theirs`.
@@ -286,5 +293,29 @@ impl AsyncWrite for Writer {
             Self::Local(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Sealed(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use super::listen;
+
+    /// attack-trial.md M5, live: a burst of strangers filled the kernel's queue, and calls of nodes waited for a second.
+    #[test]
+    fn a_burst_of_calls_finds_room() {
+        const CALLS: usize = 600;
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        if most.trim().parse::<usize>().unwrap() < CALLS {
+            eprintln!("skipped: net.core.somaxconn is lower");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let listener = runtime.block_on(listen(Some([127, 0, 0, 1].into()), 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let call = |_| TcpStream::connect_timeout(&address, Duration::from_millis(900)).ok();
+        assert_eq!((0..CALLS).filter_map(call).collect::<Vec<_>>().len(), CALLS);
     }
 }

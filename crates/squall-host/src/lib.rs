@@ -29,6 +29,7 @@ pub mod privileges;
 pub mod processes;
 mod proxy;
 pub mod rack;
+mod removal;
 pub mod service;
 mod signing;
 pub mod spool;

@@ -34,6 +34,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -51,6 +52,7 @@ use squall_model::wire::proof::Warrant;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::processes::Stat;
+use crate::removal::remove_apart;
 
 /// Bytes reserved for a step's result, frame header included; a longer note is truncated.
 pub const RESULT_BYTES: usize = 4096;
@@ -125,6 +127,8 @@ const NOTE_BYTES: usize = 48;
 
 /// Name of the folder with the marks of jobs.
 const JOBS: &str = "jobs";
+/// Folder of what users have left in folders of steps, until it is removed.
+const LEFT: &str = "left";
 /// Bytes of a step's log that are copied into the node's log, at most.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
@@ -521,12 +525,41 @@ impl Spool {
         };
         for entry in names_in(folder.as_fd())? {
             match rustix::fs::unlinkat(&folder, entry.as_str(), AtFlags::empty()) {
-                // The user's part of the folder. Links in it are not followed.
-                Err(Errno::ISDIR) => fs::remove_dir_all(self.path.join(STEPS).join(name).join(&entry))?,
+                // The user's part of the folder.
+                Err(Errno::ISDIR) => self.set_apart(folder.as_fd(), &entry)?,
                 result => result?,
             }
         }
         Ok(rustix::fs::unlinkat(&self.steps, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Has a user's folder removed by a thread: it may be large.
+    fn set_apart(&self, at: BorrowedFd<'_>, entry: &str) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let left = make_dir(self.root.as_fd(), Path::new(LEFT), 0o700)?;
+        let name = loop {
+            let name = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+            match rustix::fs::renameat(at, entry, &left, name.as_str()) {
+                // One of an earlier daemon is still being removed.
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                result => {
+                    result?;
+                    break name;
+                }
+            }
+        };
+        remove_apart(vec![self.path.join(LEFT).join(name)]);
+        Ok(())
+    }
+
+    /// Removes what an earlier daemon had not removed yet of users' folders.
+    pub(crate) fn remove_left(&self) {
+        let left = self.path.join(LEFT);
+        let names = fs::read_dir(left).into_iter().flatten().flatten();
+        let paths: Vec<PathBuf> = names.map(|entry| entry.path()).collect();
+        if !paths.is_empty() {
+            remove_apart(paths);
+        }
     }
 
     fn wipe(&self) -> io::Result<()> {

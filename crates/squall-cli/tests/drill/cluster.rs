@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,14 +66,22 @@ impl Cluster {
             self.ok(*head, &args.iter().map(String::as_str).collect::<Vec<_>>());
             self.begin(*head);
         }
-        for (host, option) in [(Host::Node, &[][..]), (Host::Login, &["--login", "--allow-root"])] {
-            let args = self.invitation(&[option, &[&*host.name()]].concat());
-            let child = self.spawn(host, &args.iter().map(String::as_str).collect::<Vec<_>>());
-            self.daemons.insert(host, child);
-        }
+        self.invite(first, Host::Node, &[]);
+        self.invite_login(first);
         self.until("commands work on the login host", |c| c.squall(&["sinfo"]).status.success());
         self.until("the node is up", |c| output(&c.squall(&["sinfo", "-h", "-o", "%n %t"])).contains("n1 idle"));
         self.settle();
+    }
+
+    /// Lets the login host join.
+    pub(crate) fn invite_login(&mut self, by: Host) {
+        self.invite(by, Host::Login, &["--login", "--allow-root"]);
+    }
+
+    fn invite(&mut self, by: Host, host: Host, options: &[&str]) {
+        let args = self.invitation_from(by, &[options, &[&*host.name()]].concat());
+        let child = self.spawn(host, &args.iter().map(String::as_str).collect::<Vec<_>>());
+        self.daemons.insert(host, child);
     }
 
     /// The arguments that `squall token` prints.
@@ -105,7 +113,7 @@ impl Cluster {
         self.folder.join("marks")
     }
 
-    fn log(&self, host: Host) -> String {
+    pub(crate) fn log(&self, host: Host) -> String {
         let bytes = fs::read(self.folder.join(format!("{}.log", host.name()))).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -117,7 +125,7 @@ impl Cluster {
         program
     }
 
-    fn command(&self, host: Host, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, host: Host, args: &[&str]) -> Command {
         let program = self.program(host);
         let mut command = Command::new(&program[0]);
         command.args(&program[1..]).args(args).env("SQUALL_STATE", self.state(host));
@@ -134,8 +142,15 @@ impl Cluster {
         self.command(host, args).output().unwrap()
     }
 
+    /// A command that is ended after that time.
+    pub(crate) fn within(&self, time: Duration, host: Host, args: &[&str]) -> Output {
+        let mut command = Command::new("timeout");
+        command.arg(time.as_secs().to_string()).args(self.program(host)).args(args);
+        command.env("SQUALL_STATE", self.state(host)).current_dir(&self.folder).stdin(Stdio::null()).output().unwrap()
+    }
+
     /// A command that must succeed; what it said.
-    fn ok(&self, host: Host, args: &[&str]) -> String {
+    pub(crate) fn ok(&self, host: Host, args: &[&str]) -> String {
         let done = self.squall_on(host, args);
         assert!(done.status.success(), "{args:?} on {}: {}\n{}", host.name(), output(&done), self.logs());
         String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
@@ -196,6 +211,26 @@ impl Cluster {
         };
         self.note(&format!("{name} begins as {}", child.id()));
         self.daemons.insert(host, child);
+    }
+
+    /// Starts a controller of another cluster with these keys, at the address of the first head, whose own must be dead.
+    pub(crate) fn impostor(&mut self, keys: &Path) -> Child {
+        let (host, state) = (Host::Head(0), self.folder.join("impostor"));
+        drop(fs::remove_dir_all(&state));
+        fs::create_dir_all(&state).unwrap();
+        assert!(Command::new("cp").arg("-r").arg(keys).arg(state.join("keys")).status().unwrap().success());
+        let address = host.address();
+        let text = format!(
+            "cluster = \"drill\"\nslurmctld_host = \"{address}\"\nslurmctld_port = 6817\n[[nodes]]\nname = \"n1\"\nremote = true\ncpus = 16\nforce = true\n"
+        );
+        fs::write(state.join("squall.toml"), text).unwrap();
+        let log = fs::File::options().create(true).append(true).open(self.folder.join("impostor.log")).unwrap();
+        let mut command = self.command(host, &["controller"]);
+        command.env("SQUALL_STATE", &state).stdout(log.try_clone().unwrap()).stderr(log);
+        self.note("an impostor begins");
+        let child = command.spawn().unwrap();
+        self.until("the impostor listens", |_| state.join("run/controller.sock").exists());
+        child
     }
 
     /// kill -9, if it runs.
@@ -311,7 +346,7 @@ impl Cluster {
         }
     }
 
-    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !holds(self) {
             assert!(Instant::now() < end, "in vain: {what}\n{}", self.logs());

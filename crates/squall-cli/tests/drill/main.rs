@@ -16,6 +16,7 @@ mod cluster;
 mod faults;
 mod figures;
 mod joins;
+mod keys;
 #[path = "../crash/load.rs"]
 #[expect(dead_code, reason = "nothing waits for refusals here")]
 mod load;

@@ -15,7 +15,7 @@ const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
 const SYSTEM: [&str; 5] = ["/usr", "/bin", "/lib", "/lib64", "/etc"];
 
 /// Makes a bundle of this machine's packages in the cluster's shared folder. None: `crun` is not installed.
-fn bundle(cluster: &Cluster) -> Option<String> {
+pub(super) fn bundle(cluster: &Cluster) -> Option<String> {
     let bundle = cluster.folder.join("bundle");
     for folder in ["proc", "dev", "sys", "tmp", "run", "work"].into_iter().chain(SYSTEM.map(|path| &path[1..])) {
         fs::create_dir_all(bundle.join("rootfs").join(folder)).unwrap();
@@ -37,7 +37,7 @@ fn bundle(cluster: &Cluster) -> Option<String> {
 }
 
 /// Returns the runtime that works on this machine: crun can't with both versions of cgroups.
-fn runtime() -> &'static str {
+pub(super) fn runtime() -> &'static str {
     if fs::read("/sys/fs/cgroup/unified/cgroup.controllers").is_ok_and(|has| !has.is_empty()) { "runc" } else { "crun" }
 }
 

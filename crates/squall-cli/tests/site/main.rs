@@ -5,6 +5,7 @@
 mod containers;
 mod cores;
 mod devices;
+mod hostile;
 mod mail;
 mod pam;
 mod private;

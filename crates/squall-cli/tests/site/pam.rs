@@ -1,6 +1,8 @@
 //! Logins on nodes, by `pam_squall` and `pamtester`.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -56,6 +58,19 @@ fn login_program(cluster: &Cluster) {
     fs::set_permissions(&login, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 }
 
+/// A state folder of a user, with a daemon that says of everybody that they have a job.
+fn answers_everybody(cluster: &Cluster) -> String {
+    let state = cluster.shared("forged");
+    fs::create_dir_all(format!("{state}/run")).unwrap();
+    let listener = UnixListener::bind(format!("{state}/run/login-n1.sock")).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            drop(stream.write_all(b"adopted 1\n"));
+        }
+    });
+    state
+}
+
 /// Whether a process has ended.
 fn has_ended(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
@@ -90,6 +105,9 @@ fn logins_are_refused_without_a_job_and_become_a_part_of_one() {
     let is_in = |job: &str| fs::read_to_string(cluster.path("groups")).unwrap().contains(&format!("/job_{job}.1/"));
     assert!(is_in(&job), "{groups}");
     assert!(!usual.allows("bin").0, "another user");
+    // Whoever logs in by a program such as `su` may have set variables.
+    let forged = usual.login("bin").env("SQUALL_STATE", answers_everybody(&cluster)).output().unwrap();
+    assert!(!forged.status.success(), "{}", text(&forged));
     let second = submit("n1");
     cluster.until("the job runs", || cluster.ok(&["squeue", "-h", "-t", "R", "-j", &second, "-o", "%i"]) == second);
     let strict = Service::new(&cluster, "strict", "action_unknown=deny");

@@ -18,6 +18,8 @@ use squall_model::id::{Attempt, JobId};
 use squall_model::job::{JobAttempt, Owner};
 use squall_model::step::PrivateDir;
 
+use crate::removal::remove_apart;
+
 /// Private folders that are in memory: a job's part of one is in the node's.
 const MEMORY: &str = "/dev/shm";
 
@@ -98,7 +100,7 @@ impl PrivateDirs {
     pub(super) fn remove(&self, job: JobAttempt) {
         let own: Vec<PathBuf> = self.dirs.iter().map(|(_, jobs)| jobs.join(name_of(job))).collect();
         if own.iter().any(|own| own.exists()) {
-            remove_all(own);
+            remove_apart(own);
         }
     }
 
@@ -111,7 +113,7 @@ impl PrivateDirs {
         let all = self.dirs.iter().flat_map(|(_, jobs)| fs::read_dir(jobs).into_iter().flatten().flatten());
         let left: Vec<PathBuf> = all.map(|entry| entry.path()).filter(is_left).collect();
         if !left.is_empty() {
-            remove_all(left);
+            remove_apart(left);
         }
     }
 }
@@ -125,23 +127,6 @@ fn make(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other(format!("{}: it is no folder of root: remove it", folder.display())));
     }
     fs::set_permissions(folder, PermissionsExt::from_mode(0o711)).map_err(problem)
-}
-
-/// Removes folders of users, which may be large. Links in them are not followed.
-fn remove_all(folders: Vec<PathBuf>) {
-    let work = move || {
-        for folder in folders {
-            match fs::remove_dir_all(&folder) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(folder = %folder.display(), error = %e, "what a job has left can't be removed");
-                }
-                _ => {}
-            }
-        }
-    };
-    if let Err(e) = std::thread::Builder::new().name("remove".to_owned()).spawn(work) {
-        tracing::error!(error = %e, "what jobs have left can't be removed");
-    }
 }
 
 /// Returns the name of a private folder in a job's folder: `dev-shm` for `/dev/shm`.

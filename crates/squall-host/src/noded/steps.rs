@@ -247,6 +247,7 @@ impl Daemon {
         let of_steps = self.folders.iter().map(|key| attempt_of(*key));
         let known: BTreeSet<JobAttempt> = of_steps.chain(self.spool.marked_jobs()).collect();
         self.private.sweep(&known);
+        self.spool.remove_left();
         let left: BTreeSet<JobAttempt> = left.into_iter().filter(|job| !known.contains(job)).collect();
         self.inputs.extend(left.into_iter().map(|job| NodeInput::FoundLeftover { job }));
     }

@@ -13,7 +13,7 @@ use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 
 use super::{
-    BatchFiles, FromStepd, JOBS, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
+    BatchFiles, FromStepd, JOBS, LEFT, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
     parse_tasks,
 };
 use crate::spool::memory::{Ground, INCARNATION, LIFE, Remembered, SESSION, checked};
@@ -365,6 +365,29 @@ fn cve_2023_41914_2023_41915_2006_5677_links_are_not_followed() {
     let elsewhere = scratch.0.join("elsewhere");
     std::os::unix::fs::symlink(&scratch.0, &elsewhere).unwrap();
     assert!(Spool::open(&elsewhere).is_err(), "nor is the spool itself a link");
+}
+
+#[test]
+fn what_a_user_has_left_in_a_steps_folder_holds_nobody_up() {
+    let scratch = Scratch::new("left");
+    let launch = launch(1, StepNo(0));
+    Spool::open(&scratch.0).unwrap().add_step(&launch, None, ("", None)).unwrap();
+    let spool = Spool::open(&scratch.0).unwrap();
+    let full = |path: PathBuf| {
+        std::fs::create_dir_all(path.join("a/b")).unwrap();
+        std::fs::write(path.join("a/file"), "").unwrap();
+    };
+    full(spool.step(launch.key).join("own"));
+    // Of an earlier daemon, which died.
+    full(scratch.0.join(LEFT).join("0"));
+    spool.remove_step(launch.key).unwrap();
+    assert!(!spool.step(launch.key).exists());
+    spool.remove_left();
+    let begun = std::time::Instant::now();
+    while std::fs::read_dir(scratch.0.join(LEFT)).unwrap().next().is_some() {
+        assert!(begun.elapsed() < std::time::Duration::from_mins(1));
+        std::thread::yield_now();
+    }
 }
 
 #[test]

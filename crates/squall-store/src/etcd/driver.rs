@@ -217,7 +217,6 @@ impl Driver {
         loop {
             let mut acts = Vec::new();
             self.replica.step(boot_time(), input, &mut acts);
-            self.shared.fresh.store(self.replica.fresh().map_or(0, |fresh| fresh.0), Ordering::Release);
             self.shared.until.store(self.replica.leads_until().map_or(0, |until| until.0), Ordering::Release);
             for act in acts {
                 if let Act::Ask { lane, ask } = act {
@@ -232,6 +231,8 @@ impl Driver {
                     return;
                 }
             }
+            // After what it has read was passed on: before that the controller does not have it.
+            self.shared.fresh.store(self.replica.fresh().map_or(0, |fresh| fresh.0), Ordering::Release);
             input = tokio::select! {
                 biased;
                 Some((lane, reply)) = answers.recv() => Input::Reply { lane, reply },

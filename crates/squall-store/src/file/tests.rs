@@ -13,6 +13,7 @@ use squall_engine::control::state::State;
 use squall_model::event::{Event, Record};
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Blob, JobSpec, Owner};
+use squall_model::rotation::ControllerKeys;
 use squall_model::time::Time;
 
 use super::files::{Kind, Listing};
@@ -373,13 +374,8 @@ fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
     bed.fill(1);
     let mut bytes = std::fs::read(bed.segment(1)).unwrap();
     // The first item of the last frame gets a kind that this version does not have; its checksums are right.
-    let frame = &mut bytes[at..];
-    let length = u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]]) as usize;
-    frame[32] = 99;
-    let content = crc32c::crc32c(&frame[32..32 + length]);
-    frame[24..28].copy_from_slice(&content.to_le_bytes());
-    let head = crc32c::crc32c(&frame[..28]);
-    frame[28..32].copy_from_slice(&head.to_le_bytes());
+    bytes[at + 32] = 99;
+    assert!(check_again(&mut bytes[at..]));
     std::fs::write(bed.segment(1), &bytes).unwrap();
     for accept_loss in [false, true] {
         let error = FileLog::open(bed.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
@@ -387,6 +383,59 @@ fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
         assert!(error.contains("Start the version of squall that wrote it"), "{error}");
         assert_eq!(std::fs::read(bed.segment(1)).unwrap(), bytes);
     }
+}
+
+/// The release before can't read that the controllers' keys were rotated. It may not go on without: it would sign with a
+/// key that nodes refuse.
+#[test]
+fn a_rotation_of_keys_is_kept_and_stops_a_release_that_does_not_know_it() {
+    let mut bed = Bed::new();
+    bed.fill(1);
+    assert_eq!(bed.open().state.keys, None, "a journal without a rotation names no key");
+    let keys = Box::new(ControllerKeys { key: [0xa5; 32], signer: [0x5a; 32], until: Time(9) });
+    bed.seq += 1;
+    let record = Record { seq: bed.seq, time: Time(2), events: vec![Event::KeysRotated { keys: keys.clone(), by: 0 }] };
+    apply(&mut bed.expected, &record);
+    append(&mut bed.open().log, vec![record], Vec::new());
+    bed.check();
+    let bytes = std::fs::read(bed.segment(1)).unwrap();
+    let mut journal = bed.open().log;
+    bed.snapshot(&mut journal);
+    drop(journal);
+    bed.check();
+    assert_eq!(bed.open().state.keys, Some(keys), "a snapshot has them, too");
+    // To a release without this event its number is an unknown one, like 254 to this one.
+    let older = Bed::new();
+    drop(older.open());
+    let (number, unknown) = ([0x82, 0x18, 80, 0x82], [0x82, 0x18, 254, 0x82]);
+    let at = bytes.windows(4).rposition(|window| window == number).unwrap();
+    let start = (0..at).rev().find(|start| start % 8 == 0 && is_frame(&bytes[*start..])).unwrap();
+    let mut bytes = bytes;
+    bytes[at..at + 4].copy_from_slice(&unknown);
+    check_again(&mut bytes[start..]);
+    std::fs::write(older.segment(1), &bytes).unwrap();
+    for accept_loss in [false, true] {
+        let error = FileLog::open(older.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
+        assert!(error.contains("not damaged but new") && error.contains("record 2"), "{error}");
+        assert!(error.contains("Start the version of squall that wrote it"), "{error}");
+        assert_eq!(std::fs::read(older.segment(1)).unwrap(), bytes);
+    }
+}
+
+/// Whether a frame begins here, by its checksums.
+fn is_frame(frame: &[u8]) -> bool {
+    let mut again = frame.to_vec();
+    frame.len() > 32 && frame[4..8] != [0; 4] && check_again(&mut again) && again == frame
+}
+
+/// Makes the checksums of a changed frame right. False: it has no such length.
+fn check_again(frame: &mut [u8]) -> bool {
+    let length = u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]]) as usize;
+    let Some(content) = frame.get(32..32_usize.saturating_add(length)).map(crc32c::crc32c) else { return false };
+    frame[24..28].copy_from_slice(&content.to_le_bytes());
+    let head = crc32c::crc32c(&frame[..28]);
+    frame[28..32].copy_from_slice(&head.to_le_bytes());
+    true
 }
 
 #[test]

@@ -28,7 +28,9 @@ pub(super) fn run(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     };
     ask_done(call, &Request::RotateKeys { grace_s, keys: None }, WHAT)?;
     call.print(&match grace_s {
-        0 => "The controllers have new keys. Machines that were not connected join again with a new token\n".to_owned(),
+        0 => "The controllers have new keys. Machines that were not connected, and all login hosts, join again with a new \
+              token\n"
+            .to_owned(),
         _ => format!(
             "The controllers have new keys. Machines that were not connected learn them when they call within {}; later \
              they join again with a new token\n",

@@ -1,6 +1,8 @@
 //! The version of the cluster: raising it, what hinders that, and which nodes are refused afterwards.
 
 use squall_model::config::Config;
+use squall_model::rotation::ControllerKeys;
+use squall_model::time::Time;
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::node::{Down, Registration};
@@ -79,6 +81,28 @@ fn it_is_never_lowered_and_not_raised_above_what_the_controller_knows() {
     assert_eq!(why, format!("squall 1, which the controller is, can work with {NEW} at most"));
     d.restart();
     assert_eq!(d.c.state().cluster_version, NEW);
+}
+
+/// A node of version 1 would not understand new keys, and a controller of that version not the record of them: it stops
+/// at the one that raises the version.
+#[test]
+fn keys_are_rotated_from_the_version_on_that_all_daemons_understand() {
+    let mut d = mixed();
+    let keys = ControllerKeys { key: [1; 32], signer: [2; 32], until: Time(9) };
+    let rotate = || Request::RotateKeys { grace_s: 0, keys: Some(Box::new(keys.clone())) };
+    let told = |d: &Driver| d.sent.iter().filter(|(_, down)| matches!(down, Down::Keys(_))).count();
+    assert_eq!(d.ask(9, ADA, rotate()), [Answer::Refused(Refusal::AccessDenied)]);
+    match &d.ask(9, 0, rotate())[..] {
+        [Answer::Refused(Refusal::NotSupported(why))] => assert!(why.contains("`scontrol upgrade`"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((d.c.state().keys.as_deref(), told(&d)), (None, 0));
+    d.register("n2", &[]);
+    assert_eq!(d.ask(9, 0, raise(None, &[])), [Answer::Done]);
+    assert_eq!(d.ask(9, 0, rotate()), [Answer::Done]);
+    assert_eq!((d.c.state().keys.as_deref(), told(&d)), (Some(&keys), 2));
+    d.restart();
+    assert_eq!(d.c.state().keys.as_deref(), Some(&keys));
 }
 
 #[test]

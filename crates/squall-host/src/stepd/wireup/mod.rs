@@ -13,7 +13,6 @@ mod trial;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -34,6 +33,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::environment::Environment;
 use super::frames::Frames;
 use crate::poller::Interest;
+use crate::removal::remove_apart;
 use crate::sys::clock::steady;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use gate::Gate;
@@ -157,8 +157,10 @@ fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
 /// Removes what a killed step daemon has left in shared memory.
 pub(crate) fn sweep_up(launch: &StepLaunch) {
     if let Program::Tasks(program) = &launch.program {
-        // Symbolic links are removed, not followed.
-        drop(fs::remove_dir_all(pmix::shared_folder(&Kinship::of(launch, program), launch)));
+        let shared = pmix::shared_folder(&Kinship::of(launch, program), launch);
+        if shared.symlink_metadata().is_ok() {
+            remove_apart(vec![shared]);
+        }
     }
 }
 

@@ -1,0 +1,92 @@
+//! Users who attack a cluster that others use, too.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use super::containers::{bundle, runtime};
+use super::{Cluster, has, text};
+
+/// attack-trial.md L3: columns between bars are as in Slurm, which does not escape them; programs read JSON.
+#[test]
+fn l3_a_name_with_a_bar_is_one_value_in_json() {
+    let cluster = Cluster::start("bar", "");
+    let name = "a|b\"c\n$(id)";
+    let job = cluster.users_ok(&["sbatch", "--parsable", "--hold", "-J", name, "-o", "/dev/null", "--wrap", "true"]);
+    let lists: Value = serde_json::from_str(&cluster.users_ok(&["squeue", "--json", "-j", &job])).unwrap();
+    assert_eq!(lists["jobs"].as_array().unwrap().len(), 1);
+    assert_eq!(lists["jobs"][0]["name"], name);
+    assert_eq!(cluster.users_ok(&["squeue", "-h", "-o", "%j|%i", "-j", &job]), format!("a|b\"c?$(id)|{job}"));
+    cluster.users_ok(&["scancel", &job]);
+}
+
+/// attack-trial.md L4: whoever may not do a thing is refused before anything is said or done.
+#[test]
+fn l4_a_stranger_is_refused_before_anything_is_said() {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can be two users");
+        return;
+    }
+    let cluster = Cluster::start("stranger", "");
+    for args in [&["down"][..], &["down", "--keep-jobs"], &["token", "--revoke", "n1"], &["token", "n3"], &["up"]] {
+        let out = cluster.users(args).output().unwrap();
+        let said = text(&out);
+        let why = if args == ["up"] { "Permission denied" } else { "only root may do that" };
+        assert!(!out.status.success() && said.contains(why), "{args:?}: {said}");
+        assert!(!said.contains("ending") && !said.contains("key"), "{args:?}: {said}");
+    }
+    assert_eq!(cluster.ok(&["sinfo", "-h", "-o", "%D %t"]), "2 idle");
+}
+
+/// A bundle is a user's: whatever its configuration asks for, the runtime has the user's rights.
+#[test]
+fn a_hostile_bundle_has_its_users_rights() {
+    if !rustix::process::getuid().is_root() || !has(runtime()) {
+        return;
+    }
+    let cluster = Cluster::start("bundle", &format!("container_runtime = \"{}\"", runtime()));
+    let Some(bundle) = bundle(&cluster) else { return };
+    let (secret, hooked) = (cluster.path("secret"), cluster.shared("hooked"));
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    fs::create_dir(format!("{bundle}/rootfs/host")).unwrap();
+    let path = format!("{bundle}/config.json");
+    let plain: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let hostile = |change: &dyn Fn(&mut Value)| {
+        let mut config = plain.clone();
+        config["process"]["user"] = json!({"uid": 0, "gid": 0});
+        let mounts = config["mounts"].as_array_mut().unwrap();
+        mounts.push(json!({"destination": "/host", "type": "bind", "source": "/", "options": ["rbind", "rw"]}));
+        let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+        namespaces.retain(|namespace| namespace["type"] != "user");
+        change(&mut config);
+        fs::write(&path, config.to_string()).unwrap();
+        let look = format!("id -u; cat /host{secret}; echo forged >/host{secret}");
+        let container = format!("--container={bundle}");
+        let said = text(&cluster.users(&["srun", "-w", "n1", &container, "sh", "-c", &look]).output().unwrap());
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret", "{said}");
+        said.replace(&secret, "SECRET")
+    };
+    let said = hostile(&|_| {});
+    assert!(said.starts_with("0\n") && !said.contains("secret"), "{said}");
+    // All ids of the node, and programs that the runtime runs outside of the container.
+    let said = hostile(&|config| {
+        for ids in ["uidMappings", "gidMappings"] {
+            config["linux"][ids] = json!([{"containerID": 0, "hostID": 0, "size": 65536}]);
+        }
+    });
+    assert!(!said.contains("secret"), "{said}");
+    let hook = format!("id -u >>{hooked}; cat {secret} >>{hooked}");
+    hostile(&|config| config["hooks"] = json!({"prestart": [{"path": "/bin/sh", "args": ["sh", "-c", hook]}]}));
+    let said = cluster.read("hooked");
+    assert!(said.lines().all(|line| line == "1"), "{said}");
+    // No configuration ends more than the step.
+    let deep = "[".repeat(5000);
+    for config in ["[]", r#"{"root":[]}"#, r#"{"root":{"path":"x"},"process":7}"#, &deep] {
+        fs::write(&path, config).unwrap();
+        let out = cluster.users(&["srun", "-w", "n1", &format!("--container={bundle}"), "true"]).output().unwrap();
+        assert!(!out.status.success() && text(&out).contains("config.json: "), "{}", text(&out));
+    }
+    cluster.users_ok(&["srun", "-w", "n1", "true"]);
+}
