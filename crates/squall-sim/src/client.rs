@@ -610,15 +610,7 @@ impl World {
                 self.clients.placed[order].over = true;
                 self.content_all(order);
             }
-            Wish::Cancel { order, index } => {
-                let placed = &self.clients.placed[order];
-                let whole = placed.order.array.is_none() || index.is_some();
-                let requeue_sent = placed.requeue_sent;
-                if matches!(&answer, Answer::Affected { jobs, .. } if !jobs.is_empty()) && whole {
-                    self.judge.told_cancelled(order, index, requeue_sent);
-                }
-                self.content(call);
-            }
+            Wish::Cancel { order, index } => self.cancel_answered(call, order, index, &answer),
             Wish::Suspend { order, suspend: true } => {
                 if matches!(&answer, Answer::Affected { jobs, refused } if !jobs.is_empty() && refused.is_empty()) {
                     self.judge.told_suspended(order, Some(self.now));
@@ -669,6 +661,16 @@ impl World {
             }
             _ => self.content(call),
         }
+    }
+
+    fn cancel_answered(&mut self, call: usize, order: usize, index: Option<u32>, answer: &Answer) {
+        let placed = &self.clients.placed[order];
+        let whole = placed.order.array.is_none() || index.is_some();
+        let requeue_sent = placed.requeue_sent;
+        if matches!(answer, Answer::Affected { jobs, .. } if !jobs.is_empty()) && whole {
+            self.judge.told_cancelled(order, index, requeue_sent);
+        }
+        self.content(call);
     }
 
     fn submit_answered(&mut self, call: usize, order: usize, answer: Answer) {

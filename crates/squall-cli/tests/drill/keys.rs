@@ -82,7 +82,7 @@ fn begin_work(cluster: &Cluster, go: &Path) -> (String, Child) {
     let srun = srun.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     cluster.until("both jobs run", |c| {
         let said = output(&c.squall(&["squeue", "-h", "-s", "-o", "%i"]));
-        said.lines().filter(|line| line.ends_with(".batch") || line.ends_with(".0")).count() == 2
+        said.lines().filter(|line| matches!(line.rsplit_once('.'), Some((_, "batch" | "0")))).count() == 2
     });
     (job, srun)
 }
@@ -158,7 +158,7 @@ fn end_of(cluster: &Cluster, job: &str) -> String {
     let mut said = String::new();
     cluster.until("the job has ended", |c| {
         let done = c.squall(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", job]);
-        said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+        String::from_utf8_lossy(&done.stdout).trim().clone_into(&mut said);
         done.status.success() && !said.is_empty() && !said.starts_with("RUNNING") && !said.starts_with("PENDING")
     });
     said
@@ -170,7 +170,9 @@ fn hand_over_in_the_middle(cluster: &mut Cluster, before: &Keys) {
     let others: Vec<Host> = Host::heads().into_iter().filter(|head| *head != leader).collect();
     let refused = cluster.squall_on(leader, &["scontrol", "rotate", "keys", "grace=1-0"]);
     assert!(!refused.status.success(), "{}", output(&refused));
-    others.iter().for_each(|head| copy_next(cluster, leader, *head));
+    for head in &others {
+        copy_next(cluster, leader, *head);
+    }
     cluster.hand_over(others[0]);
     rotate_when_known(cluster, leader, &["scontrol", "rotate", "keys", "grace=1-0"]);
     cluster.settle();
@@ -215,7 +217,9 @@ fn lacks_the_new_key(cluster: &mut Cluster, before: &Keys) {
     let others: Vec<Host> = Host::heads().into_iter().filter(|head| *head != leader).collect();
     let rotate = ["scontrol", "rotate", "keys", "grace=0"];
     assert!(!cluster.squall_on(leader, &rotate).status.success());
-    others.iter().for_each(|head| copy_next(cluster, leader, *head));
+    for head in &others {
+        copy_next(cluster, leader, *head);
+    }
     let said = rotate_when_known(cluster, leader, &rotate);
     assert!(said.contains("login hosts"), "{said}");
     // As after a copy of its state folder from before was put back.

@@ -5,7 +5,8 @@
 //! messages with the nodes that they are for, its scripts and environments. The part of it that proves the start of a step
 //! stands in the step's folder, where the step daemon checks it before it becomes the user ([`covers`]).
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use squall_model::wire::sealed::Sealed;
 
 /// What a signature is about: a root can't be mistaken for anything else that the key signs.
 const ROOT_DOMAIN: &[u8] = b"squall puts 1\0";
-/// First bytes of what is hashed for a leaf and for an inner node of the tree.
+/// First bytes of what is hashed for a leaf of the tree.
 const LEAF_DOMAIN: &[u8] = b"squall put 1\0";
-const INNER_DOMAIN: &[u8] = b"squall puts, inner 1\0";
+/// Key of the hash of an inner node.
+const INNER_KEY: &[u8; 32] = b"squall puts, inner node 1       ";
 
 /// Signs for the controller.
 pub trait Sign {
@@ -83,13 +85,18 @@ impl Unproven {
 pub fn prove<'a>(signer: &dyn Sign, puts: impl IntoIterator<Item = &'a mut Put>) {
     let mut puts: Vec<&mut Put> = puts.into_iter().collect();
     let mut roots = Vec::with_capacity(puts.len());
-    let mut known: HashMap<(Epoch, u64), usize> = HashMap::with_capacity(puts.len());
+    let mut known: BTreeMap<(Epoch, u64), usize> = BTreeMap::new();
     let mut places = Vec::with_capacity(puts.len());
     let mut encoded: Vec<Sealed<Parcel>> = Vec::with_capacity(puts.len());
     let mut leaves = Vec::new();
     for put in &mut puts {
         let place = *known.entry((put.epoch, put.seq)).or_insert_with(|| {
-            roots.push(root_of(put, &mut leaves).unwrap_or_default());
+            put.parcel.encode();
+            let root = match &put.parcel {
+                Sealed::Bytes(bytes) => root_of(put.epoch, put.seq, bytes, &mut leaves),
+                Sealed::Open(_) => None,
+            };
+            roots.push(root.unwrap_or_default());
             encoded.push(put.parcel.clone());
             roots.len() - 1
         });
@@ -124,18 +131,23 @@ pub struct Evidence {
     seq: u64,
     /// The encoded parcel.
     bytes: Arc<[u8]>,
-    /// Where each message stands in it.
-    spans: Vec<Range<usize>>,
-    tree: Tree,
     proof: Arc<Proof>,
+    /// Where each message stands in it, and their tree. Made when it is first asked for: only starts of steps need it.
+    parts: OnceCell<(Vec<Range<usize>>, Tree)>,
 }
 
 impl Evidence {
     /// Returns what proves the message of this index.
     pub fn warrant(&self, index: usize) -> Option<Arc<Warrant>> {
-        let message = self.bytes.get(self.spans.get(index)?.clone())?.to_vec().into();
         let (epoch, seq, proof) = (self.epoch, self.seq, (*self.proof).clone());
-        Some(Arc::new(Warrant { epoch, seq, message, within: self.tree.path(index), proof }))
+        let (spans, tree) = self.parts.get_or_init(|| {
+            let (mut spans, mut leaves) = (Vec::new(), Vec::new());
+            // The same bytes were read when the put was checked.
+            let _ = leaves_of(epoch, seq, &self.bytes, &mut leaves, |span| spans.push(span));
+            (spans, Tree::of(leaves))
+        });
+        let message = self.bytes.get(spans.get(index)?.clone())?.to_vec().into();
+        Some(Arc::new(Warrant { epoch, seq, message, within: tree.path(index), proof }))
     }
 }
 
@@ -147,9 +159,8 @@ pub fn check(pinned: &Pinned, put: &Put, here: Option<NodeId>, name: &str) -> Re
     };
     let (Sealed::Bytes(bytes), Some(proof)) = (&put.parcel, &put.proof) else { return Err(Unproven::Forged) };
     let (epoch, seq) = (put.epoch, put.seq);
-    let (spans, rest) = split(bytes).ok_or(Unproven::Malformed)?;
-    let tree = tree_of(epoch, seq, bytes, (&spans, rest));
-    if !holds(signers, tree.root(), proof) {
+    let root = root_of(epoch, seq, bytes, &mut Vec::new()).ok_or(Unproven::Malformed)?;
+    if !holds(signers, root, proof) {
         return Err(Unproven::Forged);
     }
     let mut parcel = put.parcel.open().map_err(|_| Unproven::Malformed)?;
@@ -162,7 +173,8 @@ pub fn check(pinned: &Pinned, put: &Put, here: Option<NodeId>, name: &str) -> Re
         let blobs = encoding::from_slice(&opened).map_err(|_| Unproven::Malformed)?;
         Arc::make_mut(&mut parcel).blobs = blobs;
     }
-    let evidence = Evidence { epoch, seq, bytes: Arc::clone(bytes), spans, tree, proof: Arc::clone(proof) };
+    let (bytes, proof) = (Arc::clone(bytes), Arc::clone(proof));
+    let evidence = Evidence { epoch, seq, bytes, proof, parts: OnceCell::new() };
     Ok(Checked { parcel, evidence: Some(evidence) })
 }
 
@@ -221,13 +233,10 @@ fn to_sign(root: &Digest) -> Vec<u8> {
     [ROOT_DOMAIN, &root.0].concat()
 }
 
-/// Encodes a put, and returns the root of the tree of its messages. `leaves`: room for the tree, used again and again.
-fn root_of(put: &mut Put, leaves: &mut Vec<Digest>) -> Option<Digest> {
-    put.parcel.encode();
-    let Sealed::Bytes(bytes) = &put.parcel else { return None };
-    leaves.clear();
-    let rest = each_message(bytes, |span| leaves.push(leaf(put.epoch, put.seq, bytes.get(span).unwrap_or_default())))?;
-    leaves.push(leaf(put.epoch, put.seq, bytes.get(rest..).unwrap_or_default()));
+/// Returns the root of the tree of a put: its messages, and as the last leaf the rest of its parcel. `leaves`: room for
+/// the tree, used again and again.
+fn root_of(epoch: Epoch, seq: u64, parcel: &[u8], leaves: &mut Vec<Digest>) -> Option<Digest> {
+    leaves_of(epoch, seq, parcel, leaves, |_| ())?;
     while leaves.len() > 1 {
         let above = leaves.len().div_ceil(2);
         for at in 0..above {
@@ -238,10 +247,27 @@ fn root_of(put: &mut Put, leaves: &mut Vec<Digest>) -> Option<Digest> {
     leaves.first().copied()
 }
 
-/// Makes the tree of a put: its messages, and as the last leaf the rest of its parcel.
-fn tree_of(epoch: Epoch, seq: u64, bytes: &[u8], (spans, rest): (&[Range<usize>], usize)) -> Tree {
-    let parts = spans.iter().cloned().chain(std::iter::once(rest..bytes.len()));
-    Tree::of(parts.map(|part| leaf(epoch, seq, bytes.get(part).unwrap_or_default())).collect())
+/// Replaces `leaves` by those of an encoded parcel, and tells where each message stands in it. None: it is malformed.
+fn leaves_of(
+    epoch: Epoch,
+    seq: u64,
+    parcel: &[u8],
+    leaves: &mut Vec<Digest>,
+    mut tell: impl FnMut(Range<usize>),
+) -> Option<()> {
+    let mut decoder = Decoder::new(parcel);
+    decoder.array().ok()??;
+    let count = decoder.array().ok()??;
+    leaves.clear();
+    for _ in 0..count {
+        let from = decoder.position();
+        decoder.skip().ok()?;
+        let span = from..decoder.position();
+        leaves.push(leaf(epoch, seq, parcel.get(span.clone())?));
+        tell(span);
+    }
+    leaves.push(leaf(epoch, seq, parcel.get(decoder.position()..)?));
+    Some(())
 }
 
 fn leaf(epoch: Epoch, seq: u64, bytes: &[u8]) -> Digest {
@@ -253,13 +279,12 @@ fn leaf(epoch: Epoch, seq: u64, bytes: &[u8]) -> Digest {
     hash.digest()
 }
 
+/// Returns the node above two others: one block of BLAKE3, whose key keeps it apart from a leaf.
 fn inner(left: &Digest, right: &Digest) -> Digest {
-    const AT: usize = INNER_DOMAIN.len();
-    let mut bytes = [0; AT + 64];
-    bytes[..AT].copy_from_slice(INNER_DOMAIN);
-    bytes[AT..AT + 32].copy_from_slice(&left.0);
-    bytes[AT + 32..].copy_from_slice(&right.0);
-    Digest::of(&bytes)
+    let mut bytes = [0; 64];
+    bytes[..32].copy_from_slice(&left.0);
+    bytes[32..].copy_from_slice(&right.0);
+    Digest::keyed(INNER_KEY, &bytes)
 }
 
 /// Returns the node above two nodes of a level, or above the last one.
@@ -268,26 +293,6 @@ fn parent(nodes: &[Digest]) -> Digest {
         [left, right] => inner(left, right),
         alone => alone.first().copied().unwrap_or_default(),
     }
-}
-
-/// Returns where each message stands in an encoded parcel, and where the rest begins.
-fn split(parcel: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
-    let mut spans = Vec::new();
-    let rest = each_message(parcel, |span| spans.push(span))?;
-    Some((spans, rest))
-}
-
-/// Tells where each message stands in an encoded parcel. Returns where the rest begins.
-fn each_message(parcel: &[u8], mut tell: impl FnMut(Range<usize>)) -> Option<usize> {
-    let mut decoder = Decoder::new(parcel);
-    decoder.array().ok()??;
-    let count = decoder.array().ok()??;
-    for _ in 0..count {
-        let from = decoder.position();
-        decoder.skip().ok()?;
-        tell(from..decoder.position());
-    }
-    Some(decoder.position())
 }
 
 /// A Merkle tree: the nodes of each level, the leaves first. The last node of a level with an odd number of nodes is

@@ -54,6 +54,11 @@ impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
+
+    /// Returns the digest of `bytes` with a key: another one than without, or with another key.
+    pub fn keyed(key: &[u8; 32], bytes: &[u8]) -> Self {
+        Self(*blake3::keyed_hash(key, bytes).as_bytes())
+    }
 }
 
 impl std::fmt::Display for Digest {
