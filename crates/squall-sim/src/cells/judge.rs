@@ -43,6 +43,9 @@ struct File {
     name: String,
     submit: Time,
     after: Option<Dependency>,
+    /// Jobs of the same cell that it names and whose records may have been removed before it was submitted. What it asks
+    /// of them is lifted then, as in Slurm.
+    lifted: Vec<JobId>,
     started: bool,
     /// Whether the job will have succeeded, once its end is decided. None: no end is decided.
     ending: Option<bool>,
@@ -83,7 +86,12 @@ impl Judge {
             Event::JobSubmitted { id, key, spec, .. } => {
                 self.accepted(cell, *id, *key);
                 let (name, after) = (spec.name.clone(), spec.dependency.clone());
-                let file = File { cell, name, submit: time, after, started: false, ending: None, ended: None };
+                let terms = after.iter().flat_map(|after: &Dependency| &after.terms);
+                let named = terms.filter_map(|term| term.job).map(|job| job.id);
+                let is_gone =
+                    |id: &JobId| self.jobs.get(id).is_some_and(|file| file.cell == cell) && self.is_forgotten(*id);
+                let lifted = named.filter(is_gone).collect();
+                let file = File { cell, name, submit: time, after, lifted, started: false, ending: None, ended: None };
                 self.jobs.insert(*id, file);
             }
             Event::JobStarted { id, .. } => {
@@ -132,6 +140,7 @@ impl Judge {
         let Some(file) = self.jobs.get(&id) else { return Stands::Never };
         let Some(Dependency { terms, any }) = &file.after else { return Stands::Holds };
         let terms = terms.iter().map(|term| match term.job {
+            Some(job) if file.lifted.contains(&job.id) => Stands::Holds,
             Some(job) => self.term(term.when, job.id),
             None => self.alone(id, file),
         });
@@ -175,7 +184,9 @@ impl Judge {
     /// Checks the end state after a long time without faults: only jobs with unfulfilled dependencies are pending, and
     /// those with a dependency that can never be fulfilled have that reason.
     pub(super) fn close(&mut self, reasons: &BTreeMap<JobId, PendingReason>) {
-        let open: Vec<JobId> = self.jobs.iter().filter(|(_, file)| file.ended.is_none()).map(|(id, _)| *id).collect();
+        // The record of a job may have been kept longer, because another one waited for it.
+        let open = self.jobs.iter().filter(|(_, file)| file.ended.is_none() && file.lifted.is_empty());
+        let open: Vec<JobId> = open.map(|(id, _)| *id).collect();
         for id in open {
             let (stands, reason) = (self.stands(id), reasons.get(&id));
             let right = match stands {
