@@ -181,6 +181,10 @@ impl Controller {
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
     }
+    /// Returns the uids of users with jobs that have not ended.
+    pub fn users_with_jobs(&self) -> Vec<u32> {
+        self.state.index.users.with_jobs().collect()
+    }
     /// Returns whether a node of this name has a session.
     pub fn has_connected(&self, name: &str) -> bool {
         self.state.ever_id(name).is_some_and(|node| self.is_connected(node))

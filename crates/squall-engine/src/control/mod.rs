@@ -95,7 +95,10 @@ impl Controller {
     fn decide(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {
             Input::Start { config, version, host } => effects::start(self, now, *config, version, host, out),
-            Input::Ask { caller, who, request } => decide::ask(self, now, caller, &who, *request, out),
+            Input::Ask { caller, who, request } => {
+                self.state.groups().refresh(&who.owner);
+                decide::ask(self, now, caller, &who, *request, out);
+            }
             Input::Hangup { caller, away } => {
                 for job in self.waits.hangup(caller) {
                     if away {
@@ -125,6 +128,7 @@ impl Controller {
             Input::Multicast { secret } => self.broadcasts.air.open(secret),
             Input::CastOut { stream } => cast::left(self, now, stream),
             Input::ClockSet { by_us } => wall::stepped(self, now, by_us, out),
+            Input::Groups { users } => self.state.groups().note(users),
             Input::ProgramEnded { job, hook, error } => programs::ended(self, now, (job, hook), error, out),
             Input::PowerProgramEnded { phase, nodes } => power::ended(self, now, phase, &nodes, out),
             Input::Page => lists::page(self, now, out),

@@ -106,6 +106,11 @@ pub enum Input {
         /// Change of that difference, microseconds; positive: the wall clock was set forward.
         by_us: i64,
     },
+    /// The groups of users with jobs were looked up. Jobs and steps that start from now on have these.
+    Groups {
+        /// Uids, each with all groups of its account.
+        users: Vec<(u32, Vec<u32>)>,
+    },
     /// A program around a job has ended ([`Program`]).
     ProgramEnded {
         /// The attempt for which it ran.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use squall_engine::control::Who;
+use squall_files::users;
 use squall_model::encoding;
 use squall_model::job::JobAttempt;
 use squall_model::power::PowerPhase;
@@ -25,6 +26,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::groups;
 use super::programs::Programs;
 use super::ring::Ring;
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
@@ -99,6 +101,14 @@ pub(super) enum Arrival {
         phase: PowerPhase,
         nodes: NodeSet,
     },
+    /// Which users have jobs?
+    UsersSought {
+        users: oneshot::Sender<Vec<u32>>,
+    },
+    /// The groups of users with jobs, as their accounts have them.
+    Groups {
+        users: Vec<(u32, Vec<u32>)>,
+    },
     /// A machine wants to join as this node: is one of this name connected?
     Sought {
         node: String,
@@ -115,6 +125,8 @@ impl Arrival {
             Self::Frame { .. }
             | Self::CastOut { .. }
             | Self::Sought { .. }
+            | Self::UsersSought { .. }
+            | Self::Groups { .. }
             | Self::ProgramEnded { .. }
             | Self::PowerProgramEnded { .. } => None,
         }
@@ -124,9 +136,12 @@ impl Arrival {
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
-            Self::CastOut { .. } | Self::ProgramEnded { .. } | Self::PowerProgramEnded { .. } | Self::Sought { .. } => {
-                0
-            }
+            Self::CastOut { .. }
+            | Self::ProgramEnded { .. }
+            | Self::PowerProgramEnded { .. }
+            | Self::Sought { .. }
+            | Self::UsersSought { .. }
+            | Self::Groups { .. } => 0,
         }
     }
 }
@@ -250,6 +265,13 @@ impl Door {
         }
         // Those who watch are told when there is another leader, not at each record.
         self.phase.send_if_modified(|phase| phase.follow(leader, as_of));
+    }
+
+    /// Looks up the groups of users with jobs from now on, if jobs run as their users.
+    pub(super) fn look_up_groups(&self) {
+        if users::is_root() {
+            tokio::task::spawn_local(groups::look_up(self.arrivals.nodes.clone()));
+        }
     }
 
     /// Returns what runs programs around jobs, and reports their ends like events of nodes.

@@ -12,6 +12,7 @@ pub(crate) mod error;
 mod fair;
 mod fetch;
 mod follow;
+mod groups;
 mod join;
 mod keyring;
 mod meter;
@@ -204,6 +205,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     prepare(&mut machine, &settings)?;
     let term = crown.as_ref().map(Crown::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
+    door.look_up_groups();
     let helpers = (backups, sealer, door.programs());
     let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;

@@ -46,7 +46,9 @@ impl Readers {
             | Arrival::CastOut { .. }
             | Arrival::ProgramEnded { .. }
             | Arrival::PowerProgramEnded { .. }
-            | Arrival::Sought { .. } => {}
+            | Arrival::Sought { .. }
+            | Arrival::UsersSought { .. }
+            | Arrival::Groups { .. } => {}
         }
     }
 

@@ -363,15 +363,12 @@ impl Daemon {
     /// Passes an arrival on to the state machine; returns how long it took to decide, if it was a request.
     fn take(&mut self, arrival: Arrival) -> Duration {
         match arrival {
-            Arrival::Opened { id, kind, out } => {
-                let (node, name) = match &kind {
-                    Kind::Node(name) => (true, name.clone()),
-                    Kind::Client { .. } => (false, None),
-                };
-                self.peers.insert(id, Peer { out, node, name });
-                if let Kind::Node(name) = kind {
-                    self.step(Input::Opened { link: LinkId(id), name });
-                }
+            Arrival::Opened { id, kind: Kind::Node(name), out } => {
+                self.peers.insert(id, Peer { out, node: true, name: name.clone() });
+                self.step(Input::Opened { link: LinkId(id), name });
+            }
+            Arrival::Opened { id, kind: Kind::Client { .. }, out } => {
+                self.peers.insert(id, Peer { out, node: false, name: None });
             }
             Arrival::Closed { id, kind } => {
                 if let Some(peer) = self.peers.remove(&id) {
@@ -386,6 +383,8 @@ impl Daemon {
             }
             Arrival::CastOut { stream } => self.step(Input::CastOut { stream }),
             Arrival::Sought { node, connected } => drop(connected.send(self.pipeline.machine().has_connected(&node))),
+            Arrival::UsersSought { users } => drop(users.send(self.pipeline.machine().users_with_jobs())),
+            Arrival::Groups { users } => self.step(Input::Groups { users }),
             Arrival::ProgramEnded { job, hook, error } => self.step(Input::ProgramEnded { job, hook, error }),
             Arrival::PowerProgramEnded { phase, nodes } => self.step(Input::PowerProgramEnded { phase, nodes }),
             Arrival::Frame { id, frame } => {

@@ -33,7 +33,7 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     let mut facts = JobFacts {
         key: StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH },
         array: job.task,
-        owner: Arc::clone(&job.owner),
+        owner: state.index.groups.of_now(&job.owner),
         spec: Arc::clone(&job.spec),
         partition: run.partition.clone(),
         account: job.spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),

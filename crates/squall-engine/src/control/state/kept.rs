@@ -8,6 +8,7 @@ use squall_model::job::{Digest, JobSpec, Owner};
 use squall_model::time::Time;
 
 use super::State;
+use super::users::Groups;
 
 /// A [`State`] that can be read but not borrowed mutably, so that only events change it.
 #[derive(Debug, Default)]
@@ -33,6 +34,10 @@ impl Kept {
     /// Returns the stored copy of an equal spec. If there is none, stores this one and returns it.
     pub(crate) fn shared_spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         self.0.index.recent.spec(spec)
+    }
+    /// Returns what is known of users' groups, on which the state does not depend.
+    pub(crate) fn groups(&mut self) -> &mut Groups {
+        &mut self.0.index.groups
     }
     /// Writes the digests of a job's environment and script into its spec, see `Recent::lay_contents`.
     pub(crate) fn lay_contents(&mut self, spec: &mut Arc<JobSpec>, env: Digest, script: Option<Digest>) {

@@ -144,6 +144,8 @@ pub struct Index {
     pub users: users::Users,
     /// Specs and owners seen last, so that equal ones are stored once.
     pub recent: Recent,
+    /// Groups of users as they are now.
+    pub groups: users::Groups,
 }
 
 /// A small cache of the specs and owners seen last. Two caches always count as equal, as the content depends on chance

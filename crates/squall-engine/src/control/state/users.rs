@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use squall_model::job::JobSpec;
+use squall_model::job::{JobSpec, Owner};
 use squall_model::limits::CONTENT_BYTES_FREE;
 
 /// Number of jobs and size of stored content of one user.
@@ -34,6 +34,11 @@ impl Users {
         }
     }
 
+    /// Returns the uids of users with jobs that have not ended.
+    pub(crate) fn with_jobs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().filter(|(_, share)| share.jobs > 0).map(|(uid, _)| *uid)
+    }
+
     /// Adds what the users of another table have.
     pub(crate) fn absorb(&mut self, other: &Self) {
         for (&uid, more) in &other.0 {
@@ -42,6 +47,45 @@ impl Users {
                 share.content += more.content;
             });
         }
+    }
+}
+
+/// The groups of users as their accounts have them now, by uid. Jobs start with these. Two tables always count as equal, as
+/// the state does not depend on them.
+#[derive(Clone, Debug, Default)]
+pub struct Groups(BTreeMap<u32, Vec<u32>>);
+
+impl PartialEq for Groups {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Groups {}
+
+impl Groups {
+    /// Takes what was looked up; earlier entries are forgotten.
+    pub(crate) fn note(&mut self, users: Vec<(u32, Vec<u32>)>) {
+        self.0 = users.into_iter().collect();
+    }
+
+    /// Takes the groups of a user who makes a request: they are newer than what was looked up.
+    pub(crate) fn refresh(&mut self, owner: &Owner) {
+        if let Some(known) = self.0.get_mut(&owner.uid).filter(|known| **known != owner.groups) {
+            known.clone_from(&owner.groups);
+        }
+    }
+
+    /// Returns a job's owner with the groups of now. The first group stays the one of the submission, which `--gid` may
+    /// have chosen. A user whose groups are not known keeps those of the submission.
+    pub(crate) fn of_now(&self, owner: &Arc<Owner>) -> Arc<Owner> {
+        let Some(now) = self.0.get(&owner.uid) else { return Arc::clone(owner) };
+        let is_now = |group: &u32| *group == owner.gid || now.contains(group);
+        if owner.groups.iter().all(is_now) && now.iter().all(|group| owner.groups.contains(group)) {
+            return Arc::clone(owner);
+        }
+        let others = now.iter().copied().filter(|group| *group != owner.gid);
+        Arc::new(Owner { groups: std::iter::once(owner.gid).chain(others).collect(), ..(**owner).clone() })
     }
 }
 

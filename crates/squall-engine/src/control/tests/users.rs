@@ -1,4 +1,5 @@
-//! `--exclusive=user`: a job shares its nodes only with jobs of the same user (faults.md E).
+//! What depends on a job's user: `--exclusive=user` (a job shares its nodes only with jobs of the same user, faults.md E),
+//! and the groups that the job starts with.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use squall_model::job::options::Chosen;
 use squall_model::job::{JobSpec, JobState, Need, NodeTest};
 use squall_model::wire::client::{Answer, Request};
 
-use crate::control::tests::driver::{ADA, Driver, batch};
+use crate::control::port::{Input, Who};
+use crate::control::tests::driver::{ADA, Driver, batch, who};
 
 const BOB: u32 = 1001;
 
@@ -84,4 +86,37 @@ fn e_exclusive_user_array_runs_side_by_side() {
     assert_eq!(running, 8);
     let other = submit(&mut d, BOB, tasks(1));
     assert_eq!(d.state_of(other), Some(JobState::Pending));
+}
+
+/// Returns the groups with which a job's processes run.
+fn groups(d: &mut Driver, job: JobId) -> Vec<u32> {
+    let answers = d.ask(2, ADA, Request::Facts { job });
+    let [Answer::Allocated(facts)] = &answers[..] else { panic!("{answers:?}") };
+    facts.owner.groups.clone()
+}
+
+// attack-trial.md L7: a job that had waited for weeks kept a group that was taken away from its user meanwhile.
+#[test]
+fn l7_a_job_starts_with_the_groups_that_its_user_has_then() {
+    let mut d = Driver::new(1, 1);
+    let first = submit(&mut d, ADA, tasks(1));
+    let mut next = Vec::new();
+    for _ in 0..3 {
+        next.push(submit(&mut d, ADA, tasks(1)));
+    }
+    assert_eq!(groups(&mut d, first), [ADA], "as at the submission, until something else is known");
+    d.step(Input::Groups { users: vec![(ADA, vec![ADA, 50]), (BOB, vec![BOB])] });
+    d.finish(first, 0);
+    // The user makes a request: what the request says of the groups is newer than what was looked up.
+    assert_eq!(groups(&mut d, next[0]), [ADA]);
+    d.step(Input::Groups { users: vec![(ADA, vec![50, ADA, 60])] });
+    let facts = crate::control::index::facts::facts(d.c.state(), next[0]).unwrap();
+    assert_eq!(facts.owner.groups, [ADA, 50, 60], "the first group stays");
+    let Who { owner, .. } = who(ADA);
+    assert_eq!(d.c.state().jobs[&next[0]].owner, owner, "what is stored is not changed");
+    // Nothing is known of a user whose account is gone: the groups of the submission count.
+    d.step(Input::Groups { users: Vec::new() });
+    d.finish(next[0], 0);
+    let facts = crate::control::index::facts::facts(d.c.state(), next[1]).unwrap();
+    assert_eq!(facts.owner.groups, [ADA]);
 }
