@@ -5,6 +5,7 @@
 mod containers;
 mod cores;
 mod devices;
+mod fuse;
 mod hostile;
 mod mail;
 mod pam;
