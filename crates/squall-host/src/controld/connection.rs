@@ -242,8 +242,12 @@ impl Door {
         (Arc::new(door), inbox)
     }
 
-    /// From now on this controller leads, in the term of this number. None: it is the only one.
+    /// From now on this controller leads, in the term of this number. None: it is the only one. It looks up the groups of
+    /// users with jobs, if jobs run as their users.
     pub(super) fn lead(&self, term: Option<u64>) {
+        if users::is_root() {
+            tokio::task::spawn_local(groups::look_up(self.arrivals.nodes.clone()));
+        }
         if let (Some(others), Some(term)) = (&self.others, term) {
             others.controllers.note(&Leader { address: others.address.clone(), term });
         }
@@ -265,13 +269,6 @@ impl Door {
         }
         // Those who watch are told when there is another leader, not at each record.
         self.phase.send_if_modified(|phase| phase.follow(leader, as_of));
-    }
-
-    /// Looks up the groups of users with jobs from now on, if jobs run as their users.
-    pub(super) fn look_up_groups(&self) {
-        if users::is_root() {
-            tokio::task::spawn_local(groups::look_up(self.arrivals.nodes.clone()));
-        }
     }
 
     /// Returns what runs programs around jobs, and reports their ends like events of nodes.

@@ -205,7 +205,6 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     prepare(&mut machine, &settings)?;
     let term = crown.as_ref().map(Crown::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
-    door.look_up_groups();
     let helpers = (backups, sealer, door.programs());
     let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
