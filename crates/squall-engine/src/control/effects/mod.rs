@@ -41,6 +41,10 @@ use crate::control::state::reading::keep_used;
 /// Seconds between checks for ended jobs with a record that is old enough to be removed.
 const FORGET_S: u64 = 10;
 
+/// Seconds after the start of a controller in which no record is removed, whatever `MinJobAge` says: clients repeat what
+/// was not answered before, and a submission is recognised by its job's record.
+const REPEAT_S: u64 = 60;
+
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
@@ -62,7 +66,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.host = host;
     c.version.clone_from(&version);
     c.diag.since = now;
-    c.forget_checked = now;
+    c.forget_checked = now + Span::from_secs(REPEAT_S);
     c.feed.started(now);
     let runs = if c.restores.is_some() { RUNS_PASSED } else { 1 };
     let epoch = Epoch(c.state.epoch.0 + runs);

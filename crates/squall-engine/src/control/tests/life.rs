@@ -29,6 +29,24 @@ fn a_job_runs_once_ends_and_is_forgotten() {
     assert!(d.c.state().index.keys.is_empty());
 }
 
+/// A client that was not answered repeats its submission to the next controller, when the job has long ended (seed 196
+/// of the simulator).
+#[test]
+fn a_submission_is_known_again_by_a_controller_that_has_just_started() {
+    let mut d = Driver::new(1, 2);
+    let key = d.key();
+    let answers = d.submit_with(key, batch());
+    let [Answer::Submitted { job, .. }] = answers[..] else { panic!("{answers:?}") };
+    d.finish(job, 0);
+    d.pass(295);
+    d.restart();
+    d.pass(50);
+    let again = d.submit_with(key, batch());
+    assert!(matches!(again[..], [Answer::Submitted { job: same, .. }] if same == job), "{again:?}");
+    d.pass(30);
+    assert_eq!(d.state_of(job), None);
+}
+
 /// Its end was decided longer ago than `MinJobAge` when its last node let go of it (seed 6815 of the simulator).
 #[test]
 fn who_waits_for_a_job_is_answered_before_it_is_forgotten() {
