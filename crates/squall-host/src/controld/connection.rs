@@ -242,12 +242,15 @@ impl Door {
         (Arc::new(door), inbox)
     }
 
-    /// From now on this controller leads, in the term of this number. None: it is the only one. It looks up the groups of
-    /// users with jobs, if jobs run as their users.
-    pub(super) fn lead(&self, term: Option<u64>) {
+    /// Looks up the groups of users with jobs from now on, if jobs run as their users.
+    pub(super) fn look_up_groups(&self) {
         if users::is_root() {
             tokio::task::spawn_local(groups::look_up(self.arrivals.nodes.clone()));
         }
+    }
+
+    /// From now on this controller leads, in the term of this number. None: it is the only one.
+    pub(super) fn lead(&self, term: Option<u64>) {
         if let (Some(others), Some(term)) = (&self.others, term) {
             others.controllers.note(&Leader { address: others.address.clone(), term });
         }

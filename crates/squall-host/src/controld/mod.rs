@@ -210,7 +210,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
-    door.lead(term);
+    lead(&door, term);
     if !several {
         entrance.open(&door)?;
         info!("ready");
@@ -218,6 +218,12 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         spawn_local(service::beat());
     }
     daemon.run(inbox, signals).await
+}
+
+/// From now on this controller serves users.
+fn lead(door: &Door, term: Option<u64>) {
+    door.lead(term);
+    door.look_up_groups();
 }
 
 /// What a controller has in its state folder.
