@@ -423,7 +423,7 @@ pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: C
     free_on(&view.node(id), view, scratch, id, condition)
 }
 
-/// Implements [`free`] for a node whose view is at hand.
+/// Implements [`free`] for a node of which the view is at hand.
 fn free_on(node: &NodeView<'_>, view: &impl View, scratch: &Scratch, id: NodeId, condition: Condition) -> (u32, u64) {
     let (cpus, memory_mb) = free_of(node, scratch, id, condition);
     (node.grain.whole(cpus), if view.gives_memory() { memory_mb } else { node.hardware.memory_mb })

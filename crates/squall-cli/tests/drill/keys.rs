@@ -46,7 +46,7 @@ fn keys_of_several_controllers_rotate_while_jobs_run() {
 /// The private keys of the controllers, as one of them has them.
 struct Keys {
     bytes: Vec<u8>,
-    /// A copy of the folder with the keys, for who has stolen it.
+    /// A copy of the folder with the keys, as a thief has it.
     copy: PathBuf,
 }
 
@@ -182,7 +182,7 @@ fn hand_over_in_the_middle(cluster: &mut Cluster, before: &Keys) {
     runs_scripts(cluster);
 }
 
-/// Whoever has a key from before, and the address of a controller, leads nobody.
+/// No machine follows an impostor with an earlier key at the address of a controller.
 fn impostor_leads_nobody(cluster: &mut Cluster, old: &Keys) {
     for head in Host::heads() {
         cluster.kill(head);
@@ -211,7 +211,7 @@ fn impostor_leads_nobody(cluster: &mut Cluster, old: &Keys) {
     runs_scripts(cluster);
 }
 
-/// A controller without the new key follows nobody, and says which file it needs.
+/// A controller without the new key follows no other one, and says which file it needs.
 fn lacks_the_new_key(cluster: &mut Cluster, before: &Keys) {
     let leader = cluster.leader();
     let others: Vec<Host> = Host::heads().into_iter().filter(|head| *head != leader).collect();

@@ -279,7 +279,7 @@ fn leaf(epoch: Epoch, seq: u64, bytes: &[u8]) -> Digest {
     hash.digest()
 }
 
-/// Returns the node above two others: one block of BLAKE3, whose key keeps it apart from a leaf.
+/// Returns the node above two others: one block of BLAKE3, with a key that keeps it apart from a leaf.
 fn inner(left: &Digest, right: &Digest) -> Digest {
     let mut bytes = [0; 64];
     bytes[..32].copy_from_slice(&left.0);

@@ -43,7 +43,7 @@ struct File {
     name: String,
     submit: Time,
     after: Option<Dependency>,
-    /// Jobs of the same cell that it names and whose records may have been removed before it was submitted. What it asks
+    /// Jobs of the same cell that it names, with records that may have been removed before it was submitted. What it asks
     /// of them is lifted then, as in Slurm.
     lifted: Vec<JobId>,
     started: bool,

@@ -80,6 +80,10 @@ impl Groups {
     /// have chosen. A user whose groups are not known keeps those of the submission.
     pub(crate) fn of_now(&self, owner: &Arc<Owner>) -> Arc<Owner> {
         let Some(now) = self.0.get(&owner.uid) else { return Arc::clone(owner) };
+        // Nearly always so, and looked at for each start.
+        if *now == owner.groups {
+            return Arc::clone(owner);
+        }
         let is_now = |group: &u32| *group == owner.gid || now.contains(group);
         if owner.groups.iter().all(is_now) && now.iter().all(|group| owner.groups.contains(group)) {
             return Arc::clone(owner);
