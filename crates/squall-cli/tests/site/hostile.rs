@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::containers::{bundle, runtime};
+use super::containers::{bundle, contained, runtime};
 use super::{Cluster, has, text};
 
 /// attack-trial.md L3: columns between bars are as in Slurm, which does not escape them; programs read JSON.
@@ -64,7 +64,7 @@ fn a_hostile_bundle_has_its_users_rights() {
         fs::write(&path, config.to_string()).unwrap();
         let look = format!("id -u; cat /host{secret}; echo forged >/host{secret}");
         let container = format!("--container={bundle}");
-        let said = text(&cluster.users(&["srun", "-w", "n1", &container, "sh", "-c", &look]).output().unwrap());
+        let said = text(&contained(&cluster, &["srun", "-w", "n1", &container, "sh", "-c", &look]));
         assert_eq!(fs::read_to_string(&secret).unwrap(), "secret", "{said}");
         said.replace(&secret, "SECRET")
     };
@@ -85,7 +85,7 @@ fn a_hostile_bundle_has_its_users_rights() {
     let deep = "[".repeat(5000);
     for config in ["[]", r#"{"root":[]}"#, r#"{"root":{"path":"x"},"process":7}"#, &deep] {
         fs::write(&path, config).unwrap();
-        let out = cluster.users(&["srun", "-w", "n1", &format!("--container={bundle}"), "true"]).output().unwrap();
+        let out = contained(&cluster, &["srun", "-w", "n1", &format!("--container={bundle}"), "true"]);
         assert!(!out.status.success() && text(&out).contains("config.json: "), "{}", text(&out));
     }
     cluster.users_ok(&["srun", "-w", "n1", "true"]);

@@ -44,6 +44,8 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
 
 fn measure(place: &Place, pending: u32, running: u32) -> Result<Finding, String> {
     std::fs::create_dir_all(place.journal()).map_err(|e| format!("{}: {e}", place.dir().display()))?;
+    let config = format!("[[nodes]]\nname = \"{}\"\ncpus = {CORES}\nforce = true\n", names(running));
+    std::fs::write(place.config(), config).map_err(|e| format!("{}: {e}", place.config().display()))?;
     file::write_bulk(&place.journal(), &records(pending, running)).map_err(|e| e.to_string())?;
     let read = file::replay(&place.journal()).map_err(|e| e.to_string())?;
     let start = Instant::now();
@@ -101,11 +103,16 @@ fn count(place: &Place) -> Result<(u64, u64), String> {
     Ok((diag.jobs_pending, diag.jobs_running))
 }
 
+/// Returns the names of the nodes that have `running` jobs.
+fn names(running: u32) -> String {
+    format!("r[1-{}]", running.div_ceil(CORES))
+}
+
 /// Returns the journal of a cluster with `running` running jobs and `pending` pending ones, all different.
 fn records(pending: u32, running: u32) -> Vec<Record> {
     let time = Time::from_secs(1_700_000_000);
     let nodes = running.div_ceil(CORES);
-    let all = NodeConfig { name: format!("r[1-{nodes}]"), cpus: Some(CORES), force: true, ..NodeConfig::default() };
+    let all = NodeConfig { name: names(running), cpus: Some(CORES), force: true, ..NodeConfig::default() };
     let mut config = Config { cluster: "restart".into(), nodes: vec![all], ..Config::default() };
     config.complete();
     let mut events = vec![

@@ -25,6 +25,8 @@ const RUN_MS: u64 = 500;
 
 /// Number of jobs on the last node only, each of which sends a single report.
 const ONLY_JOBS: u64 = 40;
+/// Number of the first of these jobs: a number is a job's key, and those below are of jobs on all nodes.
+const ONLY_FIRST: u64 = 1 << 32;
 /// Run time of a job on the last node only, milliseconds.
 const ONLY_RUN_MS: u64 = 20;
 /// Configuration without aggregation: every report is sent by itself.
@@ -92,8 +94,8 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
 /// Measures jobs that run on the last node only.
 fn only(cluster: &Cluster, nodes: u32) -> Result<Vec<Times>, String> {
     let last = Job { nodes: 1, on: Some(format!("n{nodes}")), run_ms: ONLY_RUN_MS };
-    one(cluster, &last, ONLY_JOBS)?;
-    (0..ONLY_JOBS).map(|number| one(cluster, &last, 2 * ONLY_JOBS + number)).collect()
+    one(cluster, &last, ONLY_FIRST)?;
+    (1..=ONLY_JOBS).map(|number| one(cluster, &last, ONLY_FIRST + number)).collect()
 }
 
 fn one(cluster: &Cluster, wanted: &Job, number: u64) -> Result<Times, String> {
