@@ -239,7 +239,18 @@ impl NodeGres {
     /// node has no devices.
     pub fn of(config: &Config, node: &str, changed: Option<&str>, found: &[FoundDevice]) -> Option<Self> {
         let entry = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, node));
-        let counts = changed.or_else(|| Some(&*entry?.gres)).and_then(parse).unwrap_or_default();
+        Self::described(config, node, entry.map(|entry| &*entry.gres), changed, found)
+    }
+
+    /// Like `of`, for a node of which the configuration's entry says `gres`.
+    pub fn described(
+        config: &Config,
+        node: &str,
+        gres: Option<&str>,
+        changed: Option<&str>,
+        found: &[FoundDevice],
+    ) -> Option<Self> {
+        let counts = changed.or(gres).and_then(parse).unwrap_or_default();
         let applies = |line: &&GresConfig| line.node_name.is_empty() || hostlist::contains(&line.node_name, node);
         let configured: Vec<&GresConfig> =
             config.gres.iter().filter(|line| !line.name.is_empty()).filter(applies).collect();

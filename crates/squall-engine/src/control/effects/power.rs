@@ -189,7 +189,7 @@ fn is_spared(state: &State, id: NodeId, now: Time) -> bool {
         NodeAdmin::Fail => "FAIL",
     };
     power.spares(admin)
-        || (power.spares("CLOUD") && state.config.is_cloud(&node.name))
+        || (power.spares("CLOUD") && state.is_cloud(id))
         || (power.spares("RESERVED") && here().next().is_some())
         || (power.spares("MAINTENANCE") && here().any(|one| one.is(Flag::Maint)))
 }

@@ -66,8 +66,8 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
         future: false,
         reboot: node.reboot.as_ref().map(|reboot| reboot.issued.is_some()),
         power: node.power,
-        cloud: state.config.is_cloud(&node.name),
-        kept: kept(state, node),
+        cloud: state.is_cloud(id),
+        kept: kept(state, id, node),
         next: node.reboot.as_ref().and_then(|reboot| reboot.next),
         extra: text(|change| change.extra.as_ref()),
         instance: (text(|change| change.instance_id.as_ref()), text(|change| change.instance_type.as_ref())),
@@ -95,8 +95,8 @@ fn reason(node: &Node) -> Option<(String, u32, Time)> {
 }
 
 /// Returns what of a node is kept for the system. None: nothing.
-fn kept(state: &State, node: &Node) -> Option<Kept> {
-    let entry = state.entry_of(&node.name).filter(|entry| entry.keeps())?;
+fn kept(state: &State, id: NodeId, node: &Node) -> Option<Kept> {
+    let entry = state.entry(id).filter(|entry| entry.keeps())?;
     let (cores, cpus) = entry.kept_sizes(&node.reported);
     Some(Kept { cores, cpus, cpu_list: entry.cpu_spec_list.clone(), memory_mb: entry.mem_spec_limit_mb })
 }

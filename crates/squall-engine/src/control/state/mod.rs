@@ -118,6 +118,8 @@ pub struct Index {
     pub keys: BTreeMap<(u32, ClientKey), JobId>,
     /// Node ids by name.
     pub names: BTreeMap<String, NodeId>,
+    /// Position of each node's entry in the configuration, by node id. None: the configuration has none.
+    pub entries: Vec<Option<usize>>,
     /// Ended jobs that still have a record, by end time.
     pub ended: BTreeSet<(Time, JobId)>,
     /// Ended arrays that still have a record, by end time.

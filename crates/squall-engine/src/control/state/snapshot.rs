@@ -346,6 +346,7 @@ impl State {
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
             index,
         };
+        state.find_entries();
         state.note_removed();
         state.read_topology();
         state.count_gres();

@@ -1,6 +1,5 @@
 //! Events about the controller, its configuration, nodes and partitions.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState, Unit};
@@ -54,14 +53,14 @@ impl State {
         for partition in config.partitions.iter().filter(|p| !is_all(p)) {
             self.name_nodes(&partition.nodes);
         }
+        self.find_entries();
         self.members_configured(time, &before);
         let outside = self.outside();
         self.partitions = config.partitions.iter().map(|p| self.partition_from(p, &outside)).collect();
         self.node_changes.values_mut().for_each(NodeChange::reset);
         self.node_changes.retain(|_, change| *change != NodeChange::default());
-        let entries = entries_by_name(config);
-        for node in &mut self.nodes {
-            let entry = node.made.as_deref().or_else(|| entries.get(&node.name).copied());
+        for (node, at) in self.nodes.iter_mut().zip(&self.index.entries) {
+            let entry = entry_of(node, *at, config);
             node.hardware = effective(&node.reported, entry, config.select_type_parameters.unit);
         }
         self.put_clouds_to_sleep(time);
@@ -155,7 +154,8 @@ impl State {
     /// Sets a node's hardware from the node's own report, the configuration and operators' changes.
     pub(super) fn describe(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
-        let entry = node.made.as_deref().or_else(|| entry_of(&self.config, &node.name));
+        let at = self.index.entries.get(id.index()).copied().flatten();
+        let entry = entry_of(node, at, &self.config);
         node.hardware = effective(&node.reported, entry, self.config.select_type_parameters.unit);
         if let Some(features) = self.node_changes.get(&id).and_then(|change| change.active_features.as_ref()) {
             node.hardware.features.clone_from(features);
@@ -177,9 +177,21 @@ impl State {
         changed.or_else(|| Some(&*self.node(id)?.hardware.features)).unwrap_or_default()
     }
 
-    /// Returns the entry of a node in the configuration. None: the node is not in it.
-    pub(in crate::control) fn entry_of(&self, name: &str) -> Option<&NodeConfig> {
-        entry_of(&self.config, name)
+    /// Returns the entry with which a node was made, otherwise the one that the configuration has for it. None: there
+    /// is none.
+    pub(crate) fn entry(&self, id: NodeId) -> Option<&NodeConfig> {
+        entry_of(self.node(id)?, self.index.entries.get(id.index()).copied().flatten(), &self.config)
+    }
+
+    /// Finds the configuration's entry for each node: the first one that names it.
+    pub(in crate::control::state) fn find_entries(&mut self) {
+        self.index.entries = vec![None; self.nodes.len()];
+        for (at, entry) in self.config.nodes.iter().enumerate() {
+            for name in hostlist::expand(&entry.name).unwrap_or_default() {
+                let Some(id) = self.index.names.get(&name) else { continue };
+                self.index.entries[id.index()].get_or_insert(at);
+            }
+        }
     }
 
     /// Returns a node's weight; nodes of less weight are used first. Default 1.
@@ -236,6 +248,8 @@ impl State {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(Node { name: name.to_owned(), ..Node::default() });
         self.index.names.insert(name.to_owned(), id);
+        // Nodes of the configuration have been named by now, or their entries are about to be found.
+        self.index.entries.push(None);
         id
     }
 
@@ -260,18 +274,9 @@ pub(crate) fn is_all(partition: &PartitionConfig) -> bool {
     partition.nodes.is_empty() || partition.nodes == "ALL"
 }
 
-fn entries_by_name(config: &Config) -> BTreeMap<String, &NodeConfig> {
-    let mut entries = BTreeMap::new();
-    for entry in &config.nodes {
-        for name in hostlist::expand(&entry.name).unwrap_or_default() {
-            entries.entry(name).or_insert(entry);
-        }
-    }
-    entries
-}
-
-pub(super) fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
-    config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name))
+/// Returns the entry with which a node was made, otherwise the one at this position of the configuration.
+fn entry_of<'a>(node: &'a Node, at: Option<usize>, config: &'a Config) -> Option<&'a NodeConfig> {
+    node.made.as_deref().or_else(|| config.nodes.get(at?))
 }
 
 /// Returns a node's hardware after the configuration is applied: configured values may lower the reported ones, or with

@@ -58,7 +58,8 @@ impl State {
     fn gres_of(&self, id: NodeId) -> Option<NodeGres> {
         let node = self.node(id)?;
         let found = node.reported.devices.as_deref().unwrap_or_default();
-        NodeGres::of(&self.config, &node.name, self.gres_change(id), found)
+        let gres = self.entry(id).map(|entry| &*entry.gres);
+        NodeGres::described(&self.config, &node.name, gres, self.gres_change(id), found)
     }
 
     /// Recalculates the generic resources that a node has, after it has found others. What jobs hold stays.

@@ -7,7 +7,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use crate::control::state::State;
-use crate::control::state::apply::cluster::{entry_of, is_all};
+use crate::control::state::apply::cluster::is_all;
 use crate::control::state::node::{Node, Partition};
 
 impl State {
@@ -95,13 +95,6 @@ impl State {
         }
     }
 
-    /// Returns the description of a node: by the operator who created it, otherwise that of the configuration. None:
-    /// there is none.
-    pub(crate) fn entry(&self, id: NodeId) -> Option<&NodeConfig> {
-        let node = self.node(id)?;
-        node.made.as_deref().or_else(|| entry_of(&self.config, &node.name))
-    }
-
     /// Returns whether a node may join some day and has not done so.
     pub(crate) fn is_future(&self, id: NodeId) -> bool {
         let waits = self.node(id).is_some_and(|node| node.incarnation.is_none());
@@ -144,5 +137,7 @@ impl State {
 /// Returns whether a configuration describes a node, or names it in a partition.
 pub(crate) fn names_it(config: &Config, name: &str) -> bool {
     let mut partitions = config.partitions.iter().filter(|partition| !is_all(partition));
-    entry_of(config, name).is_some() || partitions.any(|partition| hostlist::contains(&partition.nodes, name))
+    let mut entries = config.nodes.iter();
+    entries.any(|entry| hostlist::contains(&entry.name, name))
+        || partitions.any(|partition| hostlist::contains(&partition.nodes, name))
 }

@@ -1,7 +1,7 @@
 //! Events about the power of nodes.
 
 use squall_model::config::NodeStart;
-use squall_model::id::{Attempt, JobId};
+use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::power::{Power, PowerPhase, PowerWish};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -68,9 +68,14 @@ impl State {
         self.nodes_power(time, &missing, PowerPhase::On, false);
     }
 
+    /// Returns whether a node belongs to a cloud.
+    pub(in crate::control) fn is_cloud(&self, id: NodeId) -> bool {
+        self.entry(id).is_some_and(|entry| entry.state == NodeStart::Cloud)
+    }
+
     /// Sets the index of sleeping nodes.
     pub(in crate::control::state) fn count_sleepers(&mut self) {
-        let all = (0..self.nodes.len() as u32).map(squall_model::id::NodeId);
+        let all = (0..self.nodes.len() as u32).map(NodeId);
         self.index.asleep = all.filter(|id| self.nodes[id.index()].sleeps()).collect();
     }
 }
