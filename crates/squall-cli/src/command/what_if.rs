@@ -115,7 +115,7 @@ fn world(call: &mut Call<'_>) -> Result<World, crate::client::ClientError> {
     let Answer::Config(config) = call.controller.ask(&Request::Config)? else { return Err(unexpected()) };
     let Answer::Nodes(nodes) = call.controller.ask(&Request::Nodes)? else { return Err(unexpected()) };
     let known = nodes.into_iter().filter(|node| node.known);
-    Ok(World { config: *config, nodes: known.map(|node| (node.name, node.hardware)).collect() })
+    Ok(World { config: *config, nodes: known.map(|node| (node.name, Arc::unwrap_or_clone(node.hardware))).collect() })
 }
 
 /// Returns the hypothetical cluster that the options describe.

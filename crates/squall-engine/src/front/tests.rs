@@ -92,7 +92,7 @@ fn node(name: &str) -> NodeInfo {
         known: true,
         admin: squall_model::event::NodeAdmin::default(),
         reason: None,
-        hardware: squall_model::resource::Hardware::default(),
+        hardware: Arc::default(),
         features: Vec::new(),
         weight: 1,
         comment: String::new(),

@@ -323,7 +323,7 @@ mod tests {
     use super::NodeState;
 
     fn node(name: &str) -> NodeInfo {
-        let hardware = Hardware { cpus: 4, ..Hardware::default() };
+        let hardware = Hardware { cpus: 4, ..Hardware::default() }.into();
         NodeInfo { name: name.into(), up: true, responds: true, known: true, hardware, ..NodeInfo::default() }
     }
 

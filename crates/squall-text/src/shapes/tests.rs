@@ -129,7 +129,7 @@ fn what_a_site_limits_and_keeps_stands_in_its_fields() {
     let hardware = Hardware { cpus: 30, memory_mb: 3000, ..Hardware::default() };
     let kept = Some(Kept { cores: 1, cpus: 2, cpu_list: String::new(), memory_mb: 1000 });
     let of = |next| {
-        let info = NodeInfo { hardware: hardware.clone(), kept: kept.clone(), next, ..NodeInfo::default() };
+        let info = NodeInfo { hardware: hardware.clone().into(), kept: kept.clone(), next, ..NodeInfo::default() };
         written(Kind::Nodes, node(&info, "c", &|uid| uid.to_string()))
     };
     let shown = of(Some(NodeAdmin::Drain));

@@ -637,7 +637,8 @@ pub(crate) fn node(name: &str) -> NodeInfo {
             features: Vec::new(),
             confinement: None,
             devices: None,
-        },
+        }
+        .into(),
         features: Vec::new(),
         weight: 1,
         comment: String::new(),

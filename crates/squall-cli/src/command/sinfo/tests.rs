@@ -1,5 +1,7 @@
 //! Tests of sinfo: the tables that users see, and calls that client programs make.
 
+use std::sync::Arc;
+
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
 use super::sinfo;
@@ -91,7 +93,7 @@ fn json() {
 #[test]
 fn unequal_nodes_show_the_least() {
     let mut fake = fake();
-    fake.nodes[0].hardware.cpus = 8;
+    Arc::make_mut(&mut fake.nodes[0].hardware).cpus = 8;
     let out = |fake: &mut _, args: &[&str]| run_with(fake, "sinfo", sinfo, args, &[]).out;
     assert_eq!(out(&mut fake, &["-h", "-o", "%c %D"]), "4+ 4\n");
     assert_eq!(out(&mut fake, &["-h", "-e", "-o", "%c %D"]), "8 1\n4 3\n");

@@ -1,6 +1,7 @@
 //! Records of nodes and partitions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
 use squall_model::config::{NodeConfig, PartitionConfig, PartitionState};
@@ -26,7 +27,8 @@ pub struct Node {
     pub reported: Hardware,
     /// Hardware that jobs can use: as reported, with configuration and operators' changes applied.
     #[n(3)]
-    pub hardware: Hardware,
+    #[cbor(with = "squall_model::encoding::arc")]
+    pub hardware: Arc<Hardware>,
     /// When the node registered with this boot or this hardware.
     #[n(4)]
     pub registered: Time,

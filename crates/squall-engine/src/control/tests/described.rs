@@ -91,7 +91,10 @@ fn e_constraints_ask_for_active_features() {
     };
     done(&mut d, "n2", features(&["fast", "big"], &["fast"]));
     let seen = info(&mut d, "n2");
-    assert_eq!((seen.features, seen.hardware.features), (vec!["fast".into(), "big".into()], vec!["fast".into()]));
+    assert_eq!(
+        (seen.features, seen.hardware.features.clone()),
+        (vec!["fast".into(), "big".into()], vec!["fast".into()])
+    );
     let constrained = |feature: &str| with(Need { constraint: Some(feature.into()), ..Need::default() });
     let job = d.submit(constrained("fast"));
     assert_eq!(node_of(&mut d, job), "n2");

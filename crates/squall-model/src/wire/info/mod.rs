@@ -245,7 +245,8 @@ pub struct NodeInfo {
     pub reason: Option<(String, u32, Time)>,
     /// Hardware of the node.
     #[n(6)]
-    pub hardware: Hardware,
+    #[cbor(with = "crate::encoding::arc")]
+    pub hardware: Arc<Hardware>,
     /// Features that the node may have.
     #[n(7)]
     pub features: Vec<String>,

@@ -118,7 +118,7 @@ fn node(n: u32, width: usize, reason: &str) -> NodeInfo {
         known: true,
         admin,
         reason: (admin == NodeAdmin::Drain || !up).then(|| (reason.to_owned(), 0, NOW - Span::from_secs(3600))),
-        hardware,
+        hardware: hardware.into(),
         cpus_used: used,
         memory_used_mb: u64::from(used) * 4096,
         jobs_running: used / 16,

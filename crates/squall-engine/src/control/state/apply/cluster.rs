@@ -61,7 +61,7 @@ impl State {
         self.node_changes.retain(|_, change| *change != NodeChange::default());
         for (node, at) in self.nodes.iter_mut().zip(&self.index.entries) {
             let entry = entry_of(node, *at, config);
-            node.hardware = effective(&node.reported, entry, config.select_type_parameters.unit);
+            node.hardware = Arc::new(effective(&node.reported, entry, config.select_type_parameters.unit));
         }
         self.put_clouds_to_sleep(time);
         self.read_topology();
@@ -156,10 +156,11 @@ impl State {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         let at = self.index.entries.get(id.index()).copied().flatten();
         let entry = entry_of(node, at, &self.config);
-        node.hardware = effective(&node.reported, entry, self.config.select_type_parameters.unit);
+        let mut hardware = effective(&node.reported, entry, self.config.select_type_parameters.unit);
         if let Some(features) = self.node_changes.get(&id).and_then(|change| change.active_features.as_ref()) {
-            node.hardware.features.clone_from(features);
+            hardware.features.clone_from(features);
         }
+        node.hardware = Arc::new(hardware);
     }
 
     /// Returns the generic resources that an operator set for a node, or with which one created it; None: the
