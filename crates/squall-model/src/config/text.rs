@@ -75,12 +75,13 @@ impl Lines {
     /// Checks the file for bad host lists, nodes, partitions and controllers that are defined twice, partitions of
     /// unknown nodes, and times in an unclear unit. The error is a text for users.
     pub(super) fn check(&self, text: &str) -> Result<(), String> {
-        let mut nodes: BTreeMap<String, String> = BTreeMap::new();
+        // Lines are counted for errors only: counting takes as long as the file is.
+        let mut nodes: BTreeMap<String, &Spanned<String>> = BTreeMap::new();
         for list in self.nodes.iter().filter_map(|node| node.name.as_ref()) {
-            let at = line(text, list);
-            for name in hostlist::expand(list.get_ref()).map_err(|e| format!("{at}nodes `{}`: {e}", list.get_ref()))? {
-                if let Some(before) = nodes.insert(name.clone(), at.clone()) {
-                    return Err(format!("{at}node `{name}` stands in {} already", before.trim_end_matches(": ")));
+            let wrong = |e| format!("{}nodes `{}`: {e}", line(text, list), list.get_ref());
+            for name in hostlist::expand(list.get_ref()).map_err(wrong)? {
+                if let Some(before) = nodes.insert(name.clone(), list) {
+                    return Err(twice(text, "node", &name, Some(list), Some(before)));
                 }
             }
         }
@@ -89,22 +90,21 @@ impl Lines {
         };
         of("controller", |one| one.name.as_ref())?;
         of("a controller at", |one| one.address.as_ref())?;
-        let mut names: BTreeMap<&str, String> = BTreeMap::new();
+        let mut names = BTreeMap::new();
         for partition in &self.partitions {
             let name = partition.name.as_ref().map_or("debug", |name| name.get_ref());
-            let at = partition.name.as_ref().map(|name| line(text, name)).unwrap_or_default();
-            if let Some(before) = names.insert(name, at.clone()) {
-                return Err(format!("{at}partition `{name}` stands in {} already", before.trim_end_matches(": ")));
+            if let Some(before) = names.insert(name, partition.name.as_ref()) {
+                return Err(twice(text, "partition", name, partition.name.as_ref(), before));
             }
             partition.check_times(text)?;
             let Some(list) = partition.nodes.as_ref().filter(|list| !list.get_ref().eq_ignore_ascii_case("ALL")) else {
                 continue;
             };
-            let at = line(text, list);
-            let members = hostlist::expand(list.get_ref())
-                .map_err(|e| format!("{at}partition {name}: `{}`: {e}", list.get_ref()))?;
+            let wrong = |e| format!("{}partition {name}: `{}`: {e}", line(text, list), list.get_ref());
+            let members = hostlist::expand(list.get_ref()).map_err(wrong)?;
             let unknown = |member: &&String| !nodes.is_empty() && !nodes.contains_key(*member);
             if let Some(unknown) = members.iter().find(unknown) {
+                let at = line(text, list);
                 return Err(format!("{at}partition {name}: there is no node `{unknown}`; [[nodes]] names all nodes"));
             }
         }
@@ -114,15 +114,20 @@ impl Lines {
 
 /// Refuses a value that stands twice in the file. `what`: what has these values, for the error.
 fn once<'a>(text: &str, what: &str, all: impl Iterator<Item = &'a Spanned<String>>) -> Result<(), String> {
-    let mut known: BTreeMap<&str, String> = BTreeMap::new();
+    let mut known = BTreeMap::new();
     for value in all {
-        let at = line(text, value);
-        if let Some(before) = known.insert(value.get_ref(), at.clone()) {
-            let before = before.trim_end_matches(": ");
-            return Err(format!("{at}{what} `{}` stands in {before} already", value.get_ref()));
+        if let Some(before) = known.insert(value.get_ref(), value) {
+            return Err(twice(text, what, value.get_ref(), Some(value), Some(before)));
         }
     }
     Ok(())
+}
+
+/// Returns the error about a name that stands twice in the file. `at`, `before`: where; None: it is a default.
+fn twice(text: &str, what: &str, name: &str, at: Option<&Spanned<String>>, before: Option<&Spanned<String>>) -> String {
+    let [at, before] = [at, before].map(|place| place.map(|place| line(text, place)));
+    let before = before.as_deref().map_or("a table without a name", |before| before.trim_end_matches(": "));
+    format!("{}{what} `{name}` stands in {before} already", at.unwrap_or_default())
 }
 
 impl PartitionLines {

@@ -14,6 +14,7 @@ use squall_model::limits::{
 };
 use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::Refusal;
@@ -270,17 +271,15 @@ fn counts(need: &Need) -> Result<(), Refusal> {
 
 fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     let (need, options) = (&spec.need, &spec.options);
-    for list in [&need.nodelist, &need.exclude].into_iter().flatten() {
+    let nodes_in = |list: &Option<String>| {
+        let Some(list) = list else { return Ok(NodeSet::default()) };
         let names = hostlist::expand_within(list, state.nodes.len()).map_err(|_| Refusal::InvalidNode(list.clone()))?;
-        if let Some(unknown) = names.into_iter().find(|name| state.node_id(name).is_none()) {
-            return Err(Refusal::InvalidNode(unknown));
-        }
-    }
-    if let (Some(list), Some(exclude)) = (&need.nodelist, &need.exclude)
-        && let Some(name) =
-            hostlist::expand(list).unwrap_or_default().into_iter().find(|name| hostlist::contains(exclude, name))
-    {
-        return Err(Refusal::InvalidNode(name));
+        let id = |name: String| state.node_id(&name).ok_or(Refusal::InvalidNode(name));
+        names.into_iter().map(id).collect::<Result<NodeSet, Refusal>>()
+    };
+    let (wanted, excluded) = (nodes_in(&need.nodelist)?, nodes_in(&need.exclude)?);
+    if let Some(node) = wanted.iter().find(|id| excluded.contains(*id)).and_then(|id| state.node(id)) {
+        return Err(Refusal::InvalidNode(node.name.clone()));
     }
     features(state, "constraint", need.constraint.as_deref())?;
     if let Some(text) = options.prefer() {
