@@ -27,6 +27,10 @@ pub(super) const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
 const ROW_BYTES: usize = 512;
 /// Number of jobs read from the database at once.
 const CHUNK: i64 = 1024;
+/// Number of jobs that take as long to read as it takes to begin with other ids.
+const SPAN_ROWS: i64 = 4;
+/// All ids of jobs and arrays.
+const EVERYTHING: (i64, i64) = (i64::MIN, i64::MAX);
 
 const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partition, account, qos, state, state_by, code,
     signal, reason, submit, eligible, start, end, suspended, limit_s, nodes, num_nodes, num_cpus, memory_mb, left, uid
@@ -36,7 +40,11 @@ const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partitio
     ORDER BY id, attempt LIMIT ?7";
 
 const ARRAYS: &str = "SELECT id, owner, spec, name, partition, account, qos, submit, eligible, limit_s, pending, uid
-    FROM arrays WHERE id > ?2 AND (id >= 0 OR ?4) AND (?1 IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
+    FROM arrays WHERE id > ?2 AND id <= ?5 AND (id >= 0 OR ?4) AND (?1 IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
+
+/// Returns the last id that belongs to the array or heterogeneous job ?1; NULL: it is neither.
+const LAST: &str = "SELECT max(last) FROM (SELECT last FROM arrays WHERE id = ?1
+    UNION ALL SELECT leader + size - 1 FROM hets WHERE leader = ?1)";
 
 const ENDS: &str =
     "SELECT tasks, state, state_by, code, signal, reason, time FROM array_ends WHERE array = ?1 ORDER BY number";
@@ -54,6 +62,10 @@ pub(super) struct Course {
     query: Box<AccountingQuery>,
     /// Names of the nodes asked for; None: any.
     nodes: Option<BTreeSet<String>>,
+    /// The jobs that the query names as such; the others of its ids are tasks and components.
+    named: BTreeSet<JobId>,
+    /// Ids that are still to be read: first and last ones, in order. All rows of what the query names are within.
+    spans: VecDeque<(i64, i64)>,
     /// The last job that was handled: id and number of the attempt.
     after: (i64, i64),
     /// The id of the last array that was handled.
@@ -66,7 +78,18 @@ impl Course {
     pub(super) fn new(book: &Book, query: Box<AccountingQuery>) -> Self {
         let list = |list: &String| hostlist::expand_within(list, book.nodes()).unwrap_or_default();
         let nodes = query.nodes.as_ref().map(|text| list(text).into_iter().collect());
-        Self { query, nodes, after: (-1, 0), arrays_after: i64::MIN, anew: false }
+        let job = |id: &JobRef| if let JobRef::Job(id) = id { Some(*id) } else { None };
+        let named = query.ids.iter().filter_map(job).collect();
+        let spans = spans(book, &query).unwrap_or_else(|| VecDeque::from([EVERYTHING]));
+        let mut course = Self { query, nodes, named, spans, after: (0, 0), arrays_after: 0, anew: false };
+        course.begin_span();
+        course
+    }
+
+    /// Goes to the beginning of the ids that are to be read next.
+    fn begin_span(&mut self) {
+        let Some((first, _)) = self.spans.front() else { return };
+        (self.after, self.arrays_after) = ((first.saturating_sub(1), i64::MAX), first.saturating_sub(1));
     }
 
     /// Returns whether the answer may continue from a database that was rebuilt. It may once: on a failing disk
@@ -93,31 +116,65 @@ impl Course {
     /// Passes the next rows that match the query to `send`, page by page. True: the answer is complete, as the last
     /// page indicates.
     pub(super) fn go_on(&mut self, book: &Book, send: &mut Taker<'_>) -> rusqlite::Result<bool> {
-        let mut reader = Reader::new(book, self);
         let mut page = Page { rows: Vec::new(), bytes: 0, send };
-        let jobs = reader.jobs()?;
-        let (mut arrays, arrays_up_to) = reader.arrays()?;
-        let full = jobs.len() as i64 == CHUNK;
-        let up_to = jobs.last().filter(|_| full).map_or(i64::MAX, |last| i64::from(last.id.0)).min(arrays_up_to);
-        let mut after = self.after;
-        for job in jobs.into_iter().take_while(|job| i64::from(job.id.0) <= up_to) {
-            // An array is sorted by its id, before its tasks.
-            while let Some(array) = arrays.pop_front_if(|a| a.sort <= i64::from(job.id.0)) {
+        let mut looked_at = 0;
+        while looked_at < CHUNK
+            && let Some((_, last)) = self.spans.front()
+        {
+            let mut reader = Reader::new(book, self);
+            let jobs = reader.jobs(*last)?;
+            let (mut arrays, arrays_up_to) = reader.arrays(*last)?;
+            let read = jobs.len() as i64;
+            let full = read == CHUNK;
+            let up_to = jobs.last().filter(|_| full).map_or(i64::MAX, |last| i64::from(last.id.0)).min(arrays_up_to);
+            let mut after = self.after;
+            for job in jobs.into_iter().take_while(|job| i64::from(job.id.0) <= up_to) {
+                // An array is sorted by its id, before its tasks.
+                while let Some(array) = arrays.pop_front_if(|a| a.sort <= i64::from(job.id.0)) {
+                    reader.add(array, &mut page);
+                }
+                after = (i64::from(job.id.0), job.sort);
+                reader.add_job(job, &mut page)?;
+            }
+            while let Some(array) = arrays.pop_front_if(|a| a.sort <= up_to) {
                 reader.add(array, &mut page);
             }
-            after = (i64::from(job.id.0), job.sort);
-            reader.add_job(job, &mut page)?;
+            (self.after, self.arrays_after) = (after, up_to);
+            if up_to == i64::MAX {
+                self.spans.pop_front();
+                self.begin_span();
+            }
+            looked_at += read + SPAN_ROWS;
         }
-        while let Some(array) = arrays.pop_front_if(|a| a.sort <= up_to) {
-            reader.add(array, &mut page);
-        }
-        let done = up_to == i64::MAX;
+        let done = self.spans.is_empty();
         if done || !page.rows.is_empty() {
             (page.send)(page.rows, !done, if done { self.lost(book) } else { Vec::new() });
         }
-        (self.after, self.arrays_after) = (after, up_to);
         Ok(done)
     }
+}
+
+/// Returns the ids within which all rows of the named jobs are, in order and apart. None: they may be anywhere.
+fn spans(book: &Book, query: &AccountingQuery) -> Option<VecDeque<(i64, i64)>> {
+    // Rows of earlier jobs with these ids are sorted elsewhere. Where rows are missing, arrays may be.
+    if query.ids.is_empty() || query.duplicates || book.lost().ok()?.first().is_some() {
+        return None;
+    }
+    let mut last = book.db.prepare_cached(LAST).ok()?;
+    let mut found = BTreeSet::new();
+    for id in &query.ids {
+        let (JobRef::Job(id) | JobRef::Component(id, _) | JobRef::Tasks(id, _)) = id;
+        let last: Option<i64> = last.query_row([id.0], |r| r.get(0)).ok()?;
+        found.insert((i64::from(id.0), last.unwrap_or_else(|| i64::from(id.0))));
+    }
+    let mut spans: VecDeque<(i64, i64)> = VecDeque::new();
+    for (first, last) in found {
+        match spans.back_mut() {
+            Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
+            _ => spans.push_back((first, last)),
+        }
+    }
+    Some(spans)
 }
 
 /// The page being filled; full pages are sent.
@@ -173,24 +230,23 @@ struct Reader<'a> {
     course: &'a Course,
     /// Whether there are heterogeneous jobs.
     hets: bool,
-    /// Jobs with higher ids are not read.
-    highest: i64,
 }
 
 impl<'a> Reader<'a> {
     fn new(book: &'a Book, course: &'a Course) -> Self {
         let (specs, owners) = (HashMap::new(), HashMap::new());
         let hets = book.db.query_row("SELECT EXISTS (SELECT 1 FROM hets)", [], |r| r.get(0)).unwrap_or_default();
-        Self { book, query: &course.query, course, specs, owners, hets, highest: i64::from(u32::MAX) }
+        Self { book, query: &course.query, course, specs, owners, hets }
     }
 
-    fn jobs(&mut self) -> rusqlite::Result<Vec<Draft>> {
+    /// Reads the next jobs with ids up to `last`.
+    fn jobs(&mut self, last: i64) -> rusqlite::Result<Vec<Draft>> {
         // With states, a job matches if it was in one of them within the time asked for; `in_time` checks that.
         let end = self.query.end.map(|t| t.0 as i64);
         let start = self.query.start.map(|t| t.0 as i64);
         let (id, attempt) = self.course.after;
         let mut statement = self.book.db.prepare_cached(JOBS)?;
-        let values = params![id, attempt, self.highest, self.query.duplicates, end, start, CHUNK];
+        let values = params![id, attempt, last, self.query.duplicates, end, start, CHUNK];
         let mut rows = statement.query(values)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
@@ -260,22 +316,22 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns rows for array tasks without rows of their own, pending or ended before they started, and the id up to
-    /// which these are complete.
-    fn arrays(&mut self) -> rusqlite::Result<(VecDeque<Draft>, i64)> {
+    /// which these are complete. `last`: arrays with higher ids are not read.
+    fn arrays(&mut self, last: i64) -> rusqlite::Result<(VecDeque<Draft>, i64)> {
         let end = self.query.end.map(|t| t.0 as i64);
         let mut statement = self.book.db.prepare_cached(ARRAYS)?;
-        let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK, self.query.duplicates])?;
-        let (mut found, mut seen, mut last) = (VecDeque::new(), 0, i64::MAX);
+        let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK, self.query.duplicates, last])?;
+        let (mut found, mut seen, mut read) = (VecDeque::new(), 0, i64::MAX);
         while let Some(r) = rows.next()? {
             seen += 1;
-            last = r.get(0)?;
+            read = r.get(0)?;
             let Some(waiting) = sensible(self.array(r))? else { continue };
             found.extend(self.array_ends(&waiting)?);
             if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
                 found.push_back(waiting);
             }
         }
-        Ok((found, if seen == CHUNK { last } else { i64::MAX }))
+        Ok((found, if seen == CHUNK { read } else { i64::MAX }))
     }
 
     fn array(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {
@@ -385,13 +441,21 @@ impl<'a> Reader<'a> {
     fn fits(&self, draft: &Draft) -> bool {
         let (query, row) = (self.query, &draft.row);
         let any = |list: &[String], value: &str| list.is_empty() || list.iter().any(|v| v == value);
-        (query.ids.is_empty() || query.ids.iter().any(|id| is_named(row, id)))
+        (query.ids.is_empty() || self.is_named(row))
             && (query.users.is_empty() || query.users.contains(&draft.uid))
             && any(&query.names, &row.name)
             && any(&query.partitions, &row.partition)
             && any(&query.accounts, &row.account)
             && self.in_time(row)
             && self.on_nodes(row)
+    }
+
+    fn is_named(&self, row: &AccountingRow) -> bool {
+        let named = &self.course.named;
+        let of = [row.task.map(|task| task.array), row.het.map(|het| het.leader)];
+        named.contains(&row.id)
+            || of.into_iter().flatten().any(|id| named.contains(&id))
+            || self.query.ids.iter().any(|id| is_part(row, id))
     }
 
     fn on_nodes(&self, row: &AccountingRow) -> bool {
@@ -481,11 +545,10 @@ fn shared<T: squall_model::encoding::Decoded>(
     Ok(value)
 }
 
-fn is_named(row: &AccountingRow, id: &JobRef) -> bool {
+/// Whether a row is of these tasks of an array, or of this component.
+fn is_part(row: &AccountingRow, id: &JobRef) -> bool {
     match id {
-        JobRef::Job(id) => {
-            row.id == *id || row.task.is_some_and(|t| t.array == *id) || row.het.is_some_and(|het| het.leader == *id)
-        }
+        JobRef::Job(_) => false,
         JobRef::Component(leader, offset) => {
             row.het.is_some_and(|het| het.leader == *leader && het.offset(row.id) == *offset)
         }

@@ -502,3 +502,55 @@ fn e_what_accounting_keeps_of_an_ended_job_can_be_changed() {
     assert_eq!(rows[0].derived_exit, ExitCode { code: 7, signal: 9 });
     assert!(rows[0].spec.options.notes.admin_comment.as_deref() == Some("x"));
 }
+
+/// What is read of named jobs is what is found of them among all.
+#[test]
+fn named_jobs_are_found_without_reading_the_others() {
+    let mut bed = Bed::new();
+    let mut next = 1;
+    for round in 0..300 {
+        let id = next;
+        match round % 4 {
+            0 => {
+                bed.submits(id, Some(IndexSet::range(0, 9)));
+                bed.starts(id + 1, 1);
+                bed.starts(id + 7, 1);
+                bed.ends(id + 7, 1, EndState::Failed, true);
+                let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
+                bed.happens(Event::TasksEnded { array: JobId(id), tasks: IndexSet::range(8, 9), outcome });
+                next += 11;
+            }
+            1 => {
+                (id..id + 3).for_each(|id| bed.submits(id, None));
+                bed.happens(Event::HetFormed { leader: JobId(id), size: 3 });
+                next += 3;
+            }
+            _ => {
+                bed.submits(id, None);
+                bed.starts(id, 1);
+                next += 1 + round % 3;
+            }
+        }
+    }
+    bed.store(1000);
+    let all = bed.ask(&AccountingQuery::default());
+    let is_of = |row: &AccountingRow, id: JobId| {
+        let of = [row.task.map(|task| task.array), row.het.map(|het| het.leader), Some(row.id)];
+        of.contains(&Some(id))
+    };
+    let ask = |ids: Vec<JobRef>| bed.ask(&AccountingQuery { ids, ..AccountingQuery::default() });
+    for id in (0..next + 2).map(JobId) {
+        let want: Vec<_> = all.iter().filter(|row| is_of(row, id)).cloned().collect();
+        assert_eq!(ask(vec![JobRef::Job(id)]), want, "{id}");
+    }
+    // Many at once, in another order and repeated: each row once, in the order of ids.
+    let mut many: Vec<JobRef> = (0..next).rev().step_by(2).map(|id| JobRef::Job(JobId(id))).collect();
+    many.extend(many.clone());
+    let named = |row: &AccountingRow| many.iter().any(|id| matches!(id, JobRef::Job(id) if is_of(row, *id)));
+    let want: Vec<_> = all.iter().filter(|row| named(row)).cloned().collect();
+    assert_eq!(ask(many.clone()), want);
+    let tasks = ask(vec![JobRef::Tasks(JobId(1), IndexSet::range(6, 8))]);
+    assert!(!tasks.is_empty() && tasks.iter().all(|row| is_of(row, JobId(1))), "{tasks:?}");
+    let component = ask(vec![JobRef::Component(JobId(12), 1)]);
+    assert_eq!(component.iter().map(|row| row.id).collect::<Vec<_>>(), [JobId(13)]);
+}
