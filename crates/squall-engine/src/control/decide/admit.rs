@@ -21,6 +21,7 @@ use squall_model::wire::client::Refusal;
 use squall_sched::{Constraint, preferred};
 
 use crate::control::decide::rights::{Deed, can};
+use crate::control::decide::select::nodes_named;
 use crate::control::decide::standing;
 use crate::control::index::network;
 use crate::control::port::Who;
@@ -274,8 +275,7 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     let nodes_in = |list: &Option<String>| {
         let Some(list) = list else { return Ok(NodeSet::default()) };
         let names = hostlist::expand_within(list, state.nodes.len()).map_err(|_| Refusal::InvalidNode(list.clone()))?;
-        let id = |name: String| state.node_id(&name).ok_or(Refusal::InvalidNode(name));
-        names.into_iter().map(id).collect::<Result<NodeSet, Refusal>>()
+        nodes_named(state, names)
     };
     let (wanted, excluded) = (nodes_in(&need.nodelist)?, nodes_in(&need.exclude)?);
     if let Some(node) = wanted.iter().find(|id| excluded.contains(*id)).and_then(|id| state.node(id)) {

@@ -405,5 +405,10 @@ pub(crate) fn nodes_of(state: &State, option: &str, list: &str) -> Result<NodeSe
         value: list.to_owned(),
         problem: e.to_string(),
     })?;
+    nodes_named(state, names)
+}
+
+/// Returns the nodes with these names. An unknown name is refused.
+pub(crate) fn nodes_named(state: &State, names: Vec<String>) -> Result<NodeSet, Refusal> {
     names.into_iter().map(|name| state.node_id(&name).ok_or(Refusal::InvalidNode(name))).collect()
 }

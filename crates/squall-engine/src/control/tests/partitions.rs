@@ -241,6 +241,26 @@ fn what_too_few_nodes_have_is_refused_whether_they_are_up_or_not() {
     assert_eq!(refused(&mut d, both(memory(4001))), such, "neither has three");
 }
 
+/// A job names nodes that exist, and wants none that it excludes: lists of any length are compared by node and not by
+/// name.
+#[test]
+fn h2_wanted_and_excluded_nodes_are_compared_as_sets() {
+    let mut d = Driver::empty(Config::default());
+    (1..=400).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let lists = |wanted: &str, excluded: &str| {
+        let need = Need { nodelist: Some(wanted.into()), exclude: Some(excluded.into()), ..Need::default() };
+        JobSpec { need, ..batch() }
+    };
+    let every_second = |first| (first..=400).step_by(2).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
+    let runs = d.submit(lists(&every_second(1), &every_second(2)));
+    assert_eq!(d.state_of(runs), Some(JobState::Running));
+    for (wanted, excluded, named) in
+        [("n[1-200]", "n300,n[200-201]", "n200"), ("n1,n401", "n2", "n401"), ("n1", "n[399-402]", "n401")]
+    {
+        assert_eq!(refused(&mut d, lists(wanted, excluded)), Refusal::InvalidNode(named.into()));
+    }
+}
+
 #[test]
 fn an_estimate_names_time_and_place_and_accepts_nothing() {
     let mut d = cluster();
