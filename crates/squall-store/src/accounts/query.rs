@@ -157,7 +157,7 @@ impl Course {
 /// Returns the ids within which all rows of the named jobs are, in order and apart. None: they may be anywhere.
 fn spans(book: &Book, query: &AccountingQuery) -> Option<VecDeque<(i64, i64)>> {
     // Rows of earlier jobs with these ids are sorted elsewhere. Where rows are missing, arrays may be.
-    if query.ids.is_empty() || query.duplicates || book.lost().ok()?.first().is_some() {
+    if query.ids.is_empty() || query.duplicates || !book.lost().ok()?.is_empty() {
         return None;
     }
     let mut last = book.db.prepare_cached(LAST).ok()?;
