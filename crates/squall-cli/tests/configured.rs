@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A cluster in a folder of its own, ended and removed at the end.
 struct Cluster {
@@ -106,6 +107,18 @@ fn a7_five_starts_at_once_make_one_cluster() {
         assert!(out.status.success(), "{}", text(&out));
     }
     assert_eq!(c.nodes(), "n[1-2]");
+    // Those that found another one running try for half a second, and would take its place after `squall down`.
+    let state = c.state();
+    let daemons = || {
+        let lines = std::fs::read_dir("/proc").unwrap().flatten().map(|p| std::fs::read(p.path().join("cmdline")));
+        lines.flatten().filter(|line| String::from_utf8_lossy(line).contains(state.to_str().unwrap())).count()
+    };
+    let end = Instant::now() + Duration::from_secs(20);
+    while daemons() > 3 {
+        assert!(Instant::now() < end, "{} daemons", daemons());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(daemons(), 3, "a controller and two nodes");
 }
 
 /// faults.md D1 (V10)
@@ -625,7 +638,7 @@ impl<'a> Tmux<'a> {
             if tmux.run(&["list-sessions"]).starts_with("s:") {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
         tmux
     }
@@ -652,7 +665,7 @@ impl<'a> Tmux<'a> {
             if screen.contains(wanted) {
                 return screen;
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
         panic!("no `{wanted}` in:\n{}", self.screen());
     }

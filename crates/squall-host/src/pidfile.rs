@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,9 +24,7 @@ pub struct PidFile {
 impl PidFile {
     /// Writes this process's id. Err of kind `ResourceBusy`: another daemon with this file runs.
     pub fn write(path: &Path) -> io::Result<Self> {
-        let mut file =
-            std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o644).open(path)?;
-        lock::lock(&file)?;
+        let mut file = Self::locked(path)?;
         // Written in place, without truncating first: on a full disk an existing file has room, a new one may not.
         let text = format!("{}\n", std::process::id());
         match file.write_all(text.as_bytes()) {
@@ -36,6 +34,27 @@ impl PidFile {
         }
         file.set_len(text.len() as u64)?;
         Ok(Self { path: path.to_owned(), file })
+    }
+}
+
+impl PidFile {
+    /// Opens and locks the file that has this path then. A daemon that ends may remove its file between the two: a lock
+    /// on that one would mean nothing.
+    fn locked(path: &Path) -> io::Result<File> {
+        loop {
+            let file = std::fs::OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .read(true)
+                .write(true)
+                .mode(0o644)
+                .open(path)?;
+            lock::lock(&file)?;
+            let own = file.metadata()?;
+            if std::fs::metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+                return Ok(file);
+            }
+        }
     }
 }
 
