@@ -122,9 +122,8 @@ impl Course {
             && let Some((_, last)) = self.spans.front()
         {
             let mut reader = Reader::new(book, self);
-            let jobs = reader.jobs(*last)?;
+            let (jobs, read) = reader.jobs(*last)?;
             let (mut arrays, arrays_up_to) = reader.arrays(*last)?;
-            let read = jobs.len() as i64;
             let full = read == CHUNK;
             let up_to = jobs.last().filter(|_| full).map_or(i64::MAX, |last| i64::from(last.id.0)).min(arrays_up_to);
             let mut after = self.after;
@@ -239,8 +238,8 @@ impl<'a> Reader<'a> {
         Self { book, query: &course.query, course, specs, owners, hets }
     }
 
-    /// Reads the next jobs with ids up to `last`.
-    fn jobs(&mut self, last: i64) -> rusqlite::Result<Vec<Draft>> {
+    /// Reads the next jobs with ids up to `last`. Returns also how many rows were read, with damaged ones.
+    fn jobs(&mut self, last: i64) -> rusqlite::Result<(Vec<Draft>, i64)> {
         // With states, a job matches if it was in one of them within the time asked for; `in_time` checks that.
         let end = self.query.end.map(|t| t.0 as i64);
         let start = self.query.start.map(|t| t.0 as i64);
@@ -248,11 +247,12 @@ impl<'a> Reader<'a> {
         let mut statement = self.book.db.prepare_cached(JOBS)?;
         let values = params![id, attempt, last, self.query.duplicates, end, start, CHUNK];
         let mut rows = statement.query(values)?;
-        let mut found = Vec::new();
+        let (mut found, mut read) = (Vec::new(), 0);
         while let Some(row) = rows.next()? {
+            read += 1;
             found.extend(sensible(self.job(row))?);
         }
-        Ok(found)
+        Ok((found, read))
     }
 
     fn job(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {

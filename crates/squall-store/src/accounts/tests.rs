@@ -554,3 +554,16 @@ fn named_jobs_are_found_without_reading_the_others() {
     let component = ask(vec![JobRef::Component(JobId(12), 1)]);
     assert_eq!(component.iter().map(|row| row.id).collect::<Vec<_>>(), [JobId(13)]);
 }
+
+/// A damaged row does not look like the end of all rows.
+#[test]
+fn a9_rows_after_a_damaged_one_are_read() {
+    let mut bed = Bed::new();
+    (1..=2500).for_each(|id| bed.submits(id, None));
+    bed.store(10_000);
+    let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
+    book.db.execute("UPDATE jobs SET state = 77 WHERE id IN (7, 1500)", []).unwrap();
+    drop(book);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!((rows.len(), rows.last().map(|row| row.id)), (2498, Some(JobId(2500))));
+}
