@@ -54,8 +54,9 @@ fn a_job_without_the_gpu_cant_open_it() {
     assert_eq!(open(&[]), ["no", "no"]);
     assert_eq!(open(&["--gres=gpu:1"]), ["yes", "no"]);
     assert_eq!(open(&["--gpus=2"]), ["yes", "yes"]);
-    // Programs count the GPUs that they can open from 0.
-    let visible = "$SQUALL srun -n1 --exact --gres=gpu:1 sleep 5 & first=$!; until [ \"$($SQUALL squeue -hs)\" ]; do sleep 0.1; done; \
+    // Programs count the GPUs that they can open from 0. The first step runs once it is listed beside the batch script.
+    let visible = "$SQUALL srun -n1 --exact --gres=gpu:1 sleep 60 & first=$!; \
+                   until $SQUALL squeue -hs -o %i | grep -q '\\.0$'; do sleep 0.1; done; \
                    $SQUALL srun -n1 --exact --gres=gpu:1 sh -c 'echo $CUDA_VISIBLE_DEVICES of $SLURM_STEP_GPUS'; kill $first";
     let visible = visible.replace("$SQUALL", env!("CARGO_BIN_EXE_squall"));
     cluster.users_ok(&["sbatch", "-W", "-w", "n1", "-n2", "--gres=gpu:2", "-o", "visible", "--wrap", &visible]);
