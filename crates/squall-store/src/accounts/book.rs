@@ -155,6 +155,7 @@ impl Book {
             return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
         }
         db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
+        db.execute_batch("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end)")?;
         db.execute_batch(history::SCHEMA)?;
         let mut book = Self {
             db,

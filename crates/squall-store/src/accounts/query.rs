@@ -29,6 +29,8 @@ const ROW_BYTES: usize = 512;
 const CHUNK: i64 = 1024;
 /// Number of jobs that take as long to read as it takes to begin with other ids.
 const SPAN_ROWS: i64 = 4;
+/// Ids of jobs are read in blocks of 2 to the power of this where only some of a time are asked for.
+const BLOCK_BITS: u32 = 8;
 /// All ids of jobs and arrays.
 const EVERYTHING: (i64, i64) = (i64::MIN, i64::MAX);
 
@@ -45,6 +47,11 @@ const ARRAYS: &str = "SELECT id, owner, spec, name, partition, account, qos, sub
 /// Returns the last id that belongs to the array or heterogeneous job ?1; NULL: it is neither.
 const LAST: &str = "SELECT max(last) FROM (SELECT last FROM arrays WHERE id = ?1
     UNION ALL SELECT leader + size - 1 FROM hets WHERE leader = ?1)";
+
+/// Returns the ids of jobs and arrays that may have rows of the time since ?1; ?2: an array of which all tasks have
+/// rows. Jobs by their end, so ids of neighbouring rows are near each other.
+const SINCE: &str = "SELECT id FROM jobs WHERE end >= ?1 UNION ALL SELECT id FROM jobs WHERE end IS NULL
+    UNION ALL SELECT id FROM arrays WHERE pending <> ?2 UNION ALL SELECT array FROM array_ends WHERE time >= ?1";
 
 const ENDS: &str =
     "SELECT tasks, state, state_by, code, signal, reason, time FROM array_ends WHERE array = ?1 ORDER BY number";
@@ -84,6 +91,12 @@ impl Course {
         let mut course = Self { query, nodes, named, spans, after: (0, 0), arrays_after: 0, anew: false };
         course.begin_span();
         course
+    }
+
+    /// Returns the first and last ids that are still to be read.
+    #[cfg(test)]
+    pub(super) fn spans(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.spans.iter().copied()
     }
 
     /// Goes to the beginning of the ids that are to be read next.
@@ -153,27 +166,55 @@ impl Course {
     }
 }
 
-/// Returns the ids within which all rows of the named jobs are, in order and apart. None: they may be anywhere.
+/// Returns the ids within which all rows are that the query asks for, in order and apart. None: they may be anywhere.
 fn spans(book: &Book, query: &AccountingQuery) -> Option<VecDeque<(i64, i64)>> {
-    // Rows of earlier jobs with these ids are sorted elsewhere. Where rows are missing, arrays may be.
-    if query.ids.is_empty() || query.duplicates || !book.lost().ok()?.is_empty() {
+    // Rows of earlier jobs with these ids are sorted elsewhere.
+    if query.duplicates {
         return None;
     }
-    let mut last = book.db.prepare_cached(LAST).ok()?;
-    let mut found = BTreeSet::new();
-    for id in &query.ids {
-        let (JobRef::Job(id) | JobRef::Component(id, _) | JobRef::Tasks(id, _)) = id;
-        let last: Option<i64> = last.query_row([id.0], |r| r.get(0)).ok()?;
-        found.insert((i64::from(id.0), last.unwrap_or_else(|| i64::from(id.0))));
-    }
+    let found = if query.ids.is_empty() { since(book, query.start?) } else { named(book, &query.ids) };
     let mut spans: VecDeque<(i64, i64)> = VecDeque::new();
-    for (first, last) in found {
+    for (first, last) in found.ok()?? {
         match spans.back_mut() {
             Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
             _ => spans.push_back((first, last)),
         }
     }
     Some(spans)
+}
+
+/// Ids of jobs and arrays: first and last ones, in order. None: of any.
+type Ids = rusqlite::Result<Option<BTreeSet<(i64, i64)>>>;
+
+/// Returns the ids of the named jobs, their tasks and components.
+fn named(book: &Book, ids: &[JobRef]) -> Ids {
+    // Where rows are missing, those of arrays may be.
+    if !book.lost()?.is_empty() {
+        return Ok(None);
+    }
+    let mut last = book.db.prepare_cached(LAST)?;
+    let mut found = BTreeSet::new();
+    for id in ids {
+        let (JobRef::Job(id) | JobRef::Component(id, _) | JobRef::Tasks(id, _)) = id;
+        let last: Option<i64> = last.query_row([id.0], |r| r.get(0))?;
+        found.insert((i64::from(id.0), last.unwrap_or_else(|| i64::from(id.0))));
+    }
+    Ok(Some(found))
+}
+
+/// Returns ids among which all jobs are that existed at a time or later.
+fn since(book: &Book, start: Time) -> Ids {
+    let mut ids = book.db.prepare_cached(SINCE)?;
+    let mut ids = ids.query(params![start.0 as i64, Packed(IndexSet::default())])?;
+    let (mut blocks, mut previous) = (BTreeSet::new(), None);
+    while let Some(row) = ids.next()? {
+        let block = row.get::<_, i64>(0)? >> BLOCK_BITS;
+        if previous.replace(block) != Some(block) {
+            blocks.insert(block);
+        }
+    }
+    let ids = |block| (block << BLOCK_BITS, ((block + 1) << BLOCK_BITS) - 1);
+    Ok(Some(blocks.into_iter().map(ids).collect()))
 }
 
 /// The page being filled; full pages are sent.

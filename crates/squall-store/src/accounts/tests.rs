@@ -555,6 +555,46 @@ fn named_jobs_are_found_without_reading_the_others() {
     assert_eq!(component.iter().map(|row| row.id).collect::<Vec<_>>(), [JobId(13)]);
 }
 
+/// What is read of a time is what is found of it among all, and jobs that ended long before are not looked at.
+#[test]
+fn jobs_of_a_time_are_found_without_reading_the_others() {
+    let mut bed = Bed::new();
+    for id in (1..=8000).step_by(20) {
+        bed.submits(id, Some(IndexSet::range(0, 9)));
+        let task = id + 3;
+        bed.starts(task, 1);
+        bed.ends(task, 1, EndState::Failed, id % 1600 == 1);
+        if id % 2000 != 1 {
+            let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
+            bed.happens(Event::TasksEnded { array: JobId(id), tasks: IndexSet::range(0, 9), outcome });
+        }
+        for job in id + 10..id + 20 {
+            bed.submits(job, None);
+            bed.starts(job, 1);
+            // One runs to this day, and one until long after it began.
+            if ![1315, 2715].contains(&job) {
+                bed.ends(job, 1, EndState::Completed, false);
+            }
+        }
+        if id == 7001 {
+            bed.ends(1315, 1, EndState::Completed, false);
+        }
+    }
+    bed.store(50);
+    let all = bed.ask(&AccountingQuery::default());
+    let last = bed.records.len() as u64;
+    for start in (1..last).step_by(997).chain([last]).map(Time::from_secs) {
+        let want: Vec<_> =
+            all.iter().filter(|row| row.step.is_none() && row.end.is_none_or(|end| end >= start)).cloned().collect();
+        let query = AccountingQuery { start: Some(start), allocations_only: true, ..AccountingQuery::default() };
+        assert_eq!(bed.ask(&query), want, "{start:?}");
+    }
+    let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
+    let query = AccountingQuery { start: Some(Time::from_secs(last)), ..AccountingQuery::default() };
+    let ids: i64 = Course::new(&book, Box::new(query)).spans().map(|(first, last)| last - first + 1).sum();
+    assert!(ids < 3000, "{ids} of 8000");
+}
+
 /// A damaged row does not look like the end of all rows.
 #[test]
 fn a9_rows_after_a_damaged_one_are_read() {
