@@ -94,13 +94,18 @@ impl Request {
             None => nodes_min,
             Some(_) => open_ended,
         };
+        let mut nodes_max = need.nodes_max.unwrap_or(open_ended);
+        // Resources of the whole job are spread over as many nodes as it has tasks at most: none is without a task.
+        if let Some(tasks) = need.ntasks.filter(|_| of_job > 0) {
+            nodes_max = nodes_max.min(tasks);
+        }
         let memory = match need.memory {
             Memory::Unset if view.memory_per_cpu_mb() > 0 => Memory::PerCpuMb(view.memory_per_cpu_mb()),
             memory => memory,
         };
         let mut request = Self {
             nodes_min,
-            nodes_max: need.nodes_max.unwrap_or(open_ended).max(nodes_min),
+            nodes_max: nodes_max.max(nodes_min),
             tasks: need.ntasks,
             tasks_per_node: need.ntasks_per_node.filter(|n| *n > 0),
             task_cpus: need.cpus_per_task.unwrap_or(1).max(1),

@@ -345,6 +345,10 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     let nodes: Vec<&NodeGres> = nodes.filter_map(|id| state.index.gres.get(&id)).collect();
     let has = |node: &NodeGres, asked: &Count| node.vacant().tasks(&[], std::slice::from_ref(asked)).unwrap_or(0);
     let option = |asked: &Count| if spec.need.gres.is_some() && asked.name != "gpu" { "gres" } else { "gpus" };
+    // Number of nodes on which the job may be, one for each task at most.
+    let least = spec.need.nodes_min.unwrap_or(1);
+    let width = [spec.need.ntasks, spec.need.nodes_max].into_iter().flatten().min();
+    let width = width.map_or(usize::MAX, |width| width.max(least) as usize);
     for asked in ask.counts() {
         let one = Count { count: 1, ..asked.clone() };
         let most = nodes.iter().map(|node| has(node, &one)).max().unwrap_or(0);
@@ -356,10 +360,15 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
             let option = if spec.need.gres.is_some() { "gres" } else { option(asked) };
             return Err(invalid(option, &given(option), &format!("no node of the partition has {}", asked.kind())));
         }
-        let all: u32 = nodes.iter().map(|node| has(node, &one)).sum();
-        let enough = if ask.per_job.contains(asked) { all } else { most };
+        let of_job = ask.per_job.contains(asked);
+        let enough = if of_job { together(nodes.iter().map(|node| has(node, &one)).collect(), width) } else { most };
         if asked.count > enough {
-            let has = if ask.per_job.contains(asked) { "the nodes have together" } else { "any node has" };
+            let has = match width {
+                _ if !of_job => "any node has".to_owned(),
+                usize::MAX => "the nodes have together".to_owned(),
+                1 => "one node has".to_owned(),
+                width => format!("{width} nodes have together"),
+            };
             let (kind, count) = (asked.kind(), asked.count);
             return Err(Refusal::NodeConfigNotAvailable(format!(
                 "{kind}:{count} is more than {has}, which is {enough}"
@@ -367,6 +376,12 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Returns the sum of the `width` largest counts.
+fn together(mut counts: Vec<u32>, width: usize) -> u32 {
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts.iter().take(width).sum()
 }
 
 /// Refuses a request for resources of which no single node has enough. A request for more nodes or tasks than there are

@@ -79,6 +79,25 @@ fn gpus_of_a_job_and_of_tasks_are_spread_over_nodes() {
     assert_eq!(Ask::of_job(&d.c.state.jobs[&tasks].spec).unwrap().totals(1, 2)["gpu"], 4);
 }
 
+/// A node without a task would have GPUs that nothing uses, as in Slurm.
+#[test]
+fn gpus_of_a_job_are_on_as_many_nodes_as_it_has_tasks() {
+    let mut d = cluster(2, "gpu:2");
+    let of = |gpus, ntasks, on: Option<&str>| {
+        let nodelist = on.map(str::to_owned);
+        with(&[("gpus", gpus)], Need { ntasks: Some(ntasks), nodelist, ..Need::default() })
+    };
+    assert!(matches!(refusal(&mut d, of("3", 1, None)), Refusal::NodeConfigNotAvailable(_)));
+    let holds = d.submit(of("1", 1, Some("n1")));
+    let waits = d.submit(of("2", 1, Some("n1")));
+    assert!(d.c.state.jobs[&waits].run().is_none(), "one of them is on n1, and its task would be there");
+    d.finish(holds, 0);
+    assert_eq!((gpus(&d, waits, 0), gpus(&d, waits, 1)), (vec![0, 1], vec![]));
+    d.finish(waits, 0);
+    let two = d.submit(of("3", 2, None));
+    assert_eq!((gpus(&d, two, 0), gpus(&d, two, 1)), (vec![0, 1], vec![0]));
+}
+
 #[test]
 fn a_job_is_shown_with_its_devices_by_type_in_the_nodes_order() {
     let mut d = cluster(2, "gpu:h100:2,gpu:a100:2,fpga:3");
