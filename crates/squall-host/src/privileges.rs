@@ -17,8 +17,9 @@ use tracing::warn;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::limits;
 
-/// Niceness of a process without privileges: it serves people who look, and yields to controller and nodes.
-const NICENESS: i32 = 19;
+/// Niceness of a process without privileges: it serves people who look, and yields to controller and nodes. Jobs that use
+/// all processors of the machine leave it a tenth of one, so that a page comes in time there, too.
+const NICENESS: i32 = 10;
 
 /// Makes this process an ordinary one: it becomes the user of this name if it is root, yields to other processes, and
 /// may open as many files as the system allows. Returns the state folder as the process can still reach it.

@@ -1,6 +1,6 @@
 //! Numbers of nodes, tasks and GPUs: derives them from combinations of options, and refuses contradictions.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use squall_model::hostlist::{compress, expand};
 use squall_model::job::gpus::GpuCount;
@@ -27,7 +27,7 @@ pub fn settle(asked: &mut Asked) -> Result<(), Stop> {
 fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     let need = &mut asked.spec.need;
     let all = need.nodelist.as_deref().and_then(|list| expand(list).ok()).unwrap_or_default();
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::with_capacity(all.len());
     let names: Vec<String> = all.iter().filter(|name| seen.insert(name.as_str())).cloned().collect();
     if let Some(min) = need.nodes_min {
         let (least, most) = (min.max(names.len() as u32), need.nodes_max.unwrap_or(min));
