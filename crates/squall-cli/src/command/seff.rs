@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use squall_model::duration::format_elapsed;
+use squall_model::resource::Memory;
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
@@ -93,12 +94,12 @@ fn report(job: &Row, steps: &[Row]) -> String {
         }
     }
     let (nodes, cpus) = (data.num_nodes.max(1), data.num_cpus.max(data.req_cpus));
-    let _ = if nodes > 1 {
+    let _ = if cpus > 1 {
         writeln!(text, "Nodes: {nodes}\nCores per node: {}", cpus / nodes)
     } else {
         writeln!(text, "Cores: {cpus}")
     };
-    if data.start.is_none() {
+    if data.start.is_none() && job.end().is_none() {
         text.push_str("Efficiency not available for jobs in the PENDING state.\n");
         return text;
     }
@@ -112,7 +113,12 @@ fn report(job: &Row, steps: &[Row]) -> String {
     );
     let _ = writeln!(text, "Memory Utilized: {}", amount(used.memory_kb));
     let (percent, asked) = (percent(used.memory_kb, used.asked_kb), amount(used.asked_kb));
-    let _ = writeln!(text, "Memory Efficiency: {percent:.2}% of {asked}");
+    let (parts, part) = match data.spec.need.memory {
+        Memory::PerCpuMb(_) => (cpus, "core"),
+        _ => (nodes, "node"),
+    };
+    let each = amount(used.asked_kb / u64::from(parts));
+    let _ = writeln!(text, "Memory Efficiency: {percent:.2}% of {asked} ({each}/{part})");
     if job.end().is_none() {
         text.push_str("WARNING: Efficiency statistics may be misleading for RUNNING jobs.\n");
     }

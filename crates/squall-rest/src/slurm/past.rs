@@ -89,6 +89,7 @@ fn select(ask: &mut Ask, query: &mut AccountingQuery) -> Result<(), Problem> {
     }
     query.start = time(ask, "start_time")?;
     query.end = time(ask, "end_time")?;
+    Clock::here(super::now()).complete_period(query);
     Ok(())
 }
 

@@ -101,7 +101,11 @@ pub static FIELDS: &[C] = &[
     C::new("Restarts", 8, |r| r.job(|d| d.attempt.0.saturating_sub(1).to_string())),
     C::new("ResvCPU", 10, |r| r.job(|_| format_elapsed(planned_cpu(r)))),
     C::new("ResvCPURAW", 10, |r| r.job(|_| planned_cpu(r).to_string())),
-    C::new("Start", 19, |r| r.clock.show_or(r.data.start, "Unknown")),
+    C::new("Start", 19, |r| {
+        // A job that ended before it started has none, and one that waits has none yet.
+        let none = if r.data.end.is_some() { "None" } else { "Unknown" };
+        r.clock.show_or(r.data.start, none)
+    }),
     C::new("State", 10, Row::state),
     C::new("StdErr", 20, stderr),
     C::new("StdIn", 20, stdin),

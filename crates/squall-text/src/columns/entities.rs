@@ -1,5 +1,7 @@
 //! Accounts, users, QOS and trackable resources as rows of a listing, made of the accounting policy.
 
+use std::collections::BTreeSet;
+
 use squall_model::config::Config;
 use squall_model::gres;
 use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, Qos, ROOT, Tres};
@@ -174,7 +176,7 @@ pub fn levels(policy: &Policy, config: &Config) -> Vec<Row> {
 
 /// Returns one row for each resource that is accounted for.
 pub fn resources(config: &Config) -> Vec<Row> {
-    let gpus = has_gpus(config).then_some(Tres::Gpu.name());
+    let gpus = gres_types(config).contains("gpu").then_some(Tres::Gpu.name());
     TRES.iter().copied().chain(gpus).map(|name| Row { name: name.to_owned(), ..Row::default() }).collect()
 }
 
@@ -190,8 +192,8 @@ pub fn cluster(config: &Config, policy: &Policy, host: String) -> Row {
     }
 }
 
-/// Returns whether any node has GPUs.
-fn has_gpus(config: &Config) -> bool {
+/// Returns the names of the generic resources that nodes have.
+pub fn gres_types(config: &Config) -> BTreeSet<String> {
     let of_nodes = config.nodes.iter().filter_map(|node| gres::parse(&node.gres)).flatten().map(|count| count.name);
-    of_nodes.chain(config.gres.iter().map(|line| line.name.clone())).any(|name| name == "gpu")
+    of_nodes.chain(config.gres.iter().map(|line| line.name.clone())).collect()
 }

@@ -159,7 +159,7 @@ pub static FIELDS: &[F] = &[
     F::new(&["SiblingsViableRaw"], '\0', "VIABLE_SIBLINGS_RAW", |_| "NA".to_owned()),
     F::new(&["Sockets"], 'H', "SOCKETS_PER_NODE", |j| at_least(j.spec.options.inside.sockets)),
     F::new(&["SPerBoard"], '\0', "SOCKETS_PER_BOARD", |_| "0".to_owned()),
-    F::new(&["StartTime"], 'S', "START_TIME", |j| j.clock.show_or(j.info.start, "N/A")),
+    F::new(&["StartTime"], 'S', "START_TIME", |j| j.clock.show_or(j.start_shown(), "N/A")),
     F::quick(&["State"], 'T', "STATE", |j, text| text.push_str(words::state(j.info.state).0)).state(),
     F::quick(&["StateCompact"], 't', "ST", |j, text| text.push_str(words::state(j.info.state).1)).state(),
     F::new(&["StdErr"], '\0', "STDERR", JobRow::stderr),

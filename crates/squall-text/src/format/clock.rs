@@ -5,6 +5,7 @@ use jiff::Zoned;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use squall_model::time::Time;
+use squall_model::wire::client::AccountingQuery;
 
 /// Format in which times are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,26 @@ impl Clock {
     /// Returns the clock for this machine's time zone, with times in ISO format.
     pub fn here(now: Time) -> Self {
         Self { zone: TimeZone::system(), style: Style::Standard, now }
+    }
+
+    /// Returns the beginning of the present day. None: there is none in this time zone.
+    fn midnight(&self) -> Option<Time> {
+        let now = self.local(self.now);
+        let midnight = now.start_of_day().ok()?;
+        u64::try_from(midnight.timestamp().as_second()).ok().map(Time::from_secs)
+    }
+
+    /// Completes the period of a query of past jobs (sacct(1), `--starttime` and `--state`). Without a start it begins
+    /// at midnight; with jobs, at the beginning of accounting; with states, at the present moment. With states and a
+    /// start, it ends at its start.
+    pub fn complete_period(&self, query: &mut AccountingQuery) {
+        if query.start.is_some() {
+            query.end = if query.states.is_empty() { query.end } else { query.end.or(query.start) };
+        } else if query.ids.is_empty() && query.states.is_empty() {
+            query.start = self.midnight();
+        } else if query.ids.is_empty() {
+            query.start = Some(*query.end.get_or_insert(self.now));
+        }
     }
 
     /// Formats a time in the user's format.

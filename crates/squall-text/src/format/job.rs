@@ -12,6 +12,7 @@ use squall_model::job::options::AsGiven;
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
+use squall_model::time::Time;
 use squall_model::wire::info::{JobClass, JobInfo, JobsPage};
 
 use crate::format::clock::Clock;
@@ -156,6 +157,12 @@ impl JobRow {
             }
             _ => text.push_str(&self.info.run().nodes),
         }
+    }
+
+    /// Returns when the job started, or is to start. A job that ended before it started has its end here, as in Slurm.
+    pub fn start_shown(&self) -> Option<Time> {
+        let ended = matches!(self.info.state, JobState::Ended(_) | JobState::Completing(_));
+        self.info.start.or(self.info.end.filter(|_| ended))
     }
 
     /// Returns how long the job has run, without the time during which it was suspended, seconds.

@@ -99,7 +99,7 @@ fn times(row: &JobRow) -> Value {
         "eligible_time": time(Some(info.eligible)),
         "end_time": time(info.end),
         "last_sched_evaluation": time(Some(info.eligible)),
-        "start_time": time(info.start),
+        "start_time": time(row.start_shown()),
         "submit_time": time(Some(info.submit)),
         "suspend_time": time(info.run().suspended.filter(|_| !pending)),
         "time_limit": or_infinite(info.time_limit_s.map(|s| s.div_ceil(60))),

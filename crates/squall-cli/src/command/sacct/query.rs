@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use jiff::civil::Time as Clock;
 use squall_model::duration::parse_limit;
 use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::ArrayTask;
-use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
@@ -107,10 +105,10 @@ fn users(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
     Ok(())
 }
 
-/// Sets the query's period. Slurm's default start is midnight; with jobs, the beginning of accounting; with states, the
-/// present moment.
+/// Sets the query's period.
 fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
-    let now = call.clock(call.now).local(call.now);
+    let clock = call.clock(call.now);
+    let now = clock.local(call.now);
     let mut read = |text: Option<&str>| match text {
         None => Ok(None),
         Some(text) => match looking_back(text, &now) {
@@ -120,18 +118,7 @@ fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
     };
     query.start = read(given.last("starttime"))?;
     query.end = read(given.last("endtime"))?;
-    if query.start.is_none() && query.ids.is_empty() {
-        query.start = if query.states.is_empty() {
-            let midnight = now.date().to_datetime(Clock::midnight()).to_zoned(now.time_zone().clone());
-            midnight.ok().and_then(|at| u64::try_from(at.timestamp().as_second()).ok()).map(Time::from_secs)
-        } else {
-            Some(*query.end.get_or_insert(call.now))
-        };
-    }
-    if given.has("starttime") && !query.states.is_empty() {
-        // With a state and without an end, the period ends at its start (sacct(1), --state).
-        query.end = query.end.or(query.start);
-    }
+    clock.complete_period(query);
     match (query.start, query.end) {
         (Some(start), Some(end)) if start > end => call.fail("Start time requested is after end time."),
         _ => Ok(()),

@@ -1,6 +1,7 @@
 //! sacctmgr add, modify, delete: accounts, users and QOS are read, changed here and sent back. The controller refuses
 //! the change if they were changed in between.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Policy, PolicyChange, Qos, ROOT, User};
@@ -144,6 +145,27 @@ impl Meant {
         }
         Ok(true)
     }
+
+    /// Spells the names of accounts and, for QOS, those of levels as they are defined. The `names` are of this kind of
+    /// entity.
+    fn spell(&mut self, entity: &str, policy: &Policy) {
+        let names = self.names.iter_mut();
+        match entity {
+            "account" => names.for_each(|name| *name = defined(&policy.accounts, name)),
+            "qos" => names.for_each(|name| *name = defined(&policy.qos, name)),
+            _ => {}
+        }
+        let accounts = self.accounts.iter_mut().chain(&mut self.parents);
+        accounts.for_each(|name| *name = defined(&policy.accounts, name));
+    }
+}
+
+/// Returns the defined name that equals this one apart from case. Without one: the name in small letters, in which Slurm
+/// keeps the names of accounts and QOS.
+fn defined<T>(known: &BTreeMap<String, T>, name: &str) -> String {
+    let same = || known.keys().find(|other| other.eq_ignore_ascii_case(name)).cloned();
+    let exact = known.contains_key(name).then(|| name.to_owned());
+    exact.or_else(same).unwrap_or_else(|| name.to_lowercase())
 }
 
 /// Runs `sacctmgr add`.
@@ -193,6 +215,7 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
         return refuse(call, " Need name of account to add.");
     }
     let mut draft = draft(call)?;
+    names.spell("account", &draft.policy);
     own.parent = names.parents.pop().unwrap_or_else(|| ROOT.to_owned());
     if own.parent != ROOT && !draft.policy.accounts.contains_key(&own.parent) {
         return refuse(call, &format!(" Parent account '{}' doesn't exist.\n        Add it first.", own.parent));
@@ -264,6 +287,8 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
         return refuse(call, " Need name of account to add user to.");
     }
     let mut draft = draft(call)?;
+    names.spell("user", &draft.policy);
+    user.default_account = defined(&draft.policy.accounts, &user.default_account);
     let mut known = Vec::new();
     for account in &names.accounts {
         if account == ROOT || draft.policy.accounts.contains_key(account) {
@@ -350,6 +375,7 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
         return refuse(call, " Need name of qos to add.");
     }
     let mut draft = draft(call)?;
+    names.spell("qos", &draft.policy);
     let mut fresh = String::new();
     for name in names.names {
         if draft.policy.qos.contains_key(&name) {
@@ -377,6 +403,7 @@ fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], ad
     }
     names.names.append(&mut names.users);
     let mut draft = draft(call)?;
+    names.spell("coordinator", &draft.policy);
     let mut affected = String::new();
     for account in &names.accounts {
         let Some(mut changed) = draft.policy.accounts.get(account).cloned() else {
@@ -434,6 +461,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         }
     }
     let mut draft = draft(call)?;
+    names.spell(entity.name, &draft.policy);
     let (mut own, mut associations) = (String::new(), String::new());
     match entity.name {
         "qos" => modify_levels(call, &mut draft, &names, &settings, &mut own)?,
@@ -543,13 +571,11 @@ fn modify_users(
         let mut user = before.clone();
         for setting in settings.iter().filter(|s| of_user(s)) {
             if setting.is("defaultaccount", 8) {
-                if !draft.policy.associations.contains_key(&AssocKey::user(&setting.value, &name)) {
-                    return refuse(
-                        call,
-                        &format!(" User '{name}' has no association with account '{}'", setting.value),
-                    );
+                let account = defined(&draft.policy.accounts, &setting.value);
+                if !draft.policy.associations.contains_key(&AssocKey::user(&account, &name)) {
+                    return refuse(call, &format!(" User '{name}' has no association with account '{account}'"));
                 }
-                user.default_account.clone_from(&setting.value);
+                user.default_account = account;
             } else if let Some(level) = admin_level(&setting.value) {
                 user.admin = level;
             }
@@ -617,7 +643,7 @@ fn modify_accounts(
         let others = |s: &Setting| of_account(s) || forgets(s) || parent(s);
         let mut changed = change_association(call, &mut own, inherits, settings, others)?;
         for setting in settings.iter().filter(|s| parent(s)) {
-            own.parent.clone_from(&setting.value);
+            own.parent = defined(&draft.policy.accounts, &setting.value);
             changed = true;
         }
         let forgotten = settings.iter().any(forgets);
@@ -630,6 +656,54 @@ fn modify_accounts(
         if changed {
             draft.change(PolicyChange::Association(key, Some(own)));
         }
+    }
+    Ok(())
+}
+
+/// Deletes users, or only their associations where accounts or partitions are named. A user without any association is
+/// deleted.
+fn delete_users(call: &mut Call<'_>, draft: &mut Draft, names: &Meant, text: &mut String) -> Result<(), Fail> {
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let wanted: Vec<String> = names.names.iter().chain(&names.users).cloned().collect();
+    let whole = names.accounts.is_empty() && names.partitions.is_empty();
+    let (mut bare, mut defaults) = (String::new(), String::new());
+    for name in draft.policy.users.keys().filter(|name| chosen(&wanted, name)).cloned().collect::<Vec<_>>() {
+        let default = draft.policy.users.get(&name).map(|user| user.default_account.clone()).unwrap_or_default();
+        let removed = draft.delete_associations(|key| {
+            key.user == name && chosen(&names.accounts, &key.account) && chosen(&names.partitions, &key.partition)
+        });
+        if whole {
+            let _ = writeln!(text, "  {name}");
+            draft.change(PolicyChange::User(name, None));
+            continue;
+        }
+        for key in &removed {
+            let _ = writeln!(text, "  C = {cluster:<10} A = {:<20} U = {:<9}", key.account, key.user);
+        }
+        let left = |account: Option<&str>| {
+            let mut all = draft.policy.associations.keys();
+            all.any(|key| key.user == name && account.is_none_or(|account| key.account == account))
+        };
+        if removed.is_empty() {
+            continue;
+        }
+        if !left(None) {
+            let _ = writeln!(bare, "  {name}");
+            draft.change(PolicyChange::User(name, None));
+        } else if removed.iter().any(|key| key.account == default) && !left(Some(&default)) {
+            let _ = writeln!(defaults, "  C = {cluster:<10} A = {default:<20} U = {name:<9}");
+        }
+    }
+    if !defaults.is_empty() {
+        call.say(&format!(
+            " Error with request: You can not remove the default account of a user\n{defaults} You must change the \
+             default account of these users or remove the users completely from the affected clusters to allow these \
+             changes.\n Changes Discarded"
+        ));
+        return Err(Fail(1));
+    }
+    if !bare.is_empty() {
+        let _ = write!(text, " Deleting users (No Associations)...\n{bare}");
     }
     Ok(())
 }
@@ -651,7 +725,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         return refuse(call, " No conditions given to remove, not executing.");
     }
     let mut draft = draft(call)?;
-    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    names.spell(entity.name, &draft.policy);
     let mut title = match entity.name {
         "qos" => " Deleting QOS(s)...",
         "user" => " Deleting users...",
@@ -667,27 +741,10 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
             }
         }
         "user" => {
-            let wanted: Vec<String> = names.names.iter().chain(&names.users).cloned().collect();
-            let whole = names.accounts.is_empty() && names.partitions.is_empty();
-            if !whole {
+            if !(names.accounts.is_empty() && names.partitions.is_empty()) {
                 title = " Deleting user associations...";
             }
-            for name in draft.policy.users.keys().filter(|name| chosen(&wanted, name)).cloned().collect::<Vec<_>>() {
-                let removed = draft.delete_associations(|key| {
-                    key.user == name
-                        && chosen(&names.accounts, &key.account)
-                        && chosen(&names.partitions, &key.partition)
-                });
-                if whole {
-                    let _ = writeln!(text, "  {name}");
-                    draft.change(PolicyChange::User(name, None));
-                } else {
-                    for key in removed {
-                        let _ = writeln!(text, "  C = {cluster:<10} A = {:<20} U = {:<9}", key.account, key.user);
-                    }
-                    draft.new_default(&name);
-                }
-            }
+            delete_users(call, &mut draft, &names, &mut text)?;
         }
         _ => {
             let wanted: Vec<String> = names.names.iter().chain(&names.accounts).cloned().collect();

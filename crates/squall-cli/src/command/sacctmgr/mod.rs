@@ -61,9 +61,10 @@ Valid <COMMAND> values are:
    load [file=]<FILE>               add what dump wrote
    modify <ENTITY> where <SPECS> set <SPECS>
    modify job where jobid=<N>,... set comment=|derivedexitcode=|admincomment=|extra=|wckey=
+   ping                             say whether accounting answers: the controller keeps it
    version                          display tool version number
 
-<ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"problem\", \"qos\",
+<ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"instance\", \"problem\", \"qos\",
      \"reservation\", \"resource\", \"runawayjobs\", \"stats\", \"transaction\", \"tres\", \"user\", \"wckey\".
 <SPECS> of list are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
 <SPECS> of accounts and users are names, account=, cluster=, partition=, parent=, description=, organization=,
@@ -99,6 +100,8 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
     } else if is("version", 4) {
         call.print(&format!("slurm {}\n", words::slurm_version()));
         Ok(())
+    } else if is("ping", 4) {
+        ping(call)
     } else if is("help", 2) {
         call.print(&PAGE.help());
         Ok(())
@@ -155,6 +158,16 @@ struct Wanted {
     conditions: Vec<(&'static str, String)>,
 }
 
+/// Says whether accounting answers.
+fn ping(call: &mut Call<'_>) -> Result<(), Fail> {
+    match call.controller.ask(&Request::Ping) {
+        Ok(Answer::Pong { host, .. }) => call.print(&format!("slurmdbd(primary) at {host} is UP\n")),
+        Ok(_) => return call.failed("slurmdbd(primary) is DOWN", &unexpected()),
+        Err(e) => return call.failed("slurmdbd(primary) is DOWN", &e),
+    }
+    Ok(())
+}
+
 fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     if words.first().is_some_and(|word| word.len() >= 2 && starts("configuration", word)) {
         return stats::configuration(call);
@@ -166,7 +179,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
         call.say(
             "No valid entity in list command\n\
              Input line must include \"Account\", \"Association\", \"Cluster\", \"Configuration\",\n\
-             \"Event\", \"Federation\", \"Problem\", \"QOS\", \"Resource\", \"Reservation\",\n\
+             \"Event\", \"Federation\", \"Instance\", \"Problem\", \"QOS\", \"Resource\", \"Reservation\",\n\
              \"RunAwayJobs\", \"Stats\", \"Transaction\", \"TRES\", \"User\", or \"WCKey\"",
         );
         return Err(Fail(1));

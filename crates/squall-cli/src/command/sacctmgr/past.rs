@@ -62,9 +62,11 @@ fn events(
     if wants("cluster") && !nodes.is_empty() {
         let cpus: u32 = nodes.iter().map(|node| node.cpus).sum();
         let memory: u64 = nodes.iter().map(|node| node.memory_mb).sum();
+        let since = nodes.iter().map(|node| node.since).max().unwrap_or_default();
         let past = Past {
-            start: clock.show(nodes.iter().map(|node| node.since).max().unwrap_or_default()),
+            start: clock.show(since),
             end: "Unknown".to_owned(),
+            seconds: call.now.secs().saturating_sub(since.secs()),
             info: "Cluster Registered TRES".to_owned(),
             nodes: hostlist::compress(nodes.iter().map(|node| node.node.clone())),
             tres: format!("billing={cpus},cpu={cpus},mem={memory}M,node={}", nodes.len()),
@@ -78,7 +80,7 @@ fn events(
             node: outage.node,
             start: clock.show(outage.start),
             end: outage.end.map_or_else(|| "Unknown".to_owned(), |end| clock.show(end)),
-            seconds: outage.end.unwrap_or(call.now).since(outage.start).secs(),
+            seconds: outage.end.unwrap_or(call.now).secs().saturating_sub(outage.start.secs()),
             state: outage.state.to_owned(),
             info: outage.reason,
             ..Past::default()

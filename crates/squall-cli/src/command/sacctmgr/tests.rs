@@ -134,6 +134,38 @@ fn what_is_set_up_and_shown() {
     check("sacctmgr_what_is_set_up", &text);
 }
 
+/// Names of accounts and QOS in any case, and users who lose accounts (SchedMD's `sacctmgr`, `user_functions.c`).
+#[test]
+fn accounts_of_any_case_and_the_last_of_a_user() {
+    let mut fake = fake();
+    let calls: &[&[&str]] = &[
+        &["-i", "add", "account", "Wq,other"],
+        &["-i", "add", "account", "WQ"],
+        &["-i", "add", "user", "dan", "account=WQ,Other", "defaultaccount=wQ"],
+        &["-i", "modify", "account", "wQ", "set", "fairshare=33"],
+        &["-i", "modify", "user", "dan", "set", "defaultaccount=OTHER"],
+        &["-i", "add", "qos", "Hi"],
+        &["-i", "modify", "qos", "HI", "set", "priority=3"],
+        &["show", "assoc", "-nP", "format=account,user,fairshare"],
+        &["show", "user", "-nP", "format=user,defaultaccount"],
+        &["-i", "delete", "user", "dan", "account=other"],
+        &["-i", "delete", "user", "dan", "account=Wq"],
+        &["-i", "delete", "user", "dan", "account=Wq"],
+        &["-i", "delete", "user", "where", "account=other"],
+        &["show", "user", "-nP", "format=user,defaultaccount"],
+        &["-i", "delete", "qos", "hI"],
+        &["-i", "delete", "account", "WQ"],
+        &["show", "assoc", "-nP", "format=account,user"],
+        &["show", "instances", "-P"],
+    ];
+    let mut text = String::new();
+    for args in calls {
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
+    }
+    check("sacctmgr_any_case", &text);
+}
+
 #[test]
 fn json_of_what_is_set_up() {
     let mut fake = fake();

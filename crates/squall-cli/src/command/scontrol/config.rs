@@ -17,6 +17,7 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::controllers;
 use crate::command::sinfo::all_partitions;
+use squall_text::columns::entities::{gres_types, resources};
 use squall_text::format::words;
 
 /// Keys of the controllers' hosts.
@@ -357,6 +358,17 @@ fn mpi_params(config: &Config) -> String {
     config.mpi_ports.map_or_else(|| "(null)".to_owned(), |ports| format!("ports={}", String::from(ports)))
 }
 
+/// Returns the resources that are accounted.
+fn accounted(config: &Config) -> String {
+    resources(config).into_iter().map(|resource| resource.name).collect::<Vec<_>>().join(",")
+}
+
+/// Returns the names of generic resources.
+fn generic(config: &Config) -> String {
+    let named = &config.gres_types;
+    if named.is_empty() { Vec::from_iter(gres_types(config)).join(",") } else { named.clone() }
+}
+
 /// Returns the settings that depend on the configuration, as (key, value).
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
@@ -372,7 +384,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
     let parameters = String::from(config.scheduler_parameters.clone());
     vec![
         ("AccountingStorageEnforce", or(&String::from(config.accounting_storage_enforce), "none")),
-        ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),
+        ("AccountingStorageTRES", accounted(config)),
         ("AccountingStorageType", words("accounting_storage/slurmdbd")),
         ("AuthType", words("auth/peercred")),
         ("BatchStartTimeout", seconds(10)),
@@ -385,7 +397,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("TaskEpilog", or(&config.task_epilog, "(null)")),
         ("TaskProlog", or(&config.task_prolog, "(null)")),
         ("FirstJobId", config.job_ids().start().to_string()),
-        ("GresTypes", or(&config.gres_types, "(null)")),
+        ("GresTypes", or(&generic(config), "(null)")),
         ("InactiveLimit", seconds(0)),
         ("JobAcctGatherFrequency", words("30")),
         ("JobAcctGatherType", words("jobacct_gather/cgroup")),

@@ -197,7 +197,7 @@ fn times(row: &JobRow) -> Vec<String> {
         format!("AccrueTime={}", clock.show_or(Some(info.eligible), "Unknown")),
         format!(
             "StartTime={} EndTime={} Deadline={}",
-            clock.show_or(info.start, "Unknown"),
+            clock.show_or(row.start_shown(), "Unknown"),
             clock.show_or(info.end, "Unknown"),
             clock.show_or(row.spec.deadline, "N/A")
         ),
