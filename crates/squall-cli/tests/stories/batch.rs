@@ -175,6 +175,14 @@ fn pipeline(c: &Cluster) {
     assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &second]), "DependencyNeverSatisfied");
     c.ok(&["scancel", &second]);
     assert!(c.end_of(&second).starts_with("CANCELLED by "), "{}", c.end_of(&second));
+    // One that never started began when it ended, and accounting says that there was no start.
+    let held = c.ok(&["sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"]);
+    c.ok(&["scancel", &held]);
+    assert!(c.end_of(&held).starts_with("CANCELLED by "), "{}", c.end_of(&held));
+    let shown = c.ok(&["scontrol", "show", "job", &held]);
+    let value = |key: &str| shown.split_whitespace().find_map(|word| word.strip_prefix(key)).unwrap_or_default();
+    assert!(value("StartTime=").len() > 8 && value("StartTime=") == value("EndTime="), "{shown}");
+    assert_eq!(c.ok(&["sacct", "-X", "-n", "-P", "-j", &held, "-o", "start"]), "None");
 }
 
 fn output_folder(c: &Cluster) {

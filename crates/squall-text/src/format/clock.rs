@@ -124,12 +124,34 @@ fn relative(at: &Zoned, now: &Zoned) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::tz::TimeZone;
+    use squall_model::id::JobId;
     use squall_model::time::Time;
+    use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
 
     use super::{Clock, Style};
 
     fn show(style: Style, at: u64) -> String {
         Clock { zone: TimeZone::UTC, style, now: Time::from_secs(1_795_248_000) }.show(Time::from_secs(at))
+    }
+
+    #[test]
+    fn the_period_of_past_jobs_is_slurms() {
+        let now = Time::from_secs(1_795_248_000);
+        let clock = Clock { zone: TimeZone::UTC, style: Style::Standard, now };
+        let (midnight, before) = (Time::from_secs(1_795_219_200), Time::from_secs(1_795_000_000));
+        let period = |states: &[StateFilter], ids: &[JobRef], start: Option<Time>, end: Option<Time>| {
+            let (states, ids) = (states.to_vec(), ids.to_vec());
+            let mut query = AccountingQuery { states, ids, start, end, ..AccountingQuery::default() };
+            clock.complete_period(&mut query);
+            (query.start, query.end)
+        };
+        let (running, job) = ([StateFilter::Running], [JobRef::Job(JobId(1))]);
+        assert_eq!(period(&[], &[], None, None), (Some(midnight), None));
+        assert_eq!(period(&[], &job, None, None), (None, None), "a job is found whenever it ran");
+        assert_eq!(period(&running, &[], None, None), (Some(now), Some(now)), "what runs now");
+        assert_eq!(period(&running, &[], None, Some(before)), (Some(before), Some(before)));
+        assert_eq!(period(&running, &[], Some(before), None), (Some(before), Some(before)));
+        assert_eq!(period(&[], &[], Some(before), None), (Some(before), None));
     }
 
     #[test]
