@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use squall_files::callers::Callers;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{Instant, Sleep, timeout};
 
@@ -31,6 +31,11 @@ const CONNECTIONS_OF_PEER_MAX: usize = 2048;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Time after which a connection ends if the client takes nothing of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// Time in which the rest of a request is read that was answered before it had come, and most bytes of it.
+const LINGER_TIME: Duration = Duration::from_secs(5);
+const LINGER_BYTES_MAX: usize = 16 << 20;
+/// Bytes of that read at once.
+const LINGER_PIECE_BYTES: usize = 16 << 10;
 /// Most header fields of a request.
 const HEADERS_MAX: usize = 100;
 /// Most bytes of a request's head, and of what is buffered of a connection.
@@ -149,7 +154,27 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, pee
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES);
     // An error ends this connection only.
-    drop(builder.serve_connection(TokioIo::new(Patient::new(stream)), service).await);
+    let served = builder.serve_connection(TokioIo::new(Patient::new(stream)), service).without_shutdown().await;
+    if let Ok(parts) = served {
+        linger(parts.io.into_inner()).await;
+    }
+}
+
+/// Closes a connection so that its last answer arrives. If bytes of the request were left unread, such as a body that is
+/// refused for its size, the kernel would reset the connection, and the client would lose an answer that it has.
+async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let read_on = async {
+        stream.shutdown().await?;
+        let (mut piece, mut left) = (vec![0; LINGER_PIECE_BYTES], LINGER_BYTES_MAX);
+        loop {
+            let length = stream.read(&mut piece).await?;
+            if length == 0 || length > left {
+                return io::Result::Ok(());
+            }
+            left -= length;
+        }
+    };
+    drop(timeout(LINGER_TIME, read_on).await);
 }
 
 /// Returns the router as a service that adds to each request where it comes from.

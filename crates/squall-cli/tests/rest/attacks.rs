@@ -243,7 +243,7 @@ fn whoever_has_a_token_can_not_make_it_last_and_a_stranger_can_not_send_much() {
     let renewed = c.get("", &format!("/login?link={token}"));
     assert!(renewed.status == 401 && !renewed.head.contains("set-cookie"), "only links are exchanged: {renewed:?}");
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
-    let answer = c.send("POST", "/login", &form, &format!("token={}", "a".repeat(1 << 20)));
+    let answer = c.send("POST", "/login", &form, &format!("token={}", "a".repeat(6 << 20)));
     assert_eq!(answer.status, 413);
     assert_eq!(c.send("POST", "/login", &form, &format!("token={token}")).status, 303);
 }

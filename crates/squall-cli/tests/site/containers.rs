@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -41,14 +42,25 @@ pub(super) fn runtime() -> &'static str {
     if fs::read("/sys/fs/cgroup/unified/cgroup.controllers").is_ok_and(|has| !has.is_empty()) { "runc" } else { "crun" }
 }
 
-/// Runs a command as a user whose tasks are in containers. runc 1.1 makes a sealed copy of itself first, which the kernel
-/// refuses now and then on a busy machine; nothing of the container has run then, and the command is given again.
+/// Runs a command as a user whose tasks are in containers. Two things of others happen now and then on a busy machine, and
+/// the command is given again. runc 1.1 makes a sealed copy of itself first, which the kernel may refuse; nothing of the
+/// container has run then. And ranks of MPICH 4.0 that reach each other by UCX over TCP, as between containers, may never
+/// leave `MPI_Finalize`: one waits there for the other to go on in UCX, which waits for it in PMI's barrier.
 pub(super) fn contained(cluster: &Cluster, args: &[&str]) -> Output {
     let mut tries = 0;
     loop {
-        let out = cluster.users(args).output().unwrap();
+        let mut child = cluster.users(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while child.try_wait().unwrap().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let hangs = child.try_wait().unwrap().is_none();
+        if hangs {
+            cluster.users_ok(&["scancel", "--me"]);
+        }
+        let out = child.wait_with_output().unwrap();
         tries += 1;
-        if tries == 5 || !text(&out).contains("could not ensure we are a cloned binary") {
+        if tries == 5 || !(hangs || text(&out).contains("could not ensure we are a cloned binary")) {
             return out;
         }
     }
@@ -102,7 +114,7 @@ fn signals(cluster: &Cluster, container: &str) {
     let mounts = format!("--container-mounts={}:/work", cluster.path("shared"));
     let step = ["srun", container, &mounts, "--container-workdir=/work", "-J", "signals", "sh", "-c", script];
     let step = cluster.users(&step);
-    let step = { step }.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let step = { step }.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     cluster.until("the container runs", || cluster.read("ready") == "ready\n");
     cluster.users_ok(&["scancel", "-s", "USR1", "-n", "signals"]);
     let ended = step.wait_with_output().unwrap();
