@@ -93,7 +93,7 @@ fn report(job: &Row, steps: &[Row]) -> String {
             let _ = writeln!(text, "State: {state}");
         }
     }
-    let (nodes, cpus) = (data.num_nodes.max(1), data.num_cpus.max(data.req_cpus));
+    let (nodes, cpus) = (data.num_nodes.max(1), data.num_cpus.max(data.req_cpus).max(1));
     let _ = if cpus > 1 {
         writeln!(text, "Nodes: {nodes}\nCores per node: {}", cpus / nodes)
     } else {

@@ -7,6 +7,16 @@ use squall_model::wire::client::Request;
 use super::sacctmgr;
 use crate::command::listing::fake::{Fake, check, fake, run, run_with, transcript};
 
+/// Runs commands one after the other in the same cluster; returns each with what it printed and its exit status.
+fn answers(fake: &mut Fake, calls: &[&[&str]]) -> String {
+    let mut text = String::new();
+    for args in calls {
+        let seen = run_with(fake, "sacctmgr", sacctmgr, args, &[]);
+        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
+    }
+    text
+}
+
 #[test]
 fn what_clients_ask() {
     let calls: &[&[&str]] = &[
@@ -126,12 +136,7 @@ fn what_is_set_up_and_shown() {
         &["-i", "delete", "account", "phys"],
         &["show", "assoc", "-nP", "format=account,user"],
     ];
-    let mut text = String::new();
-    for args in calls {
-        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
-        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
-    }
-    check("sacctmgr_what_is_set_up", &text);
+    check("sacctmgr_what_is_set_up", &answers(&mut fake, calls));
 }
 
 /// Names of accounts and QOS in any case, and users who lose accounts (SchedMD's `sacctmgr`, `user_functions.c`).
@@ -158,12 +163,7 @@ fn accounts_of_any_case_and_the_last_of_a_user() {
         &["show", "assoc", "-nP", "format=account,user"],
         &["show", "instances", "-P"],
     ];
-    let mut text = String::new();
-    for args in calls {
-        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
-        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
-    }
-    check("sacctmgr_any_case", &text);
+    check("sacctmgr_any_case", &answers(&mut fake, calls));
 }
 
 #[test]
@@ -177,8 +177,7 @@ fn json_of_what_is_set_up() {
     ] {
         assert_eq!(run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]).code, 0, "{args:?}");
     }
-    let mut text = String::new();
-    for args in [
+    let calls = [
         &["--json", "show", "assoc", "user=ann"][..],
         &["--json", "show", "account", "phys", "withassoc"],
         &["show", "user", "ann", "--json", "-s"],
@@ -186,11 +185,8 @@ fn json_of_what_is_set_up() {
         &["show", "cluster", "--yaml"],
         &["show", "tres", "name=node", "--json"],
         &["show", "event", "--json"],
-    ] {
-        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
-        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
-    }
-    check("sacctmgr_json", &text);
+    ];
+    check("sacctmgr_json", &answers(&mut fake, &calls));
 }
 
 #[test]
@@ -266,12 +262,7 @@ fn d1_to_d5_and_d9_what_programs_set_and_read() {
         &["--readonly", "-i", "delete", "user", "ann"],
         &["-r", "-nP", "show", "assoc", "format=account,user,grpjobs,qos"],
     ];
-    let mut text = String::new();
-    for args in [root, limits, orders].concat() {
-        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
-        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
-    }
-    check("sacctmgr_d1_to_d5_and_d9", &text);
+    check("sacctmgr_d1_to_d5_and_d9", &answers(&mut fake, &[root, limits, orders].concat()));
     let users = fake.policy.users.keys().collect::<Vec<_>>();
     assert_eq!(users, ["ann", "root"], "root's association is sent with its user");
 }
