@@ -148,10 +148,14 @@ impl Client {
         Self::connect_as(place, command, Proof::Scheme(BEARER.to_owned(), encoding::to_vec(bearer)))
     }
 
-    /// Connects to the given cluster as the user at the other end of `socket`, which the cluster's HTTP server has
-    /// accepted. `command` is the name of this program.
-    pub fn connect_for(place: &Place, command: &str, socket: BorrowedFd<'_>) -> Result<Self, ClientError> {
-        let mut client = Self::connect_as(place, command, Proof::Scheme(SOCKET.to_owned(), Vec::new()))?;
+    /// Connects to the given cluster as the user at the other end of `socket`, which this process has accepted as the
+    /// cluster's HTTP server. `secret`: by which it shows that it is that; `command`: the name of this program.
+    pub fn connect_for(
+        place: &Place,
+        (command, secret): (&str, &str),
+        socket: BorrowedFd<'_>,
+    ) -> Result<Self, ClientError> {
+        let mut client = Self::connect_as(place, command, Proof::Scheme(SOCKET.to_owned(), secret.into()))?;
         client.greet()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,5 +1,5 @@
-//! A cluster's files on this machine: their paths, durable writes of small ones, the users who own them, and those behind
-//! local connections.
+//! A cluster's files on this machine: their paths, which nobody else can lead elsewhere, durable writes of small ones,
+//! the users who own them, and those behind local connections.
 //!
 //! Daemons and clients alike ask [`place::Place`] for every path below the state folder.
 
@@ -7,4 +7,6 @@ pub mod callers;
 pub mod durable;
 pub mod lock;
 pub mod place;
+pub mod safe_path;
+pub mod sockets;
 pub mod users;

@@ -150,6 +150,10 @@ impl Place {
     pub fn restoring(&self) -> PathBuf {
         self.dir.join("restoring")
     }
+    /// Returns the path of the file with the builds that have served the cluster here.
+    pub fn builds(&self) -> PathBuf {
+        self.dir.join("builds")
+    }
     /// Returns the path of the folder of files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
         self.dir.join(CONTENT)
@@ -206,6 +210,10 @@ impl Place {
     /// Returns the path of the HTTP server's pid file.
     pub fn rest_pid(&self) -> PathBuf {
         self.run().join("rest.pid")
+    }
+    /// Returns the path of the file by which the controller knows the HTTP server.
+    pub fn rest_key(&self) -> PathBuf {
+        self.run().join("rest.key")
     }
     /// Returns the path of the pid file of the process that sends mail.
     pub fn mail_pid(&self) -> PathBuf {

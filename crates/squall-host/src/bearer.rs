@@ -22,6 +22,7 @@ use squall_model::wire::join::Bearer;
 use zeroize::Zeroizing;
 
 use crate::auth::is_operator;
+use crate::server::Server;
 use crate::trust::Trust;
 
 /// Length of a new signing key, bytes.
@@ -198,14 +199,22 @@ impl Bearers {
         seconds.map(Some).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{REVOKED}/{user}")))
     }
 
+    /// Returns the cluster's HTTP server. Err: a process that shows this secret is not it.
+    pub(crate) fn server(&self, secret: &[u8]) -> io::Result<Server> {
+        let server = Server::read(&self.place)?;
+        if server.is(secret) { Ok(server) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+
     /// Returns user and group id of the peer of a connection that the cluster's HTTP server has accepted on a Unix
     /// socket, as the kernel reports them. Err: the socket is another one, so its peer did not mean to talk to Squall.
-    pub(crate) fn peer_of(&self, socket: &OwnedFd) -> io::Result<(u32, u32)> {
-        // Only root can create a configured path, so the process that listens there is the HTTP server. The kernel
-        // gives the path as the name of the accepting side only.
-        let own = SocketAddrUnix::try_from(getsockname(socket)?)?;
-        let is_ours = |path: &PathBuf| SocketAddrUnix::new(path).is_ok_and(|expected| own == expected);
-        if !self.sockets.iter().any(is_ours) {
+    pub(crate) fn peer_of(&self, server: &Server, socket: &OwnedFd) -> io::Result<(u32, u32)> {
+        // Where the kernel does not tell the file, the name must do: the server, which is trusted here, has sent it.
+        let named = || -> io::Result<bool> {
+            let own = SocketAddrUnix::try_from(getsockname(socket)?)?;
+            let is_ours = |path: &PathBuf| SocketAddrUnix::new(path).is_ok_and(|expected| own == expected);
+            Ok(self.sockets.iter().any(is_ours))
+        };
+        if !server.accepted(socket)?.map_or_else(named, Ok)? {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let peer = socket_peercred(socket)?;

@@ -172,7 +172,7 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     if !understood || hello.proof != Proof::Peer || !matches!(hello.role, Role::Client(_)) {
         return Ok(());
     }
-    let vouched = Vouched { node: String::new(), uid: peer.uid(), gid: peer.gid(), owner: false };
+    let vouched = Vouched { node: String::new(), uid: peer.uid(), gid: peer.gid(), owner: false, over_http: false };
     let bytes = encoding::to_vec(&vouched);
     let hello = Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello };
     Session::new(Rc::clone(front), hello).run(reader, writer).await

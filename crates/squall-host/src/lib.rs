@@ -3,6 +3,7 @@
 mod auth;
 pub mod backup;
 mod bearer;
+pub mod builds;
 mod cgroup;
 pub mod checkup;
 pub mod config_files;
@@ -30,6 +31,7 @@ pub mod processes;
 mod proxy;
 pub mod rack;
 mod removal;
+pub mod server;
 pub mod service;
 mod signing;
 pub mod spool;

@@ -25,6 +25,8 @@ const NAME: &str = "rest";
 #[derive(Debug)]
 pub(crate) struct Cluster {
     place: Place,
+    /// Secret by which the controller knows this server.
+    secret: Arc<str>,
     /// Name of the controller's host, as far as it is known without asking.
     pub(crate) host: String,
     /// JSON of jobs and nodes, made when they are read.
@@ -57,9 +59,10 @@ macro_rules! part {
 }
 
 impl Cluster {
-    pub(crate) fn new(place: Place, host: String) -> Self {
+    pub(crate) fn new(place: Place, host: String, secret: Arc<str>) -> Self {
         Self {
             place,
+            secret,
             host,
             records: Arc::default(),
             jobs: Part::default(),
@@ -166,11 +169,11 @@ impl Cluster {
         who: &Identity,
         deed: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send + 'static,
     ) -> Result<T, ClientError> {
-        let (place, who) = (self.place.clone(), who.clone());
+        let (place, who, secret) = (self.place.clone(), who.clone(), Arc::clone(&self.secret));
         let asking = tokio::task::spawn_blocking(move || {
             let mut client = match &who {
                 Identity::Bearer(bearer) => Client::connect_with(&place, NAME, bearer)?,
-                Identity::Socket(socket) => Client::connect_for(&place, NAME, socket.as_fd())?,
+                Identity::Socket(socket) => Client::connect_for(&place, (NAME, &secret), socket.as_fd())?,
             };
             deed(&mut client)
         });

@@ -22,5 +22,5 @@ mod slurm;
 mod users;
 mod web;
 
-pub use listen::{Listeners, bind};
+pub use listen::{Listeners, bind, exposed_sockets};
 pub use routes::run;

@@ -37,10 +37,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(place: Place, host: String, web: Web) -> Self {
+    pub(crate) fn new(place: Place, (host, secret): (String, Arc<str>), web: Web) -> Self {
         Self {
             events: Events::new(place.clone()),
-            cluster: Cluster::new(place, host),
+            cluster: Cluster::new(place, host, secret),
             web,
             callers: Callers::default(),
             changes: Changes::default(),
@@ -53,11 +53,17 @@ impl Server {
 pub(crate) type Shared = Arc<Server>;
 
 /// Serves the cluster in this state folder, without end. `host`: name of the controller's host, for answers while the
-/// controller is away. `ready` is called when the server accepts connections. Err: the server could not start.
-pub fn run(place: Place, host: String, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
+/// controller is away; `secret`: by which the controller knows this server. `ready` is called when the server accepts
+/// connections. Err: the server could not start.
+pub fn run(
+    place: Place,
+    (host, secret): (String, &str),
+    listeners: Listeners,
+    ready: impl FnOnce(),
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
     runtime.block_on(async {
-        let server = Arc::new(Server::new(place, host, Web::new(listeners.is_secure())?));
+        let server = Arc::new(Server::new(place, (host, secret.into()), Web::new(listeners.is_secure())?));
         let (router, seats) = (routes(server), Seats::default());
         let Listeners { tcp, unix, certificate } = listeners;
         let mut accepting = tokio::task::JoinSet::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon};
-use squall_host::{logging, privileges, service};
+use squall_host::{logging, privileges, server, service};
 use squall_model::config::{Config, Rest};
 use squall_model::wire::client::{Answer, Request};
 use squall_text::options::Arg;
@@ -77,11 +77,14 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
         let host =
             Some(config.slurmctld_host.0.clone()).filter(|host| !host.is_empty()).unwrap_or_else(life::host_name);
         logging::start(given.has("detached").then(|| Daemon::Rest.log_file(&place)))?;
+        squall_rest::exposed_sockets(rest).iter().for_each(|warning| tracing::warn!("{warning}"));
         let _pid = hold(&place, &Daemon::Rest)?;
+        let secret = server::introduce(&place, listeners.sockets())
+            .map_err(|e| format!("{}: {e}", place.rest_key().display()))?;
         privileges::leave_no_core();
         let place = privileges::give_up(rest.user(), &place)?;
         privileges::confine(&place, false);
-        squall_rest::run(place, host, listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
+        squall_rest::run(place, (host, &secret), listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
         Ok(String::new())
     })
 }
@@ -149,6 +152,7 @@ pub(super) fn start(place: &Place) -> Result<String, String> {
     if !begun {
         return Err(format!("{daemon} does not start; see {}", daemon.log_file(place).display()));
     }
+    squall_rest::exposed_sockets(rest).iter().for_each(|warning| eprintln!("squall up: warning: {warning}"));
     Ok(match address(rest) {
         Some(address) => format!("dashboard and REST at {address} (`squall web` logs you in)\n"),
         None => format!("REST at {}\n", rest.listen),

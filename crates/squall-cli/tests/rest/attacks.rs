@@ -1,10 +1,19 @@
 //! Attacks on the HTTP server: refused, bounded, and no other client is delayed.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use squall_client::{Client, ClientError};
+use squall_files::place::Place;
+use squall_host::server;
+use squall_model::wire::client::{Answer, Refusal, Request};
 
 use crate::http::{Cluster, answer};
 use crate::script;
@@ -29,6 +38,79 @@ fn cve_2023_48022_2025_62593_2026_27482_without_a_valid_token_nothing_is_told() 
     c.ok(&["scontrol", "token", "revoke"]);
     Cluster::until("the token is revoked", || c.get(&token, jobs).status == 401);
     assert_eq!(c.get(&c.token(None), jobs).status, 200);
+}
+
+/// Set for the part of a test that runs as another user: the test's folder, and the secret that is shown.
+const BOB: &str = "SQUALL_TEST_BOB";
+
+/// Waits for a victim on the configured path of the HTTP server's socket, which is bob's own file in a mount namespace,
+/// and asks the controller in the victim's name.
+#[test]
+fn bob_listens_where_the_server_should() {
+    let Some(told) = std::env::var_os(BOB) else { return };
+    let told = told.into_string().unwrap();
+    let (dir, secret) = told.split_once('|').unwrap();
+    let dir = Path::new(dir);
+    let listener = UnixListener::bind(dir.join("http/rest.sock")).unwrap();
+    println!("listens");
+    let (victim, _) = listener.accept().unwrap();
+    let place = Place::at(&dir.join("state")).unwrap();
+    let asked = Client::connect_for(&place, ("rest", secret), victim.as_fd()).and_then(|mut c| c.ask(&Request::Caller));
+    println!("{}", asked.map_or_else(|e| format!("refused: {e}"), |answer| format!("{answer:?}")));
+}
+
+/// attack-trial.md A1: whoever connected to any Unix socket of bob's was bob's to impersonate.
+#[test]
+fn a1_only_the_http_server_speaks_for_the_peers_of_its_own_sockets() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let c = Cluster::start("impersonate");
+    assert!(c.send_here("GET", "/squall/v1/caller", &[], "").body.contains("\"root\""), "the real one works");
+    let fake = c.dir.join("fake");
+    std::fs::create_dir(&fake).unwrap();
+    std::os::unix::fs::chown(&fake, Some(2), Some(2)).unwrap();
+    let real = std::fs::read_to_string(c.dir.join("state/run/rest.key")).unwrap();
+    let real = real.lines().next().unwrap();
+    // Bob does not know the server's secret, and can't read it. With it, as a server that was broken into, he still has a
+    // socket of the same name only.
+    for (uid, secret) in [("2", ""), ("2", "00"), ("2", real)] {
+        drop(std::fs::remove_file(fake.join("rest.sock")));
+        let mount = format!(
+            "mount --bind {} {} && exec setpriv --reuid {uid} --regid {uid} --clear-groups \"$@\"",
+            fake.display(),
+            c.dir.join("http").display()
+        );
+        let mut bob = Command::new("unshare")
+            .args(["--mount", "sh", "-ec", &mount, "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "attacks::bob_listens_where_the_server_should", "--nocapture"])
+            .env(BOB, format!("{}|{secret}", c.dir.display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(bob.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(said.by_ref().any(|line| line.ends_with("listens")));
+        let victim = UnixStream::connect(fake.join("rest.sock")).unwrap();
+        let said: Vec<String> = said.collect();
+        drop(victim);
+        assert!(bob.wait().unwrap().success());
+        assert!(said.iter().any(|line| line.starts_with("refused: ")), "{secret}: {said:?}");
+    }
+    let mode = std::fs::metadata(c.dir.join("state/run/rest.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // What the server may say of a caller makes no token.
+    let listener = UnixListener::bind(c.dir.join("own.sock")).unwrap();
+    let place = Place::at(&c.dir.join("state")).unwrap();
+    let secret = server::introduce(&place, [listener.as_fd()].into_iter()).unwrap();
+    let _caller = UnixStream::connect(c.dir.join("own.sock")).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let ask = |request: &Request| {
+        Client::connect_for(&place, ("rest", secret.as_str()), accepted.as_fd()).and_then(|mut c| c.ask(request))
+    };
+    assert!(matches!(ask(&Request::Caller), Ok(Answer::Caller { uid: 0, .. })));
+    let token = ask(&Request::Token { user: None, lifespan_s: None, link: false });
+    assert!(matches!(token, Err(ClientError::Refused(Refusal::BadToken(_)))), "{token:?}");
 }
 
 #[test]
@@ -70,7 +152,7 @@ fn only_its_owner_sees_a_jobs_output_and_a_pipe_does_no_harm() {
     }
     let c = Cluster::start("tail");
     let (root, user) = (c.token(None), c.token(Some("nobody")));
-    let submit = |token: &str, output: &std::path::Path| {
+    let submit = |token: &str, output: &Path| {
         let mut body = script("writes", "echo '<b>'secret-$((6 * 7))", &c.dir);
         body["job"]["standard_output"] = json!(output);
         let id = c.post(token, "/slurm/v0.0.42/job/submit", &body).json()["job_id"].to_string();
@@ -91,12 +173,12 @@ fn only_its_owner_sees_a_jobs_output_and_a_pipe_does_no_harm() {
     let others = page(&user, &id);
     assert!(others.contains("Only its owner sees") && !others.contains("secret-42"), "{others}");
     // A file that only root may read is not shown to a user that names it as a job's output.
-    std::fs::set_permissions(&output, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(&output, PermissionsExt::from_mode(0o600)).unwrap();
     let shown = page(&user, &submit(&user, &output));
     assert!(!shown.contains("secret-42"), "{shown}");
     // The pipe has no writer: reading it would wait for ever.
     std::fs::remove_file(&output).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&output).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&output).status().unwrap().success());
     let begin = Instant::now();
     let pipe = page(&root, &id);
     assert!(pipe.contains("it is no regular file") && begin.elapsed().as_secs() < 3, "{pipe}");
@@ -205,7 +287,7 @@ fn the_server_has_no_rights_and_may_die_at_any_time() {
     let id =
         c.post(&token, "/slurm/v0.0.42/job/submit", &script("goes-on", "sleep 1; exit 4", &c.dir)).json()["job_id"]
             .clone();
-    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
     Cluster::until("the server is dead", || TcpStream::connect(("127.0.0.1", c.port)).is_err());
     c.ok(&["up"]);
     Cluster::until("the job has ended", || c.get(&token, &format!("/slurm/v0.0.42/job/{id}")).body.contains("FAILED"));

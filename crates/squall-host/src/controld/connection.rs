@@ -368,7 +368,7 @@ impl Guest {
         match hello.role {
             Role::Client(_) | Role::Reader(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Named { uid, gid, until, link } = match self.known(&hello.proof, &reader, peer).await? {
+                let Named { uid, gid, until, link, over_http } = match self.known(&hello.proof, &reader, peer).await? {
                     Ok(named) => named,
                     Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
                 };
@@ -380,7 +380,7 @@ impl Guest {
                 let who = self.identify(uid, gid).await?;
                 if let Some(others) = leader.filter(|_| !asks_this) {
                     let root = rustix::process::geteuid().is_root();
-                    let vouched = Vouched { node: others.name.clone(), uid, gid, owner: !root };
+                    let vouched = Vouched { node: others.name.clone(), uid, gid, owner: !root, over_http };
                     let near = (&mut reader, &mut writer);
                     return tokio::select! {
                         done = proxy::command(&others.controllers, near, hello, &vouched, true) => done,
@@ -388,7 +388,7 @@ impl Guest {
                     };
                 }
                 let account = also.as_ref().unwrap_or(&entered).account();
-                let way = Way { via: None, by_token: until.is_some() };
+                let way = Way { via: None, over_http };
                 self.converse(&mut reader, writer, &who, way, account, expired(until)).await
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
@@ -421,18 +421,18 @@ impl Guest {
     }
 
     /// Returns the user as whom a client may act: the one that the kernel reports, the one for whom a front run by an
-    /// operator vouches, the one of a token, or the peer of a connection of the HTTP server. Inner Err: why a token is
-    /// not accepted.
+    /// operator vouches, the one of a token, or, for the HTTP server, the peer of a connection that it has accepted. Inner
+    /// Err: why a token is not accepted.
     async fn known(&self, proof: &Proof, reader: &Reader, peer: UCred) -> io::Result<Result<Named, String>> {
         let (scheme, bytes) = match proof {
-            Proof::Peer => return Ok(Ok(Named { uid: peer.uid(), gid: peer.gid(), until: None, link: None })),
+            Proof::Peer => return Ok(Ok(Named::of(peer.uid(), peer.gid()))),
             Proof::Scheme(scheme, bytes) => (scheme.as_str(), bytes),
         };
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
         match scheme {
             VOUCHED if is_operator(peer.uid()) => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
-                Ok(Ok(Named { uid: vouched.uid, gid: vouched.gid, until: None, link: None }))
+                Ok(Ok(Named::of(vouched.uid, vouched.gid)))
             }
             BEARER => {
                 let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
@@ -440,15 +440,16 @@ impl Guest {
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
                 let named = |borne: Borne| {
                     let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
-                    Named { uid, gid, until, link: borne.link.is_some().then_some(borne) }
+                    Named { uid, gid, until, link: borne.link.is_some().then_some(borne), over_http: true }
                 };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }
             SOCKET => {
+                let server = self.bearers.server(bytes)?;
                 let socket = timeout(GREETING_TIME, reader.descriptor()).await;
                 let socket = socket.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-                let (uid, gid) = self.bearers.peer_of(&socket)?;
-                Ok(Ok(Named { uid, gid, until: None, link: None }))
+                let (uid, gid) = self.bearers.peer_of(&server, &socket)?;
+                Ok(Ok(Named { over_http: true, ..Named::of(uid, gid) }))
             }
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
@@ -536,8 +537,8 @@ impl Guest {
             if request == Request::Controllers {
                 let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow())).unwrap_or_default();
                 out.push(&Answer::Controllers(all)).map_err(io::Error::other)?;
-            } else if way.by_token && matches!(request, Request::Token { .. }) {
-                let why = "a token makes no other token; `scontrol token` does";
+            } else if way.over_http && matches!(request, Request::Token { .. }) {
+                let why = "no token is made over HTTP, nor by another token: `scontrol token` makes one";
                 out.push(&Answer::Refused(Refusal::BadToken(why.to_owned()))).map_err(io::Error::other)?;
             } else {
                 let (id, who, via) = (self.id, who.clone(), way.via.cloned());
@@ -568,8 +569,9 @@ impl Guest {
 struct Way<'a> {
     /// The machine through which they come. None: they come directly.
     via: Option<&'a Via>,
-    /// Whether the client's user is known by a token. With a stolen token no longer one can be made.
-    by_token: bool,
+    /// Whether the client's user is known by a token, or by the HTTP server's word. With a stolen token no longer one can
+    /// be made.
+    over_http: bool,
 }
 
 /// A user as whom a client may act, and when that ends, seconds since 1970 (None: with the connection).
@@ -579,6 +581,14 @@ struct Named {
     until: Option<u64>,
     /// The client's token, if it is that of a link, which may only be exchanged.
     link: Option<Borne>,
+    /// Whether a token or the HTTP server says who it is, and not the kernel.
+    over_http: bool,
+}
+
+impl Named {
+    fn of(uid: u32, gid: u32) -> Self {
+        Self { uid, gid, until: None, link: None, over_http: false }
+    }
 }
 
 /// Waits until the time `until_s` has passed (seconds since 1970); None: without end.

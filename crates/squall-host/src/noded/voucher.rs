@@ -84,7 +84,7 @@ async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io
         _ => return Ok(()),
     }
     let node = membership.name().to_owned();
-    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root };
+    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root, over_http: false };
     proxy::command(&membership.controllers, (&mut reader, &mut writer), hello, &vouched, false).await
 }
 

@@ -28,9 +28,10 @@ pub const VOUCHED: &str = "vouched";
 /// bytes are an encoded [`Bearer`].
 pub const BEARER: &str = "jwt";
 
-/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client that speaks for the peer of a socket. The
-/// scheme has no bytes. When the controller has greeted back, the client sends one byte with the connected socket
-/// (`SCM_RIGHTS`), and the kernel tells the controller which user connected to it.
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) by which the cluster's HTTP server speaks for the peer of
+/// a socket that it has accepted. The scheme's bytes are the server's secret. When the controller has greeted back, the
+/// server sends one byte with the connected socket (`SCM_RIGHTS`), and the kernel tells the controller which user
+/// connected to it.
 pub const SOCKET: &str = "socket";
 
 /// A token (JWT) of the cluster, and the user as whom its bearer wants to act.
@@ -61,6 +62,11 @@ pub struct Vouched {
     /// cluster's owner, even if it has another uid on the controller's machine.
     #[n(3)]
     pub owner: bool,
+    /// Whether the client came over HTTP. Then it gets no token: whoever has one, or controls the HTTP server for a moment,
+    /// would otherwise have another for as long as it likes.
+    #[n(4)]
+    #[cbor(default)]
+    pub over_http: bool,
 }
 
 /// Request of a daemon on another machine to the controller.

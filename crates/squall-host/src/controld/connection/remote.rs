@@ -283,8 +283,8 @@ impl Guest {
                 let Some(machine) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let account = entered.account().by(&machine);
-                self.converse(&mut reader, writer, &who, Way { via: Some(&via), by_token: false }, &account, revoked)
-                    .await
+                let way = Way { via: Some(&via), over_http: vouched.over_http };
+                self.converse(&mut reader, writer, &who, way, &account, revoked).await
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::web::{Web, assets};
 
 fn router() -> Router {
     let place = Place::at(Path::new("/nonexistent/squall")).unwrap();
-    routes(Arc::new(Server::new(place, "head".into(), Web::new(true).unwrap())))
+    routes(Arc::new(Server::new(place, ("head".into(), "".into()), Web::new(true).unwrap())))
 }
 
 async fn ask(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
