@@ -9,8 +9,8 @@
 //!
 //! Step daemons and their tasks are members of the step's group; the node daemon never is.
 
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,9 @@ pub(crate) struct Cgroups {
     cores: Cores,
     /// Whether jobs with limited memory may use swap space.
     swaps: bool,
+    /// The jobs that were opened, with their limits and whether their batch scripts follow: their groups may have to be
+    /// made again.
+    opened: RefCell<BTreeMap<JobAttempt, (Limits, bool)>>,
 }
 
 /// How steps are kept to their cores.
@@ -224,16 +227,38 @@ impl Cgroups {
     /// is one.
     fn cpu(&self) -> Option<&Hierarchy> {
         let found = self.cpu.get_or_init(|| {
-            let v2 = self.v2.as_ref().filter(|v2| {
-                let ancestors: Vec<&Path> = v2.base.ancestors().take(self.below.components().count() + 1).collect();
-                let hand_down = |dir: &&Path| write(dir, "cgroup.subtree_control", "+cpu").is_ok();
-                ancestors.iter().rev().filter(|dir| hand_down(dir)).count() == ancestors.len()
-            });
+            let v2 = self.v2.as_ref().filter(|v2| self.hands_down_cpu(v2));
             let has_idle = |own: &Hierarchy| own.base.join(IDLE).exists();
             let own = || self.cpu_roots.iter().find_map(|root| Hierarchy::make(root, &self.below, Version::V1));
             v2.cloned().or_else(|| own().filter(has_idle))
         });
         found.as_ref()
+    }
+
+    /// Passes the CPU controller down to the node's folder; returns whether that is possible.
+    fn hands_down_cpu(&self, v2: &Hierarchy) -> bool {
+        let ancestors: Vec<&Path> = v2.base.ancestors().take(self.below.components().count() + 1).collect();
+        let hand_down = |dir: &&Path| write(dir, "cgroup.subtree_control", "+cpu").is_ok();
+        ancestors.iter().rev().filter(|dir| hand_down(dir)).count() == ancestors.len()
+    }
+
+    /// Makes the node's folder again if somebody has removed it, as programs do that clean up empty groups. Err: it can't
+    /// be as it was, so nothing may be started here that needs it.
+    fn renew(&self, hierarchy: &Hierarchy) -> io::Result<()> {
+        if hierarchy.base.exists() {
+            return Ok(());
+        }
+        let base = hierarchy.base.display();
+        let root = hierarchy.base.ancestors().nth(self.below.components().count());
+        let made = root.and_then(|root| Hierarchy::make(root, &self.below, hierarchy.version));
+        if made.as_ref() != Some(hierarchy) {
+            return Err(io::Error::other(format!("the node's cgroup {base} was removed, and can't be made again")));
+        }
+        if self.cpu.get().is_some_and(|cpu| cpu.as_ref() == Some(hierarchy)) && hierarchy.version == Version::V2 {
+            self.hands_down_cpu(hierarchy);
+        }
+        tracing::warn!(cgroup = %base, "the node's cgroup was removed by somebody, and is made again");
+        Ok(())
     }
 
     /// Moves this process into a CPU group shared by all nodes of this machine. Its processes, and those it starts from
@@ -290,41 +315,54 @@ impl Cgroups {
     /// Makes the job's groups and sets their limits. Called again, it sets the limits again. `batch`: the groups of the
     /// job's batch script follow, which may be the job's own.
     pub(crate) fn open_job(&self, job: JobAttempt, limits: &Limits, batch: bool) -> io::Result<()> {
+        self.opened.borrow_mut().insert(job, (limits.clone(), batch));
         for hierarchy in self.used(limits) {
-            let dir = hierarchy.base.join(job_name(job));
-            make_group(&dir)?;
-            self.set(hierarchy, &dir, limits)?;
-            if !batch || !hierarchy.has_scripts_in_jobs() {
-                self.deny(hierarchy, &dir, &limits.denied)?;
-            }
-            if self.processes_max > 0 && hierarchy.controllers.contains(&PIDS) {
-                write(&dir, "pids.max", &self.processes_max.to_string())?;
-            }
-            hierarchy.delegate(&dir);
+            self.renew(hierarchy)?;
+            self.open_job_in(hierarchy, job, limits, batch)?;
         }
         self.open_idle(job, limits).map(drop)
+    }
+
+    /// Makes the job's group in one hierarchy, and sets its limits.
+    fn open_job_in(&self, hierarchy: &Hierarchy, job: JobAttempt, limits: &Limits, batch: bool) -> io::Result<()> {
+        let dir = hierarchy.base.join(job_name(job));
+        make_group(&dir)?;
+        self.set(hierarchy, &dir, limits)?;
+        if !batch || !hierarchy.has_scripts_in_jobs() {
+            self.deny(hierarchy, &dir, &limits.denied)?;
+        }
+        if self.processes_max > 0 && hierarchy.controllers.contains(&PIDS) {
+            write(&dir, "pids.max", &self.processes_max.to_string())?;
+        }
+        hierarchy.delegate(&dir);
+        Ok(())
     }
 
     /// Makes the v1 CPU group through which a gang-scheduled job leaves the CPUs to others. None: none has to be
     /// joined, as the job does not take turns or v2 is used.
     fn open_idle(&self, job: JobAttempt, limits: &Limits) -> io::Result<Option<PathBuf>> {
         let cpu = limits.takes_turns.then(|| self.cpu()).flatten().filter(|cpu| cpu.version == Version::V1);
-        cpu.map(|cpu| cpu.base.join(job_name(job))).map(|dir| make_dir(&dir).map(|()| dir)).transpose()
+        let Some(cpu) = cpu else { return Ok(None) };
+        self.renew(cpu)?;
+        let dir = cpu.base.join(job_name(job));
+        make_dir(&dir)?;
+        Ok(Some(dir))
     }
 
-    /// Makes the step's groups within those of its job. Missing job groups are made without limits. Err of kind
-    /// `Unsupported`: the step must not be started here.
+    /// Makes the step's groups within those of its job. Groups of the job that somebody has removed are made again, with
+    /// the limits that the job had; those of a job that is not opened are made without. Err: the step must not be started
+    /// here, as nothing would keep it to its limits.
     pub(crate) fn open_step(&self, key: StepKey, limits: &Limits) -> io::Result<StepGroups> {
         let job = JobAttempt { job: key.job, attempt: key.attempt };
         let mut groups = StepGroups::default();
         for hierarchy in self.used(limits) {
-            let parent = hierarchy.base.join(job_name(job));
+            self.renew(hierarchy)?;
             let dir = step_dir(hierarchy, key);
-            let made = make_group(&dir).or_else(|_| {
-                make_group(&parent)?;
-                hierarchy.delegate(&parent);
-                make_group(&dir)
-            })?;
+            if !hierarchy.base.join(job_name(job)).exists() {
+                let (limits, batch) = self.opened.borrow().get(&job).cloned().unwrap_or_default();
+                self.open_job_in(hierarchy, job, &limits, batch)?;
+            }
+            let made = make_group(&dir)?;
             self.set(hierarchy, &dir, limits)?;
             // What is denied once stays so: logins come into the same group one after the other.
             if made || is_of_job(hierarchy, key) {
@@ -437,7 +475,7 @@ impl Cgroups {
 
     /// Removes the groups of a job and its steps. False: some still have members.
     pub(crate) fn close_job(&self, job: JobAttempt) -> bool {
-        self.all().all(|hierarchy| {
+        let closed = self.all().all(|hierarchy| {
             let dir = hierarchy.base.join(job_name(job));
             match fs::remove_dir(&dir) {
                 Ok(()) => return true,
@@ -448,7 +486,11 @@ impl Cgroups {
                 let _ = fs::remove_dir(dir.join(step));
             }
             fs::remove_dir(&dir).is_ok() || !dir.exists()
-        })
+        });
+        if closed {
+            self.opened.borrow_mut().remove(&job);
+        }
+        closed
     }
 
     /// Removes the groups of a step that has ended. Groups that still have members stay until the job's groups are

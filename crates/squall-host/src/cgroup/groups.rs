@@ -62,18 +62,20 @@ impl StepGroups {
     }
 
     /// Moves the calling process into all groups; processes that it starts afterwards are created there. The step
-    /// daemon calls it once, before it drops privileges and before it starts anything. Only the group that limits
-    /// memory and those that are needed are indispensable: if another can't be joined, a warning is logged.
+    /// daemon calls it once, before it drops privileges and before it starts anything. Err: nothing must be started, as it
+    /// would have no limits, and would be no part of the step. Only the group for gangs is dispensable: if it can't be
+    /// joined, a warning is logged.
     pub(crate) fn join(&self) -> io::Result<()> {
-        self.needed.iter().try_for_each(|dir| write(dir, "cgroup.procs", "0"))?;
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        for dir in self.left_to_join(born).chain(&self.idle) {
-            match write(dir, "cgroup.procs", "0") {
-                Err(e) if self.memory_dir() == Some(dir) => return Err(e),
-                Err(e) => tracing::warn!(cgroup = %dir.display(), error = %e, "cgroup can't be joined"),
-                Ok(()) => {}
-            }
+        for dir in self.needed.iter().chain(self.left_to_join(born)) {
+            let joined = write(dir, "cgroup.procs", "0");
+            joined.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", dir.display())))?;
+        }
+        if let Some(dir) = &self.idle
+            && let Err(e) = write(dir, "cgroup.procs", "0")
+        {
+            tracing::warn!(cgroup = %dir.display(), error = %e, "cgroup can't be joined");
         }
         Ok(())
     }

@@ -180,6 +180,59 @@ fn devices_of_others_cant_be_opened_by_either_means() {
     }
 }
 
+/// faults.md R12: whoever removes empty groups leaves no step without limits.
+#[test]
+fn r12_groups_that_were_removed_are_made_again_with_their_limits() {
+    let (mounts, cluster) = (Mounts::read().unwrap(), format!("removed-{}", std::process::id()));
+    let (mut cgroups, _) = Cgroups::open(&mounts, &cluster, "n1");
+    cgroups.limit_processes(77);
+    if cgroups.v2.is_none() {
+        return;
+    }
+    let key = |step| StepKey { job: JobId(7), attempt: Attempt(1), step };
+    let job = JobAttempt { job: JobId(7), attempt: Attempt(1) };
+    let remove = |depth| {
+        for hierarchy in cgroups.all() {
+            let dirs: Vec<PathBuf> = hierarchy.base.join(job_name(job)).ancestors().take(depth).map(Into::into).collect();
+            dirs.iter().for_each(|dir| drop(fs::remove_dir(dir)));
+        }
+    };
+    let limits = |memory_mb| Limits { memory_mb, ..Limits::default() };
+    let limited = |dir: &std::path::Path, mb: u64| {
+        let limit = ["memory.max", "memory.limit_in_bytes"].map(|name| fs::read_to_string(dir.join(name)));
+        limit.iter().flatten().any(|text| text.trim() == (mb << 20).to_string())
+    };
+    // The node's folder, and those above it.
+    remove(3);
+    assert!(cgroups.all().all(|hierarchy| !hierarchy.base.exists()));
+    cgroups.open_job(job, &limits(64), false).unwrap();
+    for depth in [1, 3] {
+        remove(depth);
+        let groups = cgroups.open_step(key(StepNo(depth as u32)), &limits(32)).unwrap();
+        for dir in groups.folders() {
+            assert!(fs::read_to_string(dir.join("cgroup.procs")).is_ok(), "{dir:?}");
+        }
+        if let Some(dir) = groups.memory_dir() {
+            assert!(limited(dir, 32) && limited(dir.parent().unwrap(), 64), "{dir:?}");
+        }
+        cgroups.close_step(key(StepNo(depth as u32)));
+    }
+    // A step daemon that comes after its group was removed starts nothing.
+    let groups = cgroups.open_step(key(StepNo(9)), &limits(32)).unwrap();
+    cgroups.close_step(key(StepNo(9)));
+    let error = groups.join().unwrap_err().to_string();
+    assert!(error.contains("step_9"), "{error}");
+    assert!(cgroups.close_job(job));
+    // Where it can't be made again nothing is started.
+    if let Some(v2) = &mut cgroups.v2 {
+        v2.base = PathBuf::from("/nowhere/squall/c/n1");
+    }
+    let error = cgroups.open_step(key(StepNo(1)), &limits(0)).unwrap_err().to_string();
+    assert!(error.contains("was removed, and can't be made again"), "{error}");
+    cgroups.v2 = None;
+    cgroups.close();
+}
+
 #[test]
 fn a_step_daemon_is_born_in_its_group_where_that_is_allowed() {
     use crate::sys::spawn::{Session, Spawn};

@@ -156,6 +156,8 @@ struct Ward {
     meter: Meter,
     /// The prepared script; None once it is being started.
     ready: Option<Ready>,
+    /// The step's cgroup, opened, until the script is being started.
+    birthplace: Option<File>,
     /// State of the script's start; None before and after.
     starting: Option<Starting>,
     /// Process id of the script, until it is reaped.
@@ -455,6 +457,7 @@ impl Foster {
             folder,
             order,
             ready: None,
+            birthplace: None,
             starting: None,
             pid: None,
             heard: false,
@@ -674,6 +677,8 @@ impl Ward {
         {
             return Some(StepInput::Fail { error: e.to_string(), node_fault: true });
         }
+        // Without its group the script would run without limits.
+        self.birthplace = Some(File::open(self.group()).ok()?);
         let own = rustix::process::umask(self.umask());
         let ready = with_files_of(&identity, || prepare(&self.folder, None, None, Opening::AtOnce));
         rustix::process::umask(own);
@@ -716,8 +721,8 @@ impl Ward {
             code: e.raw_os_error().unwrap_or(libc::EIO) as u8,
             error: format!("the script can't be started here: {e}"),
         };
-        let group = File::open(self.group()).and_then(|group| self.folder.note_begun().map(|()| group));
-        let group = group.map_err(failed)?;
+        let group = self.birthplace.take().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        self.folder.note_begun().map_err(failed)?;
         let task = self.ready.take().and_then(|mut ready| Some((ready.tasks.pop()?, ready)));
         let (mut task, ready) = task.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         task.cpus.clone_from(&self.order.cpus);
