@@ -1,5 +1,7 @@
 //! `squall doctor`: checks this machine and the cluster's daemons on it, and says what to do.
 
+mod exposed;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
@@ -169,6 +171,7 @@ fn examine(place: &Place) -> Vec<Finding> {
     keys(place, &mut findings);
     limits(&site, &mut findings);
     enforcement(&site, &mut findings);
+    exposed::look(&site, &mut findings);
     findings
 }
 

@@ -44,6 +44,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_local};
 use tracing::{error, info, warn};
 
+use crate::builds;
 use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::config_files::{Checked, ConfigFiles};
@@ -160,6 +161,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     }
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
+    if let Err(e) = builds::note(&place, &config, place.mark().exists()) {
+        warn!(file = %place.builds().display(), error = %e, "the build can't be noted");
+    }
     lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
@@ -414,6 +418,8 @@ fn mouth(place: &Place, config: &Config, door: &Door) -> Result<Option<Mouth>, C
 }
 
 fn make_folders(place: &Place) -> Result<(), ControllerError> {
+    let exposed = |problem| io::Error::new(io::ErrorKind::PermissionDenied, problem);
+    life::check_place(place).map_err(exposed).map_err(ControllerError::io("use", place.dir().to_owned()))?;
     for (path, mode) in
         [(place.dir().to_owned(), 0o755), (place.run(), 0o755), (place.log(), 0o755), (place.journal(), 0o700)]
     {
