@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use squall_host::poller::Interest;
 use squall_model::step::{ToStep, X11};
 
@@ -79,7 +80,13 @@ impl Display {
         let socket: OwnedFd = if self.host.is_empty() {
             let path = format!("/tmp/.X11-unix/X{}", self.number);
             let abstracted = SocketAddr::from_abstract_name(&path).and_then(|name| UnixStream::connect_addr(&name));
-            abstracted.or_else(|_| UnixStream::connect(&path))?.into()
+            // Any user can take a free name, and would get the display's cookie. The path is in a folder where each keeps
+            // its own.
+            let trusted = abstracted.and_then(|socket| match socket_peercred(&socket)?.uid {
+                uid if uid.is_root() || uid == rustix::process::geteuid() => Ok(socket),
+                _ => Err(std::io::ErrorKind::PermissionDenied.into()),
+            });
+            trusted.or_else(|_| UnixStream::connect(&path))?.into()
         } else {
             let stream = TcpStream::connect((self.host.as_str(), PORT.saturating_add(self.number)))?;
             stream.set_nodelay(true)?;
@@ -278,6 +285,33 @@ mod tests {
         assert_eq!(display("unix:1.2"), Some((String::new(), 1, 2)));
         assert_eq!(display("localhost:10.0"), Some(("localhost".into(), 10, 0)));
         assert_eq!((display("x"), display(":a")), (None, None));
+    }
+
+    /// attack-trial.md B7: the abstract name of a display may be anybody's.
+    #[test]
+    fn b7_an_abstract_socket_of_another_user_gets_no_cookie() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        use std::os::unix::process::CommandExt;
+        let display = Display::parse(":40711").unwrap();
+        let own = SocketAddr::from_abstract_name("/tmp/.X11-unix/X40711").unwrap();
+        let listener = UnixListener::bind_addr(&own).unwrap();
+        display.connect().unwrap();
+        drop(listener);
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let bind = "socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(\"\\0/tmp/.X11-unix/X40711\")) or die; \
+                    listen(S, 5); syswrite(STDOUT, \"x\"); sysread(STDIN, $_, 1)";
+        let mut bob = std::process::Command::new("perl");
+        bob.args(["-MSocket", "-e", bind]).uid(2).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        // As root this test is one user, and bob's another.
+        let Ok(mut bob) = bob.spawn() else { return eprintln!("skipped: perl is not installed") };
+        std::io::Read::read_exact(&mut bob.stdout.take().unwrap(), &mut [0]).unwrap();
+        let connected = display.connect();
+        drop(bob.stdin.take());
+        bob.wait().unwrap();
+        assert_eq!(connected.unwrap_err().kind(), std::io::ErrorKind::NotFound, "there is no socket at the path");
     }
 
     #[test]
