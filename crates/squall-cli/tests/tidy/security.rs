@@ -34,6 +34,21 @@ fn each_attack_has_its_tests() {
     assert!(rows >= 24, "{rows} rows");
 }
 
+/// attack-trial.md B6: a child of the controller becomes the user whose output it shows.
+#[test]
+fn b6_the_controllers_unit_leaves_it_what_the_page_says() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let unit = read("packaging/systemd/squall-controller.service");
+    let value = |key: &str| unit.lines().rev().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
+    assert_eq!(value("CapabilityBoundingSet="), "CAP_SETUID CAP_SETGID");
+    assert_eq!(value("ProtectHome="), "read-only");
+    let calls = value("SystemCallFilter=");
+    for call in ["capset", "setgroups", "setresgid", "setresuid"] {
+        assert!(calls.split(' ').any(|allowed| allowed == call), "{calls}");
+    }
+    assert!(read("docs/security.md").contains("all capabilities but those to become a user"));
+}
+
 #[test]
 fn each_known_fault_has_its_test() {
     let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
