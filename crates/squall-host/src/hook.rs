@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use squall_files::safe_path::{self, Who};
 use squall_model::job::ExitCode;
 use squall_model::wire::hook::Hook;
 use tokio::net::unix::pipe::Receiver;
@@ -71,7 +72,12 @@ fn check(path: &Path) -> io::Result<()> {
     if meta.mode() & 0o002 != 0 {
         return Err(wrong("every user can write it: chmod o-w it"));
     }
-    Ok(())
+    match safe_path::exposure(path) {
+        Some(exposed) if !matches!(exposed.to, Who::Group(_)) => {
+            Err(wrong(&format!("{exposed}: move it to a folder in which only root can, or chown that")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns why a program failed, for users. None: it succeeded.
@@ -270,6 +276,11 @@ pub(crate) mod tests {
         script(&path, 0o757);
         let error = programs([path.to_str().unwrap()]).unwrap_err().to_string();
         assert!(error.contains("chmod o-w"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        programs([path.to_str().unwrap()]).unwrap();
+        fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = programs([path.to_str().unwrap()]).unwrap_err().to_string();
+        assert!(error.contains("every user can replace what is in"), "{error}");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use squall_files::durable;
 use squall_files::place::{Place, STATE_VARIABLE};
+use squall_files::safe_path::{self, Who};
+use squall_files::users;
 use squall_model::config::{Config, ControllerConfig, NodeConfig};
 use squall_model::hostlist;
 
@@ -301,6 +303,19 @@ pub fn default_place() -> io::Result<Place> {
         .ok_or_else(|| io::Error::other(format!("/tmp/squall-{uid} belongs to somebody else: use --state")))
 }
 
+/// Refuses a state folder of root's that users can replace by one of theirs: root's daemons would use it.
+pub fn check_place(place: &Place) -> Result<(), String> {
+    let exposed = safe_path::exposure(place.dir()).filter(|_| users::is_root());
+    match exposed {
+        Some(exposed) if !matches!(exposed.to, Who::Group(_)) => Err(format!(
+            "{exposed}, and with it the state folder {}, which root's daemons use: put it where only root can, as in \
+             /var/lib",
+            place.dir().display()
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Makes the folders of a cluster. Err: they can't be made, or belong to another user.
 pub fn make_folders(place: &Place) -> Result<(), String> {
     let uid = rustix::process::geteuid().as_raw();
@@ -308,6 +323,9 @@ pub fn make_folders(place: &Place) -> Result<(), String> {
         let path = path.display().to_string();
         move |e: io::Error| format!("cannot create {path}: {e}")
     };
+    if !place.dir().exists() {
+        check_place(place)?;
+    }
     fs::DirBuilder::new().recursive(true).mode(0o755).create(place.dir()).map_err(failed(place.dir()))?;
     let owner = fs::metadata(place.dir()).map_err(failed(place.dir()))?.uid();
     if owner != uid {
@@ -316,6 +334,7 @@ pub fn make_folders(place: &Place) -> Result<(), String> {
             place.dir().display()
         ));
     }
+    check_place(place)?;
     for path in [place.run(), place.log()] {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&path).map_err(failed(&path))?;
     }

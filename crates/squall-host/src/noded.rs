@@ -508,11 +508,9 @@ impl Daemon {
             NodeAct::Say(text) => warn!("{text}"),
             NodeAct::Content(ContentAct::Place(placement)) => {
                 let source = self.intake.path(placement.content);
-                let mut placement = placement;
-                if let Some(job) = placement.job {
-                    placement.path = self.private.seen_by(job, &placement.path).into();
-                }
-                laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
+                let (place, job) = (&placement.path, placement.job);
+                let reached = job.map(|job| self.private.seen_by(job, place));
+                laydown::lay_down(source, (self.name.clone(), reached), placement, self.events.clone());
             }
             NodeAct::Gang(act) => self.gang(act),
             NodeAct::Content(act) => {

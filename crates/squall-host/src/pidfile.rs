@@ -88,7 +88,11 @@ fn holder(path: &Path) -> Option<i32> {
     }
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
-    text.trim().parse().ok().filter(|pid| *pid > 1)
+    let pid = text.trim().parse().ok().filter(|pid: &i32| *pid > 1)?;
+    // Root ends daemons of users, too: a user's file can't name a process of somebody else.
+    let owner = file.metadata().ok()?.uid();
+    let own = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    (own || processes::belongs_to(pid.unsigned_abs(), owner)).then_some(pid)
 }
 
 #[cfg(test)]
@@ -102,6 +106,11 @@ mod tests {
         assert_eq!(living(&path), None);
         let own = PidFile::write(&path).unwrap();
         assert_eq!(living(&path), Some(std::process::id() as i32));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+            assert_eq!(living(&path), None, "a file of user 1 that names a process of root");
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
         assert_eq!(PidFile::write(&path).unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
         drop(own);
         assert!(!path.exists());

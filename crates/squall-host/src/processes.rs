@@ -207,6 +207,11 @@ pub(crate) fn may_belong(pid: u32, user: u32) -> bool {
     of.is_ok_and(|uid| uid == user || uid == 0 || uid == rustix::process::geteuid().as_raw())
 }
 
+/// Whether a process runs as this user.
+pub(crate) fn belongs_to(pid: u32, user: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == user)
+}
+
 /// Kills a process if `meant` still holds after its pidfd was opened, so that a reused id is never killed.
 pub(crate) fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
     if let Ok(fd) = pidfd::open(pid)

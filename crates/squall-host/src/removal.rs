@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
+use squall_files::safe_path;
 
 /// Names that are read of a folder before they are removed: it may have millions.
 const NAMES_MAX: usize = 1024;
@@ -100,14 +101,16 @@ fn is_folder(at: BorrowedFd<'_>, name: &CString) -> io::Result<bool> {
     }
 }
 
-/// Opens a folder, and lets its owner remove what is in it.
+/// Opens a folder, and lets its owner remove what is in it. A link is never followed, also one that its user puts in the
+/// folder's place at this moment.
 fn open(at: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(&at, name, flags, Mode::empty());
-    let folder = match opened {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match rustix::fs::openat(&at, name, flags | OFlags::RDONLY, Mode::empty()) {
         Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(&at, name, Mode::RWXU, AtFlags::empty())?;
-            rustix::fs::openat(&at, name, flags, Mode::empty())?
+            let found = rustix::fs::openat(&at, name, flags | OFlags::PATH, Mode::empty())?;
+            let path = safe_path::path_of(found.as_fd());
+            rustix::fs::chmod(&path, Mode::RWXU)?;
+            rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?
         }
         opened => opened?,
     };

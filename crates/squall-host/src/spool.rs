@@ -41,6 +41,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use squall_engine::step::StepSetup;
 use squall_files::place::STEPS;
+use squall_files::safe_path;
 use squall_model::codec;
 use squall_model::encoding::Encoded;
 use squall_model::id::{Attempt, JobId, StepKey, StepNo};
@@ -194,9 +195,9 @@ impl Spool {
             fs::create_dir_all(parent)?;
         }
         let here = rustix::fs::CWD;
-        let root = make_dir(here, path, 0o711)?;
-        let jobs = make_dir(root.as_fd(), Path::new(JOBS), 0o700)?;
-        let steps = make_dir(root.as_fd(), Path::new(STEPS), 0o711)?;
+        let root = safe_path::make(here, path, 0o711)?;
+        let jobs = safe_path::make(root.as_fd(), Path::new(JOBS), 0o700)?;
+        let steps = safe_path::make(root.as_fd(), Path::new(STEPS), 0o711)?;
         let (spares, memory, unreadable) = Default::default();
         Ok(Self { path: path.to_owned(), root, jobs, steps, spares, memory, unreadable })
     }
@@ -283,7 +284,7 @@ impl Spool {
         if !traits.used {
             self.remove_folder(draft)?;
         }
-        let folder = || make_dir(self.steps.as_fd(), Path::new(draft), 0o711).map(Files::of);
+        let folder = || safe_path::make(self.steps.as_fd(), Path::new(draft), 0o711).map(Files::of);
         let files = traits.files.take().map_or_else(folder, Ok)?;
         let files = traits.files.insert(files);
         let places = StepSetup::of(launch).ranks.len();
@@ -329,7 +330,7 @@ impl Spool {
 
     /// Opens a file of a step's folder for reading and writing.
     pub(crate) fn open_file(&self, key: StepKey, name: &str) -> io::Result<File> {
-        let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
+        let folder = safe_path::open_folder(self.steps.as_fd(), Path::new(&key.to_string()))?;
         open_at(folder.as_fd(), name, OFlags::RDWR, 0)
     }
 
@@ -337,7 +338,7 @@ impl Spool {
     /// would have to rename is gone.
     pub(crate) fn was_taken(&self, key: StepKey) -> bool {
         let fence = || -> io::Result<()> {
-            let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
+            let folder = safe_path::open_folder(self.steps.as_fd(), Path::new(&key.to_string()))?;
             Ok(rustix::fs::renameat(&folder, file::UNTAKEN, &folder, file::PIDS)?)
         };
         // If in doubt it counts as taken.
@@ -483,7 +484,7 @@ impl Spool {
         let mut opened = None;
         let files = match &mut traits.files {
             Some(files) => files,
-            None => opened.insert(Files::of(open_dir(self.steps.as_fd(), Path::new(name))?)),
+            None => opened.insert(Files::of(safe_path::open_folder(self.steps.as_fd(), Path::new(name))?)),
         };
         if rustix::fs::statat(files.folder(), file::LOG, AtFlags::SYMLINK_NOFOLLOW)?.st_size > 0 {
             return Err(io::ErrorKind::InvalidData.into());
@@ -518,7 +519,7 @@ impl Spool {
     }
 
     fn remove_folder(&self, name: &str) -> io::Result<()> {
-        let folder = match open_dir(self.steps.as_fd(), Path::new(name)) {
+        let folder = match safe_path::open_folder(self.steps.as_fd(), Path::new(name)) {
             Ok(folder) => folder,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(_) => return Ok(rustix::fs::unlinkat(&self.steps, name, AtFlags::empty())?),
@@ -536,7 +537,7 @@ impl Spool {
     /// Has a user's folder removed by a thread: it may be large.
     fn set_apart(&self, at: BorrowedFd<'_>, entry: &str) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let left = make_dir(self.root.as_fd(), Path::new(LEFT), 0o700)?;
+        let left = safe_path::make(self.root.as_fd(), Path::new(LEFT), 0o700)?;
         let name = loop {
             let name = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
             match rustix::fs::renameat(at, entry, &left, name.as_str()) {
@@ -660,35 +661,12 @@ fn facts_of(bytes: &[u8]) -> Option<JobFacts> {
     codec::take_stored("JobFacts", bytes).ok().flatten().map(|(message, _)| message)
 }
 
-/// Opens a folder that belongs to this user and is no symbolic link; makes it if missing.
-fn make_dir(at: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(at, path, Mode::from_raw_mode(mode)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e.into()),
-    }
-    let dir = open_dir(at, path)?;
-    let stat = rustix::fs::fstat(&dir)?;
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        let text = format!("{} belongs to another user", path.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    if stat.st_mode & 0o777 != mode {
-        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
-    }
-    Ok(dir)
-}
-
 /// Removes a file, if it exists.
 fn unlink(at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(e) => Err(e.into()),
     }
-}
-
-fn open_dir(at: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
 }
 
 fn open_at(at: BorrowedFd<'_>, name: &str, flags: OFlags, mode: u32) -> io::Result<File> {

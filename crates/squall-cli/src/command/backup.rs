@@ -1,8 +1,8 @@
 //! `squall backup FILE`: copies everything that the controller knows into one file, while it runs.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use squall_files::durable;
 use squall_files::place::Place;
+use squall_files::safe_path;
 use squall_host::backup::{self, About, BackupError, Checked, Scope};
 use squall_host::controld::read_config;
 use squall_host::life::Daemon;
@@ -94,18 +95,20 @@ fn refuse_others(place: &Place) -> Result<(), String> {
 /// Writes a backup to a new file, reads it again and checks it. Returns its length in bytes, too.
 fn written(place: &Place, path: &Path) -> Result<(Checked, u64), String> {
     let failed = |e: io::Error| format!("{}: {e}", path.display());
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     write(place, &mut file)?;
     file.sync_all().map_err(failed)?;
-    let scratch = path.with_extension("check");
+    let bytes = file.metadata().map_err(failed)?.len();
+    file.rewind().map_err(failed)?;
+    let mut scratch = path.with_extension("check");
+    if safe_path::exposure(&scratch).is_some() {
+        // Keys are unpacked there: others could put a folder of theirs in its place.
+        scratch = place.dir().join(format!(".backup-{}.check", std::process::id()));
+    }
     fs::DirBuilder::new().mode(0o700).create(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
-    let checked = File::open(path).map_err(failed).and_then(|file| {
-        let text = |e: BackupError| format!("the backup was made and is not good: {e}");
-        let manifest = backup::receive(file, &scratch).map_err(text)?;
-        backup::check(&scratch, manifest).map_err(text)
-    });
+    let text = |e: BackupError| format!("the backup was made and is not good: {e}");
+    let checked = backup::receive(file, &scratch).and_then(|manifest| backup::check(&scratch, manifest)).map_err(text);
     fs::remove_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
-    let bytes = fs::metadata(path).map_err(failed)?.len();
     Ok((checked?, bytes))
 }
 

@@ -429,6 +429,7 @@ pub(super) fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(
 
 /// Writes the daemon's pid file, which is removed when the returned value is dropped. Fails if the daemon runs already.
 pub(super) fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
+    life::check_place(place)?;
     let path = daemon.pid_file(place);
     PidFile::write(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::ResourceBusy => format!("{daemon} is running already ({})", path.display()),

@@ -2,10 +2,13 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_files::safe_path;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
@@ -31,6 +34,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn link_all(dir: &Path) -> Result<String, String> {
     std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
+    let folder = File::open(dir).map_err(|e| format!("cannot open {}: {e}", dir.display()))?;
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut text = String::new();
     for name in crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.page.name).chain(["squall"]) {
@@ -39,7 +43,7 @@ fn link_all(dir: &Path) -> Result<String, String> {
         if link.canonicalize().is_ok_and(|there| there == program) && !link.is_symlink() {
             continue;
         }
-        replace(&program, &link).map_err(|e| format!("cannot create {}: {e}", link.display()))?;
+        replace(&program, folder.as_fd(), name).map_err(|e| format!("cannot create {}: {e}", link.display()))?;
         let _ = writeln!(text, "{}", link.display());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -50,10 +54,11 @@ fn link_all(dir: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Creates a link in place of an older link. Fails if anything other than a link has that name.
-fn replace(program: &Path, link: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(link) {
-        Ok(meta) if meta.is_symlink() => std::fs::remove_file(link)?,
+/// Creates a link in place of an older link, in an opened folder. Fails if anything other than a link has that name.
+fn replace(program: &Path, folder: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let link = safe_path::path_of(folder).join(name);
+    match std::fs::symlink_metadata(&link) {
+        Ok(meta) if meta.is_symlink() => std::fs::remove_file(&link)?,
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a link is there")),
         Err(_) => {}
     }

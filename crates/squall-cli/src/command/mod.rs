@@ -130,6 +130,18 @@ fn owned(place: &Place) -> Result<(), String> {
     Err(format!("the cluster in {} is {name}'s: {may}", dir.display()))
 }
 
+/// Like [`owned`], and refuses root, too, where the cluster is a user's: what root writes below a folder of the user's may
+/// become any file.
+fn owned_by_caller(place: &Place) -> Result<(), String> {
+    owned(place)?;
+    let owner = std::fs::metadata(place.dir()).map_err(|e| format!("{}: {e}", place.dir().display()))?.uid();
+    if owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let name = squall_files::users::by_uid(owner).map_or_else(|| format!("#{owner}"), |user| user.name);
+    Err(format!("the cluster in {} is {name}'s: run this as {name} (`sudo -u {name} ...`)", place.dir().display()))
+}
+
 /// Returns the part of the message after a start that tells how commands find this cluster.
 fn how_to_reach(place: &Place) -> String {
     let same = |other: &Place| {

@@ -169,7 +169,7 @@ fn act(
 
 fn token(options: &Options) -> Result<String, String> {
     let (place, trust) = (&options.place, Trust::of(&options.place));
-    super::owned(place)?;
+    super::owned_by_caller(place)?;
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?.as_secs();
     let revokes = matches!(options.act, Act::Revoke { .. } | Act::RevokeShared { .. });
     if let (false, Ok(Some(joined))) = (revokes, trust.joined()) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
+use squall_model::job::Digest;
 
 use super::containers::{bundle, contained, runtime};
 use super::{Cluster, has, text};
@@ -37,6 +38,36 @@ fn l4_a_stranger_is_refused_before_anything_is_said() {
         assert!(!said.contains("ending") && !said.contains("key"), "{args:?}: {said}");
     }
     assert_eq!(cluster.ok(&["sinfo", "-h", "-o", "%D %t"]), "2 idle");
+}
+
+/// faults.md R12: a node whose empty cgroups somebody has removed runs jobs as before, and in cgroups.
+#[test]
+fn r12_a_node_whose_cgroup_was_removed_makes_it_again() {
+    let cluster = Cluster::start("cleaned", "");
+    let digest = Digest::of(cluster.path("state").as_bytes()).to_string();
+    let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    let roots = hierarchies.chain(["/sys/fs/cgroup".into()]);
+    let folders: Vec<_> = roots.map(|root| root.join(format!("squall/{}/n1", &digest[..16]))).collect();
+    let folders: Vec<_> = folders.into_iter().filter(|folder| folder.is_dir()).collect();
+    if folders.is_empty() {
+        return eprintln!("skipped: there are no cgroups here");
+    }
+    let within = |said: &str| said.lines().any(|line| line.contains(&format!("/squall/{}/n1/job_", &digest[..16])));
+    for by_script in [false, true] {
+        folders.iter().filter(|folder| folder.is_dir()).for_each(|folder| fs::remove_dir(folder).unwrap());
+        let said = if by_script {
+            cluster.users_ok(&["sbatch", "-W", "-w", "n1", "-o", "out", "--wrap", "cat /proc/self/cgroup"]);
+            cluster.read("out")
+        } else {
+            cluster.users_ok(&["srun", "-w", "n1", "--mem=64", "cat", "/proc/self/cgroup"])
+        };
+        assert!(within(&said), "{said}");
+        cluster.until("the job's group is gone", || {
+            folders.iter().all(|folder| !fs::read_dir(folder).is_ok_and(|mut all| all.any(|e| e.is_ok_and(|e| e.path().is_dir()))))
+        });
+    }
+    let log = fs::read_to_string(cluster.path("state/log/node-n1.log")).unwrap();
+    assert!(log.contains("was removed by somebody, and is made again"), "{log}");
 }
 
 /// A bundle is a user's: whatever its configuration asks for, the runtime has the user's rights.

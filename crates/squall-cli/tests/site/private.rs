@@ -1,7 +1,10 @@
 //! Folders that each job has for itself.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+
+use squall_model::job::Digest;
 
 use super::Cluster;
 
@@ -13,6 +16,12 @@ fn cluster(test: &str) -> Option<Cluster> {
     }
     let base = format!("/var/tmp/squall-private-{}-{test}", std::process::id());
     Some(Cluster::start_in("/var/tmp".as_ref(), test, &format!("private_tmp = \"{base}\"")))
+}
+
+/// The folder of the jobs of node n1 in this one, which anybody on the node may know.
+fn jobs(base: String, test: &str) -> String {
+    let state = format!("/var/tmp/squall-site-{}-{test}/state", std::process::id());
+    format!("{base}/squall-jobs-{}-n1", &Digest::of(state.as_bytes()).to_string()[..16])
 }
 
 /// Folders of jobs that are left, in the private folders' base and in memory.
@@ -59,6 +68,52 @@ fn jobs_do_not_see_each_others_tmp_and_steps_of_a_job_do() {
     cluster.until("nothing is left", || left("seen").is_empty());
     assert!(!fs::exists("/tmp/mine").unwrap() && !fs::exists("/tmp/brought").unwrap());
     drop(fs::remove_dir_all(format!("/var/tmp/squall-private-{}-seen", std::process::id())));
+}
+
+/// attack-trial.md A2: root made, chmoded and mounted by paths below a folder that the job's user owned.
+#[test]
+fn a2_a_jobs_user_puts_nothing_in_the_place_of_a_private_folder() {
+    let Some(cluster) = cluster("swapped") else { return };
+    let closed = cluster.path("closed");
+    fs::create_dir_all(format!("{closed}/inner")).unwrap();
+    fs::write(format!("{closed}/inner/secret"), "roots").unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(format!("{closed}/inner"), fs::Permissions::from_mode(0o755)).unwrap();
+    let own = format!("{}/$SLURM_JOB_ID.1", jobs(format!("/var/tmp/squall-private-{}-swapped", std::process::id()), "swapped"));
+    let squall = cluster.shared("squall");
+    fs::copy(env!("CARGO_BIN_EXE_squall"), &squall).unwrap();
+    let attack = format!(
+        "own={own}; ls $own; mv $own/tmp $own/away; ln -s {closed}/inner $own/tmp; ln -sfn {closed}/inner /tmp/link; \
+         {squall} srun --overlap sh -c 'cat /tmp/secret /dev/shm/secret; id -u; stat -c %a /tmp; stat -c %u /tmp'; \
+         {squall} sbcast out2 /tmp/link/secret; {squall} sbcast out2 /tmp/brought; cat /tmp/brought"
+    );
+    fs::write(cluster.shared("out2"), "brought\n").unwrap();
+    cluster.users_ok(&["sbatch", "-W", "-w", "n1", "-n1", "-o", "out", "--wrap", &attack]);
+    let said = cluster.read("out");
+    assert!(said.contains("\n1\n1777\n0\n") && said.ends_with("brought\n") && !said.contains("roots"), "{said}");
+    assert!(said.contains("ln: failed to create symbolic link"), "{said}");
+    let mode = |path: &str| fs::metadata(format!("{closed}/{path}")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("inner"), fs::read(format!("{closed}/inner/secret")).unwrap().as_slice()), (0o755, &b"roots"[..]));
+    cluster.until("nothing is left", || left("swapped").is_empty());
+    drop(fs::remove_dir_all(format!("/var/tmp/squall-private-{}-swapped", std::process::id())));
+}
+
+/// A folder that a user has made under the name of root's, in a folder where all may write, holds no node up.
+#[test]
+fn a2_a_user_takes_no_name_of_a_folder_of_roots() {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let taken = jobs("/dev/shm".to_owned(), "taken");
+    fs::create_dir_all(format!("{taken}/x")).unwrap();
+    for path in [&taken, &format!("{taken}/x")] {
+        std::os::unix::fs::chown(path, Some(super::USER), Some(super::USER)).unwrap();
+    }
+    let base = format!("/var/tmp/squall-private-{}-taken", std::process::id());
+    let cluster = Cluster::start_in("/var/tmp".as_ref(), "taken", &format!("private_tmp = \"{base}\""));
+    cluster.users_ok(&["srun", "-w", "n1", "touch", "/dev/shm/x"]);
+    drop(fs::remove_dir_all(&taken));
+    drop(fs::remove_dir_all(base));
 }
 
 #[test]

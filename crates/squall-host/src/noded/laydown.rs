@@ -12,17 +12,28 @@ use squall_model::wire::node::Placement;
 use tokio::sync::mpsc::Sender;
 
 use super::Event;
+use super::private::Reached;
 use crate::sys::fsuser::use_files_as;
 use crate::sys::identity::Identity;
 
 /// Bytes of two files that are compared at once.
 const COMPARE_BYTES: usize = 256 << 10;
 
-/// Installs the file `source` on a new thread; the result arrives as an event.
-pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>, events: Sender<Event>) {
+/// Installs the file `source` on a new thread; the result arrives as an event. `reached`: how the node daemon reaches the
+/// place; None: by the path in `placement`.
+pub(super) fn lay_down(
+    source: PathBuf,
+    (node, reached): (String, Option<Reached>),
+    placement: Box<Placement>,
+    events: Sender<Event>,
+) {
     let work = move || {
         let key = (placement.epoch, placement.number);
-        let error = write(&source, &node, &placement).err();
+        let path = match &reached {
+            Some(reached) => &reached.path,
+            None => Path::new(OsStr::from_bytes(&placement.path)),
+        };
+        let error = write(&source, path, &node, &placement).err();
         // Fails only if the daemon is ending.
         drop(events.blocking_send(Event::Placed(key, error.map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))));
     };
@@ -31,11 +42,11 @@ pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>,
     }
 }
 
-fn write(source: &Path, node: &str, placement: &Placement) -> io::Result<()> {
+fn write(source: &Path, path: &Path, node: &str, placement: &Placement) -> io::Result<()> {
     let mut file = File::open(source)?;
     let owner = &placement.owner;
     use_files_as(&Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() })?;
-    let mut path = OsStr::from_bytes(&placement.path).to_owned();
+    let mut path = path.as_os_str().to_owned();
     if placement.per_node {
         path.push("_");
         path.push(node);
@@ -145,16 +156,15 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let (source, dest) = (folder.join("source"), folder.join("dest"));
         std::fs::write(&source, vec![7; 100_000]).unwrap();
-        let path = ByteBuf::from(dest.as_os_str().as_encoded_bytes());
-        let placement = Placement { path, ..placement() };
+        let placement = placement();
         for round in 0..50 {
             let start = std::sync::Barrier::new(10);
             std::thread::scope(|scope| {
                 for node in 0..10 {
-                    let (start, source, placement) = (&start, &source, &placement);
+                    let (start, source, dest, placement) = (&start, &source, &dest, &placement);
                     scope.spawn(move || {
                         start.wait();
-                        write(source, &format!("n{node}"), placement).unwrap_or_else(|e| panic!("round {round}: {e}"));
+                        write(source, dest, &format!("n{node}"), placement).unwrap_or_else(|e| panic!("round {round}: {e}"));
                     });
                 }
             });
@@ -169,11 +179,10 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let (source, dest) = (folder.join("source"), folder.join("dest"));
         std::fs::write(&source, "content").unwrap();
-        let path = ByteBuf::from(dest.as_os_str().as_encoded_bytes());
-        let mut placement = Placement { path, modified: Some((1_000_000_000, 0)), ..placement() };
+        let mut placement = Placement { modified: Some((1_000_000_000, 0)), ..placement() };
         let lay = |placement: &Placement| {
-            let (source, placement) = (source.clone(), placement.clone());
-            std::thread::spawn(move || write(&source, "n1", &placement)).join().unwrap()
+            let (source, dest, placement) = (source.clone(), dest.clone(), placement.clone());
+            std::thread::spawn(move || write(&source, &dest, "n1", &placement)).join().unwrap()
         };
         lay(&placement).unwrap();
         let meta = std::fs::metadata(&dest).unwrap();

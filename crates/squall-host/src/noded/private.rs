@@ -4,30 +4,56 @@
 //! one. A step daemon mounts these in a mount namespace of its own, so all steps of a job see the same. What is left by
 //! a job that is not known any more is removed when a node daemon starts. The private `/dev/shm` is in the node's, so
 //! that it is memory.
+//!
+//! The job's folder stays root's and closed: its user writes in the private ones only, and reaches them only where they
+//! are mounted. So no user can put something else in the place of a folder that root makes, changes or mounts.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rustix::fs::{AtFlags, FileType};
+use squall_files::safe_path;
 use squall_model::config::Config;
 use squall_model::id::{Attempt, JobId};
-use squall_model::job::{JobAttempt, Owner};
+use squall_model::job::JobAttempt;
 use squall_model::step::PrivateDir;
 
-use crate::removal::remove_apart;
+use crate::removal::{remove, remove_apart};
 
 /// Private folders that are in memory: a job's part of one is in the node's.
 const MEMORY: &str = "/dev/shm";
 
+/// Modes of the folder of all jobs, of a job's, and of a private one.
+const JOBS_MODE: u32 = 0o711;
+const JOB_MODE: u32 = 0o700;
+const PRIVATE_MODE: u32 = 0o1777;
+
 /// The private folders of this node's jobs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PrivateDirs {
-    /// Each private folder, and the folder that has the jobs' own ones.
-    dirs: Vec<(PathBuf, PathBuf)>,
+pub(super) struct PrivateDirs(Vec<Private>);
+
+/// A folder that each job has for itself.
+#[derive(Clone, Debug)]
+struct Private {
+    /// The folder as jobs see it.
+    dir: PathBuf,
+    /// The folder with those of jobs, and its path.
+    jobs: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+/// A path by which the node daemon reaches a file that a job knows by another one.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(super) path: PathBuf,
+    /// The private folder through which the path leads.
+    _folder: Option<OwnedFd>,
 }
 
 impl PrivateDirs {
@@ -50,55 +76,48 @@ impl PrivateDirs {
                     return Err(io::Error::other(problem));
                 }
             }
+            // Root mounts there, for each job.
+            safe_path::open(dir).map_err(unsafe_folder)?;
             let name = format!("squall-jobs-{cluster}-{node}");
-            let jobs = if dir == Path::new(MEMORY) { dir.join(name) } else { base.join(name) };
-            make(&jobs)?;
-            dirs.push((dir.to_owned(), jobs));
+            let above = if dir == Path::new(MEMORY) { dir } else { base };
+            let jobs = make(above, Path::new(&name))?;
+            dirs.push(Private { dir: dir.to_owned(), jobs: Arc::new(jobs), path: above.join(name) });
         }
-        Ok(Self { dirs })
+        Ok(Self(dirs))
     }
 
     /// Returns whether jobs have private folders.
     pub(super) fn are_on(&self) -> bool {
-        !self.dirs.is_empty()
+        !self.0.is_empty()
     }
 
     /// Makes the folders of a job, unless it has them; returns them for its step daemons.
-    pub(super) fn of_job(&self, job: JobAttempt, owner: &Owner) -> io::Result<Vec<PrivateDir>> {
-        let make = |(dir, jobs): &(PathBuf, PathBuf)| {
-            let own = jobs.join(name_of(job));
-            let folder = own.join(inner(dir));
-            if !folder.is_dir() {
-                // Only the job's user may enter it: others may write in the folder below.
-                match DirBuilder::new().mode(0o700).create(&own) {
-                    Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                    _ => chown(&own, Some(owner.uid), Some(owner.gid))?,
-                }
-                fs::create_dir(&folder)?;
-                fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777))?;
-            }
-            let bytes = |path: PathBuf| path.into_os_string().into_vec().into();
-            Ok(PrivateDir { folder: bytes(folder), dir: bytes(dir.clone()) })
+    pub(super) fn of_job(&self, job: JobAttempt) -> io::Result<Vec<PrivateDir>> {
+        let bytes = |path: PathBuf| path.into_os_string().into_vec().into();
+        let make = |private: &Private| {
+            private.make(job)?;
+            let folder = private.path.join(name_of(job)).join(inner(&private.dir));
+            Ok(PrivateDir { folder: bytes(folder), dir: bytes(private.dir.clone()) })
         };
-        self.dirs.iter().map(make).collect()
+        self.0.iter().map(make).collect()
     }
 
     /// Returns the path under which the node daemon finds a file that the job knows as `path`.
-    pub(super) fn seen_by(&self, job: JobAttempt, path: &[u8]) -> Vec<u8> {
+    pub(super) fn seen_by(&self, job: JobAttempt, path: &[u8]) -> Reached {
         let path = Path::new(OsStr::from_bytes(path));
-        let inside = self
-            .dirs
-            .iter()
-            .find_map(|(dir, jobs)| Some(jobs.join(name_of(job)).join(inner(dir)).join(path.strip_prefix(dir).ok()?)));
+        let inside = self.0.iter().find_map(|private| Some((private, path.strip_prefix(&private.dir).ok()?)));
         // A job without a step has no folders yet.
-        let found = inside
-            .filter(|inside| inside.ancestors().skip(1).any(|above| above.ends_with(name_of(job)) && above.is_dir()));
-        found.unwrap_or_else(|| path.to_owned()).into_os_string().into_vec()
+        match inside.and_then(|(private, rest)| Some((private.find(job).ok()?, rest))) {
+            Some((folder, rest)) => {
+                Reached { path: safe_path::path_of(folder.as_fd()).join(rest), _folder: Some(folder) }
+            }
+            None => Reached { path: path.to_owned(), _folder: None },
+        }
     }
 
     /// Removes the folders of a job that has ended, on a thread of its own.
     pub(super) fn remove(&self, job: JobAttempt) {
-        let own: Vec<PathBuf> = self.dirs.iter().map(|(_, jobs)| jobs.join(name_of(job))).collect();
+        let own: Vec<PathBuf> = self.0.iter().map(|private| private.path.join(name_of(job))).collect();
         if own.iter().any(|own| own.exists()) {
             remove_apart(own);
         }
@@ -110,7 +129,7 @@ impl PrivateDirs {
             let name = path.file_name().and_then(OsStr::to_str).and_then(job_of);
             name.is_some_and(|job| !known.contains(&job))
         };
-        let all = self.dirs.iter().flat_map(|(_, jobs)| fs::read_dir(jobs).into_iter().flatten().flatten());
+        let all = self.0.iter().flat_map(|private| fs::read_dir(&private.path).into_iter().flatten().flatten());
         let left: Vec<PathBuf> = all.map(|entry| entry.path()).filter(is_left).collect();
         if !left.is_empty() {
             remove_apart(left);
@@ -118,15 +137,43 @@ impl PrivateDirs {
     }
 }
 
-/// Makes a folder that users may pass through, and its parents.
-fn make(folder: &Path) -> io::Result<()> {
-    let problem = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", folder.display()));
-    DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(problem)?;
-    let meta = fs::symlink_metadata(folder).map_err(problem)?;
-    if !meta.is_dir() || std::os::unix::fs::MetadataExt::uid(&meta) != 0 {
-        return Err(io::Error::other(format!("{}: it is no folder of root: remove it", folder.display())));
+impl Private {
+    /// Makes a job's folder with the private one in it, unless they are there.
+    fn make(&self, job: JobAttempt) -> io::Result<OwnedFd> {
+        let name = name_of(job);
+        if let Ok(earlier) = safe_path::open_folder(self.jobs.as_fd(), Path::new(&name)) {
+            // In earlier releases it was the user's, who then can't change it any more. What is in it is looked at below.
+            rustix::fs::fchown(&earlier, Some(rustix::fs::Uid::ROOT), Some(rustix::fs::Gid::ROOT))?;
+        }
+        let own = safe_path::make(self.jobs.as_fd(), Path::new(&name), JOB_MODE)?;
+        safe_path::make(own.as_fd(), Path::new(&inner(&self.dir)), PRIVATE_MODE)
     }
-    fs::set_permissions(folder, PermissionsExt::from_mode(0o711)).map_err(problem)
+
+    /// Opens a job's private folder.
+    fn find(&self, job: JobAttempt) -> io::Result<OwnedFd> {
+        let own = safe_path::open_folder(self.jobs.as_fd(), Path::new(&name_of(job)))?;
+        safe_path::open_folder(own.as_fd(), Path::new(&inner(&self.dir)))
+    }
+}
+
+/// Makes a folder that users may pass through, and those above it. In a folder in which all may write, another user may
+/// have taken its name: what has it then is removed.
+fn make(above: &Path, name: &Path) -> io::Result<OwnedFd> {
+    let at = safe_path::open_or_make(above, JOBS_MODE).map_err(unsafe_folder)?;
+    let path = above.join(name);
+    let foreign = rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|found| found.st_uid != 0 || FileType::from_raw_mode(found.st_mode) != FileType::Directory);
+    if foreign {
+        tracing::warn!(path = %path.display(), "it is no folder of root, but has the name of one: it is removed");
+        remove(&safe_path::path_of(at.as_fd()).join(name))?;
+    }
+    let made = safe_path::make(at.as_fd(), name, JOBS_MODE);
+    made.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}
+
+/// Completes the error of a folder that others can replace.
+fn unsafe_folder(e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("private_tmp: {e}: name a folder that only root can replace"))
 }
 
 /// Returns the name of a private folder in a job's folder: `dev-shm` for `/dev/shm`.

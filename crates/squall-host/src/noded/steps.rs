@@ -306,7 +306,7 @@ impl Daemon {
         launch.site.clone_from(&self.scripts);
         launch.container_runtime.clone_from(&self.container_runtime);
         if self.private.are_on() {
-            let made = self.private.of_job(attempt_of(launch.key), &launch.facts.owner);
+            let made = self.private.of_job(attempt_of(launch.key));
             launch.private = made.map_err(|e| io::Error::new(e.kind(), format!("private folders: {e}")))?;
         }
         let groups = self.add_folder(&mut launch)?;
@@ -337,13 +337,8 @@ impl Daemon {
         launch.gpu_files = self.device_files.gpus(&launch.gres);
         launch.shared = self.device_files.shared(&launch.gres);
         launch.gpu_ids = self.device_files.ids_of(&launch.gres);
-        let groups = match self.cgroups.open_step(key, &limits) {
-            Err(e) if !limits.denied.is_empty() || e.kind() == io::ErrorKind::Unsupported => return Err(e),
-            made => made.unwrap_or_else(|e| {
-                error!(step = %key, error = %e, "no cgroup for the step");
-                StepGroups::default()
-            }),
-        };
+        // Where the node has cgroups nothing runs outside of one.
+        let groups = self.cgroups.open_step(key, &limits).map_err(|e| io::Error::new(e.kind(), format!("cgroup: {e}")))?;
         let spec = &launch.facts.spec;
         let batch = match launch.program {
             Program::Batch => {

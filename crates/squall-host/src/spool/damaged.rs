@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::RenameFlags;
 use squall_engine::step::StepSetup;
+use squall_files::safe_path;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::DAMAGED_MAX;
 
-use super::{EXIT_BYTES, RESULT_BYTES, Spool, attempt_name, file, make_dir};
+use super::{EXIT_BYTES, RESULT_BYTES, Spool, attempt_name, file};
 
 /// Name of the folder to which unreadable parts of a spool are moved.
 const DAMAGED: &str = "damaged";
@@ -49,7 +50,7 @@ impl Spool {
     /// Moves a file or folder to the damaged ones; returns its new path.
     pub(super) fn set_aside(&self, from: BorrowedFd<'_>, name: &str) -> io::Result<PathBuf> {
         self.unreadable.borrow_mut().remove(name);
-        let aside = make_dir(self.root.as_fd(), Path::new(DAMAGED), 0o700)?;
+        let aside = safe_path::make(self.root.as_fd(), Path::new(DAMAGED), 0o700)?;
         for number in 0..DAMAGED_MAX {
             let kept = if number == 0 { name.to_owned() } else { format!("{name}-{number}") };
             match rustix::fs::renameat_with(from, name, &aside, kept.as_str(), RenameFlags::NOREPLACE) {

@@ -70,8 +70,12 @@ pub fn place(state: &Path, node: &str) -> Option<PathBuf> {
 impl Witness {
     /// Reads the witness. None: it is missing, damaged, or belongs to another user.
     pub(super) fn read(path: &Path) -> Option<Seen> {
-        let owner = std::fs::symlink_metadata(path).ok()?.uid();
-        let text = read_text(CWD, path.to_str()?).ok().filter(|_| owner == rustix::process::geteuid().as_raw())?;
+        let found = std::fs::symlink_metadata(path).ok()?;
+        // Another user may have put something in its place, which is not even opened: a pipe would not end.
+        if found.uid() != rustix::process::geteuid().as_raw() || !found.is_file() {
+            return None;
+        }
+        let text = read_text(CWD, path.to_str()?).ok()?;
         let mut head = unchecked(text.get(..HEAD_BYTES)?)?.split(' ');
         let number = u128::from_str_radix(head.next()?, 16).ok()?;
         let mut next = || head.next()?.parse().ok();

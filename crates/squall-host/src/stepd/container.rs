@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use minicbor::{Decode, Encode};
+use rustix::fs::{Gid, Uid};
 use serde_json::{Value, json};
+use squall_files::safe_path;
 use squall_model::encoding::{from_slice, to_vec};
 use squall_model::job::container::{Container, Mount};
 use squall_model::step::StepLaunch;
@@ -64,10 +66,10 @@ pub(super) fn room(folder: &Path) -> PathBuf {
 
 /// Makes that folder.
 pub(super) fn make_room(folder: &Path, identity: &Identity) -> io::Result<()> {
-    let room = folder.join(ROOM);
-    DirBuilder::new().mode(0o700).create(&room)?;
+    DirBuilder::new().mode(0o700).create(folder.join(ROOM))?;
     if rustix::process::geteuid().is_root() {
-        std::os::unix::fs::chown(&room, Some(identity.uid), Some(identity.gid))?;
+        let room = safe_path::open_folder(rustix::fs::CWD, &folder.join(ROOM))?;
+        rustix::fs::fchown(&room, Some(Uid::from_raw(identity.uid)), Some(Gid::from_raw(identity.gid)))?;
     }
     Ok(())
 }

@@ -1,9 +1,13 @@
 //! Lets a thread use files as a user: for the kernel's checks of paths and permissions, and as owner of new files.
 //!
 //! Only the file system's user id is changed: if the whole thread belonged to the user, the user could kill it, and the
-//! daemon with it. That id exists for servers in this position; setting it also drops root's rights over files.
+//! daemon with it. That id exists for servers in this position; setting it also drops root's rights over files. The
+//! thread has none of root's other rights meanwhile either: the kernel keeps the rights of whoever opened a file with it,
+//! and looks at them when the user's task writes to it.
 
 use std::io;
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::identity::Identity;
 
@@ -18,8 +22,9 @@ pub(crate) fn with_files_of<T>(identity: &Identity, work: impl FnOnce() -> T) ->
     if own == *identity {
         return Ok(work());
     }
+    let rights = capabilities(None)?;
     let done = use_files_as(identity).map(|()| work());
-    if switch(&own).is_err() {
+    if set_capabilities(None, rights).is_err() || switch(&own).is_err() {
         std::process::abort();
     }
     done
@@ -32,7 +37,9 @@ pub(crate) fn use_files_as(identity: &Identity) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return if rustix::process::geteuid().as_raw() == identity.uid { Ok(()) } else { Err(denied()) };
     }
-    switch(identity)
+    switch(identity)?;
+    let rights = capabilities(None)?;
+    Ok(set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..rights })?)
 }
 
 fn switch(identity: &Identity) -> io::Result<()> {
@@ -72,8 +79,16 @@ mod tests {
         }
         let inside = folder.clone();
         std::thread::spawn(move || {
-            with_files_of(&identity, || std::fs::write(inside.join("once"), "x").unwrap()).unwrap();
-            assert!(!root || std::fs::read(inside.join("roots")).is_ok(), "root's rights are back");
+            let rights = || rustix::thread::capabilities(None).unwrap().effective;
+            let before = rights();
+            let write = || {
+                std::fs::write(inside.join("once"), "x").unwrap();
+                rights()
+            };
+            let meanwhile = with_files_of(&identity, write).unwrap();
+            assert!(!root || meanwhile.is_empty(), "{meanwhile:?}");
+            assert_eq!(rights(), before, "root's rights are back");
+            assert!(!root || std::fs::read(inside.join("roots")).is_ok());
             use_files_as(&identity).unwrap();
             std::fs::write(inside.join("own"), "x").unwrap();
             assert!(!root || std::fs::read(inside.join("roots")).is_err());

@@ -2,11 +2,14 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
+
+use squall_files::safe_path;
 
 /// Whether this process has given itself another host name.
 static RENAMED: AtomicBool = AtomicBool::new(false);
@@ -22,9 +25,9 @@ pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
 }
 
 /// Mounts files or folders over others, each given first; visible to this process and those that it starts only. Later
-/// mounts of the host still appear there. Needs root, and a process without other threads.
+/// mounts of the host still appear there. Needs root, and a process without other threads. Err of kind
+/// `PermissionDenied`: others can lead one of the paths elsewhere.
 pub(crate) fn lay_over(pairs: &[(&Path, &Path)]) -> io::Result<()> {
-    let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
     let checked = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: takes an integer; a new mount namespace touches no memory and no other process.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
@@ -32,9 +35,12 @@ pub(crate) fn lay_over(pairs: &[(&Path, &Path)]) -> io::Result<()> {
     // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
     checked(unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) })?;
     for (file, over) in pairs {
-        let (file, over) = (text(file)?, text(over)?);
+        // Descriptors of the new namespace: those of another one can't be mounted.
+        let (file, over) = (safe_path::open(file)?, safe_path::open(over)?);
+        let text = |opened: &OwnedFd| CString::new(safe_path::path_of(opened.as_fd()).into_os_string().into_vec());
+        let (from, to) = (text(&file)?, text(&over)?);
         // SAFETY: as above.
-        checked(unsafe { libc::mount(file.as_ptr(), over.as_ptr(), none, libc::MS_BIND, none.cast()) })?;
+        checked(unsafe { libc::mount(from.as_ptr(), to.as_ptr(), none, libc::MS_BIND, none.cast()) })?;
     }
     Ok(())
 }

@@ -203,7 +203,10 @@ pub(super) fn write(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
         return Ok(());
     }
     let path = rest.first().cloned().unwrap_or_else(|| format!("slurm-{id}.sh"));
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    // A link that somebody has put there, with a script of theirs, would lead to a file of this user's choice no more.
+    let flags = libc::O_NOFOLLOW;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(&path);
     match file.and_then(|mut file| file.write_all(&script)) {
         Ok(()) => {
             call.print(&format!("batch script for job {id} written to {path}\n"));
