@@ -221,7 +221,9 @@ fn exposed(folder: &Stat, owner: u32, trusted: &[u32]) -> Option<Who> {
 
 /// Returns the names of a path, one after the other.
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
-    path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir)).map(|part| part.as_os_str().to_owned())
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+        .map(|part| part.as_os_str().to_owned())
 }
 
 #[cfg(test)]

@@ -53,7 +53,8 @@ impl Server {
     pub(crate) fn read(place: &Place) -> io::Result<Self> {
         let text = Zeroizing::new(std::fs::read_to_string(place.rest_key())?);
         let mut lines = text.lines();
-        let secret = lines.next().filter(|secret| secret.len() == 2 * SECRET_BYTES).ok_or(io::ErrorKind::InvalidData)?;
+        let secret =
+            lines.next().filter(|secret| secret.len() == 2 * SECRET_BYTES).ok_or(io::ErrorKind::InvalidData)?;
         let read = |line: &str| {
             let (device, inode) = line.split_once(' ')?;
             Some(Bound { device: device.parse().ok()?, inode: inode.parse().ok()? })

@@ -67,7 +67,9 @@ pub fn exposed_sockets(rest: &Rest) -> Vec<String> {
     let paths = rest.addresses().filter_map(|address| address.strip_prefix("unix:"));
     let warning = |path: &str| {
         let exposed = safe_path::exposure(Path::new(path))?;
-        Some(format!("[rest] listen: {exposed}, and so put another socket in the place of {path}: use a folder of root's"))
+        Some(format!(
+            "[rest] listen: {exposed}, and so put another socket in the place of {path}: use a folder of root's"
+        ))
     };
     paths.filter_map(warning).collect()
 }

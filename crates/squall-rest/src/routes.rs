@@ -55,12 +55,7 @@ pub(crate) type Shared = Arc<Server>;
 /// Serves the cluster in this state folder, without end. `host`: name of the controller's host, for answers while the
 /// controller is away; `secret`: by which the controller knows this server. `ready` is called when the server accepts
 /// connections. Err: the server could not start.
-pub fn run(
-    place: Place,
-    (host, secret): (String, &str),
-    listeners: Listeners,
-    ready: impl FnOnce(),
-) -> io::Result<()> {
+pub fn run(place: Place, (host, secret): (String, &str), listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
     runtime.block_on(async {
         let server = Arc::new(Server::new(place, (host, secret.into()), Web::new(listeners.is_secure())?));

@@ -84,7 +84,8 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
         privileges::leave_no_core();
         let place = privileges::give_up(rest.user(), &place)?;
         privileges::confine(&place, false);
-        squall_rest::run(place, (host, &secret), listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
+        squall_rest::run(place, (host, &secret), listeners, service::ready)
+            .map_err(|e| format!("the HTTP server ends: {e}"))?;
         Ok(String::new())
     })
 }

@@ -63,7 +63,9 @@ fn r12_a_node_whose_cgroup_was_removed_makes_it_again() {
         };
         assert!(within(&said), "{said}");
         cluster.until("the job's group is gone", || {
-            folders.iter().all(|folder| !fs::read_dir(folder).is_ok_and(|mut all| all.any(|e| e.is_ok_and(|e| e.path().is_dir()))))
+            folders.iter().all(|folder| {
+                !fs::read_dir(folder).is_ok_and(|mut all| all.any(|e| e.is_ok_and(|e| e.path().is_dir())))
+            })
         });
     }
     let log = fs::read_to_string(cluster.path("state/log/node-n1.log")).unwrap();

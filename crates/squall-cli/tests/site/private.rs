@@ -79,7 +79,10 @@ fn a2_a_jobs_user_puts_nothing_in_the_place_of_a_private_folder() {
     fs::write(format!("{closed}/inner/secret"), "roots").unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     fs::set_permissions(format!("{closed}/inner"), fs::Permissions::from_mode(0o755)).unwrap();
-    let own = format!("{}/$SLURM_JOB_ID.1", jobs(format!("/var/tmp/squall-private-{}-swapped", std::process::id()), "swapped"));
+    let own = format!(
+        "{}/$SLURM_JOB_ID.1",
+        jobs(format!("/var/tmp/squall-private-{}-swapped", std::process::id()), "swapped")
+    );
     let squall = cluster.shared("squall");
     fs::copy(env!("CARGO_BIN_EXE_squall"), &squall).unwrap();
     let attack = format!(

@@ -193,7 +193,8 @@ fn r12_groups_that_were_removed_are_made_again_with_their_limits() {
     let job = JobAttempt { job: JobId(7), attempt: Attempt(1) };
     let remove = |depth| {
         for hierarchy in cgroups.all() {
-            let dirs: Vec<PathBuf> = hierarchy.base.join(job_name(job)).ancestors().take(depth).map(Into::into).collect();
+            let dirs: Vec<PathBuf> =
+                hierarchy.base.join(job_name(job)).ancestors().take(depth).map(Into::into).collect();
             dirs.iter().for_each(|dir| drop(fs::remove_dir(dir)));
         }
     };

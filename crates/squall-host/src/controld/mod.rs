@@ -44,9 +44,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_local};
 use tracing::{error, info, warn};
 
-use crate::builds;
 use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
+use crate::builds;
 use crate::config_files::{Checked, ConfigFiles};
 use crate::life;
 use crate::logging;

@@ -164,7 +164,8 @@ mod tests {
                     let (start, source, dest, placement) = (&start, &source, &dest, &placement);
                     scope.spawn(move || {
                         start.wait();
-                        write(source, dest, &format!("n{node}"), placement).unwrap_or_else(|e| panic!("round {round}: {e}"));
+                        write(source, dest, &format!("n{node}"), placement)
+                            .unwrap_or_else(|e| panic!("round {round}: {e}"));
                     });
                 }
             });

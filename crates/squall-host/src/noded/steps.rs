@@ -338,7 +338,8 @@ impl Daemon {
         launch.shared = self.device_files.shared(&launch.gres);
         launch.gpu_ids = self.device_files.ids_of(&launch.gres);
         // Where the node has cgroups nothing runs outside of one.
-        let groups = self.cgroups.open_step(key, &limits).map_err(|e| io::Error::new(e.kind(), format!("cgroup: {e}")))?;
+        let groups =
+            self.cgroups.open_step(key, &limits).map_err(|e| io::Error::new(e.kind(), format!("cgroup: {e}")))?;
         let spec = &launch.facts.spec;
         let batch = match launch.program {
             Program::Batch => {

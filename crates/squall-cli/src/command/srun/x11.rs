@@ -304,7 +304,10 @@ mod tests {
         let bind = "socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(\"\\0/tmp/.X11-unix/X40711\")) or die; \
                     listen(S, 5); syswrite(STDOUT, \"x\"); sysread(STDIN, $_, 1)";
         let mut bob = std::process::Command::new("perl");
-        bob.args(["-MSocket", "-e", bind]).uid(2).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        bob.args(["-MSocket", "-e", bind])
+            .uid(2)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped());
         // As root this test is one user, and bob's another.
         let Ok(mut bob) = bob.spawn() else { return eprintln!("skipped: perl is not installed") };
         std::io::Read::read_exact(&mut bob.stdout.take().unwrap(), &mut [0]).unwrap();
