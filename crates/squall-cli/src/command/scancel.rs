@@ -75,6 +75,7 @@ struct Way {
     full: bool,
     verbose: bool,
     quiet: bool,
+    interactive: bool,
 }
 
 /// Runs scancel with the command-line arguments `args`. `call` has the controller, the environment and the output.
@@ -93,8 +94,8 @@ pub(crate) fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> 
     if targets.is_empty() && selection == JobSelection::default() && narrow(&given).is_none() {
         return call.fail("No job identification provided");
     }
-    if given.has("interactive") || narrow(&given).is_some() {
-        targets = chosen(call, &given, selection.clone(), &targets)?;
+    if way.interactive || narrow(&given).is_some() {
+        targets = chosen(call, &given, (&way, selection.clone()), &targets)?;
         return if targets.is_empty() { Ok(()) } else { all(call, &way, &JobSelection::default(), &targets) };
     }
     all(call, &way, &selection, &targets)
@@ -110,11 +111,27 @@ fn way(call: &mut Call<'_>, given: &Arguments) -> Result<Way, Fail> {
     };
     Ok(Way {
         signal,
-        batch: given.has("batch") || call.variable("SCANCEL_BATCH").is_some(),
-        full: given.has("full") || call.variable("SCANCEL_FULL").is_some(),
-        verbose: given.has("verbose") || call.variable("SCANCEL_VERBOSE").is_some(),
+        batch: is_set(call, given, "batch"),
+        full: is_set(call, given, "full"),
+        verbose: is_set(call, given, "verbose"),
         quiet: given.has("quiet"),
+        interactive: is_set(call, given, "interactive"),
     })
+}
+
+/// Returns whether a flag is given, or its variable is `true` or `T`. `false` and `F` do not set it; other values are
+/// reported.
+fn is_set(call: &mut Call<'_>, given: &Arguments, flag: &str) -> bool {
+    let variable = format!("SCANCEL_{}", flag.to_ascii_uppercase());
+    let Some(value) = call.variable(&variable).filter(|_| !given.has(flag)) else { return given.has(flag) };
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "t" => true,
+        "false" | "f" => false,
+        _ => {
+            call.complain(&format!("Unrecognized {variable} value: {value}"));
+            false
+        }
+    }
 }
 
 fn selection(call: &mut Call<'_>, given: &Arguments) -> Result<JobSelection, Fail> {
@@ -157,7 +174,7 @@ fn narrow(given: &Arguments) -> Option<(Option<&str>, Option<&str>)> {
 fn chosen(
     call: &mut Call<'_>,
     given: &Arguments,
-    mut selection: JobSelection,
+    (way, mut selection): (&Way, JobSelection),
     targets: &[Target],
 ) -> Result<Vec<Target>, Fail> {
     selection.ids = targets.iter().map(|t| t.job.clone()).collect();
@@ -185,7 +202,7 @@ fn chosen(
             let what = step.map_or_else(|| format!("job_id={name}"), |step| format!("step_id={name}.{step}"));
             let partition = page.class(job).map_or("", |class| &class.partition);
             let question = format!("Cancel {what} name={} partition={partition} [y/n]? ", spec.name);
-            if !given.has("interactive") || agreed(call, &question) {
+            if !way.interactive || agreed(call, &question) {
                 let job_ref = match &job.pending_tasks {
                     Some(tasks) => JobRef::Tasks(job.id, tasks.clone()),
                     None => JobRef::Job(job.id),

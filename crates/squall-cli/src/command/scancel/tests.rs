@@ -63,6 +63,24 @@ fn what_is_asked() {
     assert!(asked(&["--reservation", "none"]).is_empty());
 }
 
+// faults.md F4, its kind: Slurm's scancel has words of its own for these.
+#[test]
+fn f4_variables_set_flags_by_true_and_no_other_word() {
+    let seen = |value: &str| {
+        let mut fake = fake();
+        let env = [("SCANCEL_BATCH", value)];
+        let seen = run_with(&mut fake, "scancel", scancel, &["-s", "USR1", "10"], &env);
+        let batch = fake.asked.iter().any(|request| match request {
+            Request::Cancel { signal, .. } => *signal == Some((10, SignalTarget::Batch)),
+            _ => false,
+        });
+        (batch, seen.err.contains("Unrecognized SCANCEL_BATCH value"))
+    };
+    assert_eq!(["true", "T"].map(seen), [(true, false); 2]);
+    assert_eq!(["false", "F"].map(seen), [(false, false); 2]);
+    assert_eq!(["1", "yes"].map(seen), [(false, true); 2]);
+}
+
 #[test]
 fn every_step_that_is_named_is_meant() {
     let mut fake = fake();
