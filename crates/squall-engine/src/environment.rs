@@ -5,7 +5,7 @@
 //! a job or step are in a table: [`HANDED_ON`].
 
 use squall_model::job::ArraySpec;
-use squall_model::job::gpus::GpuBind;
+use squall_model::job::gpus::{GpuBind, GpuCount};
 use squall_model::job::options::{AsGiven, Chosen};
 use squall_model::resource::Memory;
 use squall_model::runs::Runs;
@@ -228,14 +228,14 @@ fn counts(env: &mut Builder, facts: &JobFacts) {
     }
 }
 
-/// Sets SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU, never both.
+/// Sets SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU, never both. Memory for each GPU is handed on as SLURM_MEM_PER_GPU.
 fn memory(env: &mut Builder, facts: &JobFacts) {
     let held = facts.memory_mb.first().copied().unwrap_or(0);
     match facts.spec.need.memory {
         Memory::PerNodeMb(0) => env.set("SLURM_MEM_PER_NODE", held),
         Memory::PerNodeMb(mb) => env.set("SLURM_MEM_PER_NODE", mb),
         Memory::PerCpuMb(mb) => env.set("SLURM_MEM_PER_CPU", mb),
-        Memory::Unset if held == 0 => {}
+        Memory::Unset if held == 0 || facts.spec.options.gpus.memory_mb.is_some() => {}
         Memory::Unset => {
             env.set("SLURM_MEM_PER_CPU", held / u64::from(facts.cpus.first().copied().unwrap_or(1).max(1)));
         }
@@ -369,12 +369,15 @@ fn visible(env: &mut Builder, launch: &StepLaunch, gpus: &CoreSet) {
 }
 
 /// Returns the GPUs of one task among those of its step on the node; None: the task shares all of the step's GPUs.
-/// `--gpus-per-task` gives each task its own, and `--gpu-bind` has precedence.
+/// `--gpu-bind` has precedence. Without it `--ntasks-per-gpu=N` binds as `single:N`, and `--gpus-per-task=N` as
+/// `per_task:N`, as in Slurm. A task for which a binding leaves no GPU gets the first.
 fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     let Program::Tasks(program) = &launch.program else { return None };
     let gpus = launch.gres.get(GPU)?;
     let asked = &program.options.gpus;
     let local = local as usize;
+    // With `single:N`, N consecutive tasks share one GPU.
+    let single = |tasks: u32| part(gpus, local / tasks.max(1) as usize % gpus.len().max(1), 1);
     let own: CoreSet = match asked.bind.as_ref().map(|given| &given.value) {
         Some(GpuBind::Map(places)) => {
             let place = *places.get(local % places.len().max(1))?;
@@ -385,12 +388,16 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
             gpus.iter().enumerate().filter(|(place, _)| mask.contains(*place)).map(|(_, gpu)| gpu).collect()
         }
         Some(GpuBind::PerTask(each)) => part(gpus, local, *each as usize),
-        // With `--gpu-bind=single:N`, N consecutive tasks share one GPU.
-        Some(GpuBind::Single(tasks)) => part(gpus, local / (*tasks).max(1) as usize % gpus.len().max(1), 1),
+        Some(GpuBind::Single(tasks)) => single(*tasks),
         // See `closest_env`.
         Some(GpuBind::None | GpuBind::Closest) => return None,
-        None => part(gpus, local, asked.per_task.as_ref()?.count()? as usize),
+        None => match (asked.tasks, asked.per_task.as_ref().and_then(GpuCount::count)) {
+            (Some(tasks), _) => single(tasks),
+            (None, Some(each @ 1..)) => part(gpus, local, each as usize),
+            (None, _) => return None,
+        },
     };
+    let own = if own.is_empty() { part(gpus, 0, 1) } else { own };
     (!own.is_empty()).then_some(own)
 }
 

@@ -79,7 +79,15 @@ impl Ask {
             (None, None) => Some(Self::default()),
             (gres, _) => {
                 let bound = spec.options.enforce_binding == Some(true);
-                Some(Self { bound, ..Self::of(gres, &spec.options.gpus)? })
+                let mut ask = Self { bound, ..Self::of(gres, &spec.options.gpus)? };
+                // With a task for each GPU of the job, a node's GPUs are as many as its tasks.
+                if let (Some(1), [all]) = (spec.options.gpus.tasks, ask.per_job.as_slice())
+                    && spec.need.ntasks == Some(all.count)
+                {
+                    ask.per_task = vec![Count { count: 1, ..all.clone() }];
+                    ask.per_job.clear();
+                }
+                Some(ask)
             }
         }
     }
@@ -160,8 +168,19 @@ impl Ask {
     }
 }
 
+/// Returns the name of a resource that is requested both with and without a type, in one option or in several. None:
+/// there is none.
+pub fn mixed(gres: Option<&str>, gpus: &Gpus) -> Option<String> {
+    let by_gres = gres.and_then(parse).unwrap_or_default();
+    let of_gpus = [&gpus.total, &gpus.per_node, &gpus.per_task].into_iter().flatten();
+    let all: Vec<Count> = by_gres.into_iter().chain(of_gpus.flat_map(|given| given.value.clone())).collect();
+    let asked = || all.iter().filter(|asked| asked.count > 0);
+    let typed = |name: &str| asked().any(|other| other.name == name && other.model.is_some());
+    asked().find(|one| one.model.is_none() && typed(&one.name)).map(|one| one.name.clone())
+}
+
 /// Removes repetitions of the same name and type: the last count is kept.
-fn once(counts: Vec<Count>) -> Vec<Count> {
+pub(crate) fn once(counts: Vec<Count>) -> Vec<Count> {
     let mut all: Vec<Count> = Vec::new();
     for asked in counts {
         match all.iter_mut().find(|known| known.name == asked.name && known.model == asked.model) {

@@ -54,6 +54,7 @@ pub fn text(refusal: &Refusal) -> String {
         Refusal::CellAway(_) | Refusal::NoLeader(_) => "Unable to contact slurm controller (connect failure)",
         Refusal::OutOfIds => "Unable to assign a job id",
         Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
+        Refusal::MixedTypes(_) => "Invalid GRES specification (with and without type identification)",
     };
     words.to_owned()
 }
@@ -136,6 +137,9 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
             Some(format!("reservation {name} is for others; scontrol show reservation"))
         }
         Refusal::NotFrom(host, problem) => Some(not_from(host, *problem)),
+        Refusal::MixedTypes(name) => {
+            Some(format!("{name} is asked for both with a type and without one: name the type everywhere, or nowhere"))
+        }
         Refusal::BadToken(problem) => Some(problem.clone()),
         Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
         _ => None,

@@ -397,6 +397,45 @@ fn tasks_get_the_gpus_near_their_cpus() {
     assert!(closest_env(&with("none"), &near(&[1])).is_empty() && closest_env(&with("x"), &near(&[1])).is_empty());
 }
 
+// faults.md P3: without --gpu-bind, tasks are bound as by Slurm's srun.
+#[test]
+fn p3_tasks_are_bound_to_their_gpus_unasked() {
+    let shown = |gpus: Gpus| {
+        let options = Chosen { gpus, ..Chosen::default() }.into();
+        let program = TaskProgram { options, ..TaskProgram::default() };
+        let gres = [("gpu".to_owned(), CoreSet::first(4))].into_iter().collect();
+        let layout = layout(&["n1"], 4, Distribution::Block);
+        let launch = StepLaunch { program: Program::Tasks(Box::new(program)), gres, layout, ..batch(facts(), 4) };
+        let visible = |rank| get(&task_env(&launch, rank, rank, Some(1)), "CUDA_VISIBLE_DEVICES").map(str::to_owned);
+        [0, 1, 2, 3].map(|rank| visible(rank).unwrap_or_else(|| "all".to_owned()))
+    };
+    let each = |tasks| Gpus { tasks: Some(tasks), ..Gpus::default() };
+    let own = |count: &str| Gpus { per_task: GpuCount::parse(count), ..Gpus::default() };
+    let bound = |bind: &str, gpus: Gpus| shown(Gpus { bind: AsGiven::<GpuBind>::parse(bind), ..gpus });
+    assert_eq!(shown(each(1)), ["0", "1", "2", "3"]);
+    assert_eq!(shown(each(2)), ["0", "0", "1", "1"]);
+    assert_eq!(bound("none", each(1)), ["all"; 4]);
+    assert_eq!(bound("map_gpu:3,2", each(1)), ["3", "2", "3", "2"]);
+    assert_eq!((shown(own("1")), shown(own("a100:1"))), (["0", "1", "2", "3"].map(str::to_owned), shown(own("1"))));
+    assert_eq!(shown(own("a100:1,v100:1")), ["0,1", "2,3", "0", "0"], "of all types together");
+    assert_eq!(bound("none", own("1")), ["all"; 4]);
+    assert_eq!(shown(own("none")), ["all"; 4]);
+    assert_eq!(bound("mask_gpu:0xf0,0x2", Gpus::default()), ["0", "1", "0", "1"], "one at least");
+}
+
+// faults.md P12.
+#[test]
+fn p12_memory_for_each_gpu_is_not_memory_for_each_cpu() {
+    let variables = |memory: Option<&str>| {
+        let gpus = Gpus { memory_mb: memory.and_then(AsGiven::memory), ..Gpus::default() };
+        let spec = JobSpec { options: Chosen { gpus, ..Chosen::default() }.into(), ..JobSpec::default() };
+        let facts = JobFacts { spec: Arc::new(spec), memory_mb: [2000].into_iter().collect(), ..facts() };
+        let env = job_env(&facts);
+        ["SLURM_MEM_PER_GPU", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE"].map(|name| get(&env, name).is_some())
+    };
+    assert_eq!((variables(Some("1G")), variables(None)), ([true, false, false], [false, true, false]));
+}
+
 #[test]
 fn d3_gpu_bind_none_and_masks() {
     let visible = |bind: &str, each: &str, rank: u32| {

@@ -19,7 +19,7 @@ pub struct Gpus {
     /// `--gpus-per-node`: number of GPUs of each node.
     #[n(1)]
     pub per_node: Option<GpuCount>,
-    /// `--gpus-per-socket`: number of GPUs of each socket. The controller refuses any but 0.
+    /// `--gpus-per-socket`: number of GPUs of each socket, which is 0.
     #[n(2)]
     pub per_socket: Option<GpuCount>,
     /// `--gpus-per-task`: number of GPUs of each task.
@@ -73,9 +73,10 @@ impl GpuCount {
     pub fn any(count: u32) -> Self {
         Self { text: count.to_string(), value: vec![Count { name: "gpu".to_owned(), model: None, count }] }
     }
-    /// Returns the number of GPUs; if several types are listed, the number of the last type. None: the list is empty.
+    /// Returns the number of GPUs of all types together. None: the list is empty.
     pub fn count(&self) -> Option<u32> {
-        self.value.last().map(|asked| asked.count)
+        let all = gres::once(self.value.clone());
+        all.iter().map(|asked| asked.count).reduce(u32::saturating_add)
     }
 }
 
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn counts_have_types() {
         let read = |text| GpuCount::parse(text).map(|given| (given.count(), given.value.len()));
-        assert_eq!((read("4"), read("a100:2,v100:1")), (Some((Some(4), 1)), Some((Some(1), 2))));
+        assert_eq!((read("4"), read("a100:2,v100:1")), (Some((Some(4), 1)), Some((Some(3), 2))));
+        assert_eq!(read("2,3"), Some((Some(3), 2)), "of the same type the last counts");
         assert_eq!((read("none"), read("a:b:c")), (Some((None, 0)), None));
         assert_eq!(GpuCount::parse("2"), Some(GpuCount::any(2)));
     }

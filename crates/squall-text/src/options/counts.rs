@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use squall_model::gres::{self, Count};
 use squall_model::hostlist::{compress, expand};
 use squall_model::job::gpus::GpuCount;
+use squall_model::job::options::AsGiven;
 use squall_model::step::Distribution;
 
 use crate::options::Stop;
@@ -81,10 +83,10 @@ fn number(given: Option<&GpuCount>) -> Option<u32> {
 
 /// Returns the number of GPUs of each node, from `--gres` or `--gpus-per-node`. None: none requested.
 fn gpus_of_node(asked: &Asked) -> Option<u32> {
-    let mut words = asked.spec.need.gres.iter().flat_map(|list| list.split(','));
-    let last = words.rfind(|word| *word == "gpu" || word.starts_with("gpu:"));
-    let of_gres = last.map(|word| word.rsplit(':').next().and_then(|count| count.parse().ok()).unwrap_or(1));
-    of_gres.or_else(|| number(asked.spec.options.gpus.per_node.as_ref())).filter(|each| *each > 0)
+    let listed = asked.spec.need.gres.as_deref().and_then(gres::parse).unwrap_or_default();
+    let value: Vec<Count> = listed.into_iter().filter(|asked| asked.name == "gpu").collect();
+    let of_gres = AsGiven { text: String::new(), value };
+    of_gres.count().or_else(|| number(asked.spec.options.gpus.per_node.as_ref())).filter(|each| *each > 0)
 }
 
 /// Checks, as Slurm does, that the numbers of GPUs of the job, of nodes and of tasks agree.
@@ -163,6 +165,11 @@ fn count_gpu_tasks(asked: &mut Asked) {
     // A number of tasks for each node takes precedence over a number of GPUs for each node.
     let of_nodes =
         per_node.filter(|_| !inside && need.ntasks_per_node.is_none()).map(|each| each.saturating_mul(nodes));
+    // Of several nodes each gets as many tasks as can share its GPUs.
+    if let (None, Some(tasks), None, 2.., false) = (need.ntasks, per_gpu, need.ntasks_per_node, nodes, inside) {
+        let each = per_node.or_else(|| gpus.map(|all| all.div_ceil(nodes)));
+        need.ntasks_per_node = each.map(|each| each.saturating_mul(tasks)).filter(|tasks| *tasks > 0);
+    }
     match (need.ntasks, gpus, per_gpu, per_task) {
         (None, Some(gpus), Some(tasks), _) => need.ntasks = Some(gpus.saturating_mul(tasks)),
         (None, Some(gpus), None, Some(each)) => need.ntasks = Some((gpus / each).max(1)),

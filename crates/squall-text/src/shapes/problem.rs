@@ -198,6 +198,7 @@ fn number(refusal: &Refusal) -> u32 {
         Refusal::PartitionBusy(_) => 2075,
         Refusal::ArrayTooLarge { .. } | Refusal::HetArray => 2081,
         Refusal::Revoked => 2084,
+        Refusal::MixedTypes(_) => 2118,
         Refusal::NotRunning => 2085,
         Refusal::PartitionDown(_) => 2101,
         Refusal::CellAway(_) | Refusal::NoLeader(_) => 1800,

@@ -337,7 +337,10 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     };
     let unreadable =
         || invalid("gres", gres.unwrap_or_default(), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1");
-    let ask = gres::Ask::of_job(spec).ok_or_else(unreadable)?;
+    if let Some(name) = gres::mixed(gres, &spec.options.gpus) {
+        return Err(Refusal::MixedTypes(name));
+    }
+    let ask = gres::Ask::of(gres, &spec.options.gpus).ok_or_else(unreadable)?;
     if ask.counts().next().is_none() {
         return Ok(());
     }

@@ -69,6 +69,9 @@ impl Waiting {
             value: String::new(),
             problem: "use [NAME:][TYPE:]COUNT".to_owned(),
         };
+        if let Some(name) = gres::mixed(step.gres.as_deref(), gpus) {
+            return Err(Refusal::MixedTypes(name));
+        }
         gres::Ask::of(step.gres.as_deref(), gpus).map(Some).ok_or_else(invalid)
     }
 }

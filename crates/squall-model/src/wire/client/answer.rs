@@ -472,6 +472,9 @@ pub enum Refusal {
     /// None of the cluster's controllers leads at the moment; the text says what was tried.
     #[n(43)]
     NoLeader(#[n(0)] String),
+    /// The generic resource with this name is requested both with and without a type.
+    #[n(44)]
+    MixedTypes(#[n(0)] String),
 }
 
 /// Why the controller does not accept a command from another machine.
