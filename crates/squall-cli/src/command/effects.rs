@@ -217,6 +217,43 @@ fn the_documentation_lists_what_has_no_effect_and_what_is_refused() {
     }
 }
 
+/// Collects the texts behind `NotSupported(` in the sources below `folder` that begin with an option's name.
+fn refused_by_controllers(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("the folder is readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            refused_by_controllers(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = std::fs::read_to_string(&path).expect("the file is text");
+            for behind in text.split("NotSupported(").skip(1) {
+                let text = behind.trim_start();
+                let text = text.strip_prefix("format!(").unwrap_or(text).trim_start();
+                let said = text.strip_prefix('"').unwrap_or_default();
+                let name: String = said.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+                found.extend(name.strip_prefix("--").filter(|name| !name.is_empty()).map(|_| name.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_option_is_refused_that_the_tables_call_working() {
+    let rows = rows();
+    let mut refused = Vec::new();
+    refused_by_controllers(&repository().join("crates/squall-engine/src"), &mut refused);
+    assert!(refused.contains(&"--gpus-per-socket".to_owned()), "{refused:?}");
+    for name in refused {
+        let row = rows.iter().find(|row| row.command == "job" && row.names.contains(&name)).expect(&name);
+        assert!(row.effect != Effect::Works, "{name}: the controller refuses it, and its row does not say so");
+    }
+    for command in COMMANDS.iter().filter(|command| command.slurm) {
+        for flag in flags_of(command.page.name) {
+            let works = flag.effect == Effect::Works;
+            assert!(!(works && flag.doc.contains("refused")), "{} --{}: mark it", command.page.name, flag.long);
+        }
+    }
+}
+
 /// Commands that list, each with arguments with which it prints something.
 const CALLS: &[(&str, Main, &[&str])] = &[
     ("squeue", squeue::squeue, &[]),

@@ -40,7 +40,8 @@ const OPTIONS: &[Flag] = &[
     flag("nodelist", 'w', Arg::Needed("nodes"), "")
         .refused("files go to all nodes of a job or step: use --jobid=JOB.STEP"),
     flag("preserve", 'p', Arg::None, "preserve modes and times of source file"),
-    flag("send-libs", '\0', Arg::Maybe("yes|no"), "yes is refused: send each library with sbcast"),
+    flag("send-libs", '\0', Arg::Maybe("yes|no"), "no: libraries are not sent")
+        .partly("yes is refused: send each library with sbcast"),
     flag("size", 's', Arg::Needed("num"), "block size").hint("it is found by the size of the file"),
     flag("timeout", 't', Arg::Needed("secs"), "give up after so many seconds"),
     flag("verbose", 'v', Arg::None, "provide detailed event logging"),

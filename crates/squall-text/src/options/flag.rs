@@ -38,6 +38,13 @@ impl Flag {
         self
     }
 
+    /// Marks the option as one with refused values; `refused` describes these values and the reason.
+    #[must_use]
+    pub const fn partly(mut self, refused: &'static str) -> Self {
+        self.effect = Effect::Partly(refused);
+        self
+    }
+
     /// Marks the option as refused, for the reason `why`, which names the remedy.
     #[must_use]
     pub const fn refused(mut self, why: &'static str) -> Self {
@@ -50,7 +57,8 @@ impl Flag {
         match self.effect {
             Effect::Hint(why) if self.doc.is_empty() => format!("{why}: taken and without effect"),
             Effect::Hint(why) => format!("{} (without effect: {why})", self.doc),
-            Effect::Works | Effect::Partly(_) | Effect::Refused(_) => self.doc.to_owned(),
+            Effect::Partly(refused) => format!("{} ({refused})", self.doc),
+            Effect::Works | Effect::Refused(_) => self.doc.to_owned(),
         }
     }
 

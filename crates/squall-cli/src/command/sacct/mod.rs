@@ -41,7 +41,8 @@ const OPTIONS: &[Flag] = &[
     flag("brief", 'b', Arg::None, "Equivalent to '--format=jobid,state,exitcode'"),
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
-    flag("completion", 'c', Arg::None, "refused: there is no log of completed jobs besides accounting"),
+    flag("completion", 'c', Arg::None, "")
+        .refused("Slurm job completion is disabled: accounting has all jobs, ask without it"),
     flag("constraints", 'C', Arg::Needed("value"), "comma separated list of constraints of jobs"),
     flag(
         "delimiter",
@@ -55,8 +56,10 @@ const OPTIONS: &[Flag] = &[
     flag("expand-patterns", '\0', Arg::None, "").hint("paths of output files are always shown with their values"),
     flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     flag("fields", 'o', Arg::Needed("value"), ""),
-    flag("file", 'f', Arg::Needed("value"), "refused: there is no log of completed jobs besides accounting"),
-    flag("flags", 'F', Arg::Needed("value"), "refused: which scheduler started a job is not kept"),
+    flag("file", 'f', Arg::Needed("value"), "")
+        .refused("there is no file of a job completion log here: ask without it"),
+    flag("flags", 'F', Arg::Needed("value"), "")
+        .refused("which scheduler started a job is not kept here: ask without it"),
     flag("format", 'o', Arg::Needed("value"), ""),
     flag("gid", 'g', Arg::Needed("value"), "Comma separated list of GIDs or group names"),
     flag("group", 'g', Arg::Needed("value"), ""),
@@ -136,7 +139,6 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let sheet = sheet(call, &given)?;
     let units = units(call, &given)?;
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
-    query::refuse_absent(call, &given)?;
     let mut query = query::query(call, &given)?;
     if given.has("batch-script") {
         return batch_scripts(call, &query);

@@ -69,21 +69,6 @@ fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery
     Ok(())
 }
 
-/// Slurm's options about data that Squall doesn't keep, each with its error message.
-const ABSENT: &[(&str, &str)] = &[
-    ("completion", "Slurm job completion is disabled"),
-    ("file", "--file: there is no file of a job completion log here: ask without it"),
-    ("flags", "--flags: which scheduler started a job is not kept here: ask without it"),
-];
-
-/// Refuses options for data that Squall doesn't keep.
-pub(crate) fn refuse_absent(call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
-    match ABSENT.iter().find(|(option, _)| given.has(option)) {
-        Some((_, why)) => call.fail(why),
-        None => Ok(()),
-    }
-}
-
 /// Sets the query's users. Slurm's default: the caller's own jobs; all users' for root and where jobs or nodes are
 /// named.
 fn users(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {

@@ -224,8 +224,13 @@ fn audit_filters_filter_or_are_refused() {
     let (_, each) = ids(&["--array"]);
     assert!(each.contains("50_1 ") && each.contains("50_4 ") && !each.contains('['), "{each}");
     assert_eq!(ids(&["--use-local-uid"]), (0, all));
-    for option in ["--flags=SchedMain", "--file=/x", "--completion", "--whole-hetjob=maybe"] {
+    for (option, said) in [
+        ("--flags=SchedMain", "sacct: --flags=SchedMain: which scheduler"),
+        ("--file=/x", "sacct: --file=/x: there is no file"),
+        ("--completion", "sacct: --completion: Slurm job completion is disabled"),
+        ("--whole-hetjob=maybe", "error"),
+    ] {
         let (code, text) = ids(&[option]);
-        assert!(code == 1 && text.contains("error"), "{option}: {text}");
+        assert!(code == 1 && text.contains(said), "{option}: {text}");
     }
 }

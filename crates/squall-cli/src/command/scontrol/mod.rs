@@ -61,7 +61,8 @@ const OPTIONS: &[Flag] = &[
     flag("oneliner", 'o', Arg::None, "one line for each record"),
     flag("quiet", 'Q', Arg::None, "no messages about what was done"),
     flag("sibling", '\0', Arg::None, "").hint("no federation exists"),
-    flag("uid", 'u', Arg::Needed("value"), "act as this user (root only)"),
+    flag("uid", 'u', Arg::Needed("value"), "")
+        .refused("what is asked is asked by the user of scontrol: use sudo -u USER scontrol ..."),
     flag("verbose", 'v', Arg::None, "say more"),
     flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output of show job, node, partition, ..."),
     flag("help", 'h', Arg::None, "show this help"),
@@ -164,10 +165,6 @@ pub(crate) fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
         return Ok(());
     }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_load_jobs error")?;
-    if let Some(user) = given.last("uid") {
-        return call
-            .fail(&format!("--uid={user}: what is asked is asked by who runs scontrol: sudo -u {user} scontrol ..."));
-    }
     let manner = manner(call, &given)?;
     if given.operands.is_empty() {
         return converse(call, manner);

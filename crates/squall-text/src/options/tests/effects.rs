@@ -51,6 +51,9 @@ const VALUES: &[&str] = &[
     "10",
     "1G",
     "ALL",
+    "expedite",
+    "a:exec",
+    "1-4:2",
 ];
 
 fn options() -> impl Iterator<Item = &'static Opt> {
@@ -108,6 +111,26 @@ fn every_option_has_a_declared_effect() {
         undeclared.is_empty(),
         "{undeclared:?}: taken, and nothing acts on them: make them a hint(), or refuse them"
     );
+}
+
+// docs/options-without-effect.md lists these by the table.
+#[test]
+fn options_with_refused_values_say_so() {
+    for line in [
+        "--container-name=n:exec",
+        "--exclusive=topo",
+        "--gpus-per-socket=1",
+        "--nodes=1,2",
+        "--nodes=1-4:2",
+        "--profile=task",
+        "--requeue=expedite",
+    ] {
+        let heard = complaint(Tool::Sbatch, line);
+        let (long, value) = line.trim_start_matches("--").split_once('=').expect(line);
+        assert!(heard.contains(value) && !heard.ends_with("exit 0"), "{line}: {heard}");
+        let option = options().find(|option| option.long == long).expect(line);
+        assert!(matches!(option.effect, Effect::Partly(why) if !why.is_empty()), "{line}");
+    }
 }
 
 #[test]
