@@ -86,6 +86,7 @@ fn steps_and_scripts_run_in_containers_and_ranks_of_mpi_meet() {
     let step = ["srun", &container, &mounts, "--container-workdir=/work", "sh", "-c", "pwd > where"];
     done(&step, &contained(&cluster, &step));
     assert_eq!(cluster.read("where"), "/work\n");
+    options_of_pyxis(&cluster, &container);
     signals(&cluster, &container);
     // A batch script: its container sees the job's file.
     let made = cluster.users_ok(&[
@@ -107,6 +108,30 @@ fn steps_and_scripts_run_in_containers_and_ranks_of_mpi_meet() {
     cluster.until("nothing is left of them", || {
         fs::read_dir(&steps).unwrap().flatten().all(|step| !step.path().join("own").exists())
     });
+}
+
+// faults.md P1: what pyxis' options ask for, in a step and in a script.
+fn options_of_pyxis(cluster: &Cluster, container: &str) {
+    let told = |options: &[&str], script: &str| {
+        let step = [&["srun", container], options, &["sh", "-c", script]].concat();
+        done(&step, &contained(cluster, &step))
+    };
+    let me = rustix::process::getuid();
+    let user = if me.is_root() { super::USER.to_string() } else { me.as_raw().to_string() };
+    assert_eq!(told(&["--container-remap-root"], "id -u"), "0");
+    assert_eq!(told(&["--no-container-remap-root"], "id -u"), user);
+    let mounts = "--container-mounts=./:/work:ro,tmpfs:/scratch";
+    let script = "touch /scratch/a && ls /scratch && ! touch /work/denied 2>/dev/null";
+    assert_eq!(told(&[mounts], script), "a");
+    let refused = cluster.users(&["srun", container, "--container-save=/x", "true"]).output().unwrap();
+    assert!(text(&refused).contains("--container-save: a bundle is a folder"), "{}", text(&refused));
+    let file = cluster.shared("pyxis.sh");
+    let lines = format!(
+        "#!/bin/sh\n#SBATCH {container}\n#SBATCH --container-remap-root --no-container-mount-home\n#SBATCH -o pyxis.out\nid -u\n"
+    );
+    fs::write(&file, lines).unwrap();
+    cluster.users_ok(&["sbatch", "--wait", &file]);
+    assert_eq!(cluster.read("pyxis.out"), "0\n");
 }
 
 fn signals(cluster: &Cluster, container: &str) {

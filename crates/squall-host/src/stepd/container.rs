@@ -7,26 +7,28 @@
 //! A container keeps the node's network and shared memory, and inherits the socket for PMI, so that ranks of MPI find
 //! each other. It stays in the step's cgroup.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use minicbor::{Decode, Encode};
 use rustix::fs::{Gid, Uid};
 use serde_json::{Value, json};
 use squall_files::safe_path;
 use squall_model::encoding::{from_slice, to_vec};
-use squall_model::job::container::{Container, Mount};
+use squall_model::job::container::{Container, Mount, TMPFS, UMOUNT};
 use squall_model::step::StepLaunch;
 
 use super::environment::DEFAULT_PATH;
 use super::files::reason;
 use crate::sys::identity::Identity;
+
+mod images;
 
 /// Folder of the step's folder in which its user may write.
 const ROOM: &str = "own";
@@ -197,6 +199,7 @@ impl Order {
             dir: std::env::current_dir().unwrap_or_default(),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
+            home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')),
         };
         let derived = self.derive(config, &bundle, &task).ok_or_else(|| {
             format!("{}: it lacks `process` or `root`, which a bundle has: make one by `crun spec`", path.display())
@@ -209,6 +212,12 @@ impl Order {
     fn derive(&self, mut config: Value, bundle: &Path, task: &Task) -> Option<Value> {
         let root = bundle.join(config.get("root")?.get("path")?.as_str()?);
         config["root"]["path"] = json!(root.to_string_lossy());
+        if let Some(writable) = self.container.writable {
+            config["root"]["readonly"] = json!(!writable);
+        }
+        if let Some(remap) = self.container.remap_root {
+            remap_user(&mut config, remap, task);
+        }
         let namespaces = Self::settle_namespaces(&mut config, task);
         if namespaces.iter().any(|kind| kind == "uts") {
             config["hostname"] = json!(self.node);
@@ -227,9 +236,17 @@ impl Order {
             }
         }
         mounts.push(bind("/dev/shm", "/dev/shm", false));
-        mounts.extend(
-            self.container.mounts.iter().map(|Mount { source, target, read_only }| bind(source, target, *read_only)),
-        );
+        if let (Some(shown), Some(home)) = (self.container.mount_home, &task.home) {
+            mounts.retain(|mount| mount["destination"] != home.as_str());
+            mounts.extend(shown.then(|| bind(home, home, false)));
+        }
+        for mount in &self.container.mounts {
+            if mount.source == UMOUNT {
+                mounts.retain(|known| known["destination"] != mount.target.as_str());
+            } else {
+                mounts.push(mount_of_bundle(mount, &task.dir));
+            }
+        }
         let mut argv = task.argv.clone();
         if let Some(brought) = &self.brought {
             mounts.push(bind(&String::from_utf8_lossy(brought), BROUGHT, true));
@@ -247,7 +264,7 @@ impl Order {
         process.remove("rlimits");
         process.insert("args".into(), json!(argv));
         let own = process.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
-        process.insert("env".into(), Value::Array(merged(&own, &task.env, user == u64::from(task.uid))));
+        process.insert("env".into(), Value::Array(merged(&own, &task.env, &self.container.env, user == u64::from(task.uid))));
         if let Some(dir) = dir {
             process.insert("cwd".into(), json!(dir.to_string_lossy()));
         }
@@ -294,110 +311,6 @@ impl Order {
         let inside = dir.strip_prefix("/").ok().map(|inside| root.join(inside));
         (mounts.iter().any(mounted) || inside.is_some_and(|inside| inside.is_dir())).then(|| dir.to_owned())
     }
-
-    fn become_image(&self, room: &Path, argv: &[OsString]) -> String {
-        if self.runtime == "none" {
-            return "this cluster runs no containers (container_runtime = \"none\")".to_owned();
-        }
-        if let Some(enroot) = installed(&["enroot"]) {
-            return self.become_enroot(&enroot, room, argv);
-        }
-        let Some(apptainer) = installed(&["apptainer", "singularity"]) else {
-            let node = &self.node;
-            return format!(
-                "node {node} has neither enroot nor apptainer: install one there, or use --container=BUNDLE"
-            );
-        };
-        let (Some(image), None) = (&self.container.image, &self.container.name) else {
-            return "apptainer keeps no containers under names: leave out --container-name, or install enroot"
-                .to_owned();
-        };
-        let mut args: Vec<OsString> = vec!["exec".into()];
-        for mount in self.mounts() {
-            let rights = if mount.read_only { "ro" } else { "rw" };
-            args.extend(["--bind".into(), format!("{}:{}:{rights}", mount.source, mount.target).into()]);
-        }
-        if let Some(dir) = &self.container.work_dir {
-            args.extend(["--pwd".into(), dir.into()]);
-        }
-        args.push(image_of_apptainer(image).into());
-        args.extend(self.command(argv));
-        become_program(&apptainer, &args)
-    }
-
-    /// Becomes a container of enroot: of this name, or else made of the image for this task.
-    fn become_enroot(&self, enroot: &Path, room: &Path, argv: &[OsString]) -> String {
-        let name = self.container.name.clone().unwrap_or_else(|| {
-            let folder = room.iter().rev().take(3).map(|part| part.to_string_lossy()).collect::<Vec<_>>();
-            format!("squall-{}", folder.join("-"))
-        });
-        let run = |args: &[&OsStr]| {
-            let status = Command::new(enroot).args(args).stdin(Stdio::null()).stdout(Stdio::null()).status();
-            match status {
-                Ok(status) if status.success() => Ok(()),
-                Ok(status) => Err(format!("enroot {}: {status}", args[0].to_string_lossy())),
-                Err(e) => Err(format!("{}: {}", enroot.display(), reason(&e))),
-            }
-        };
-        let known = || {
-            let list = Command::new(enroot).arg("list").output();
-            list.is_ok_and(|list| String::from_utf8_lossy(&list.stdout).lines().any(|line| line == name))
-        };
-        match &self.container.image {
-            None if !known() => {
-                return format!("node {} has no container {name}: give --container-image too", self.node);
-            }
-            Some(image) if self.container.name.is_none() || !known() => {
-                let mut file = PathBuf::from(image);
-                if !file.exists() {
-                    file = room.join("image.sqsh");
-                    let source = format!("docker://{image}");
-                    if let Err(problem) = run(&["import".as_ref(), "-o".as_ref(), file.as_ref(), source.as_ref()]) {
-                        return problem;
-                    }
-                }
-                if let Err(problem) = run(&["create".as_ref(), "-n".as_ref(), name.as_ref(), file.as_ref()]) {
-                    return problem;
-                }
-            }
-            _ => {}
-        }
-        let mut args: Vec<OsString> = vec!["start".into()];
-        if self.container.name.is_some() {
-            args.push("--rw".into());
-        }
-        for mount in self.mounts() {
-            let rights = if mount.read_only { "ro" } else { "rw" };
-            let mount = format!("{}:{}:none:x-create=auto,rbind,{rights}", mount.source, mount.target);
-            args.extend(["--mount".into(), mount.into()]);
-        }
-        args.push(name.into());
-        if let Some(dir) = &self.container.work_dir {
-            // enroot has no option for it.
-            args.extend(["/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", dir].map(OsString::from));
-        }
-        args.extend(self.command(argv));
-        become_program(enroot, &args)
-    }
-
-    /// Returns the folders and files of the node that a container of an image sees.
-    fn mounts(&self) -> Vec<Mount> {
-        let brought = self.brought.iter().map(|path| Mount {
-            source: String::from_utf8_lossy(path).into_owned(),
-            target: BROUGHT.to_owned(),
-            read_only: true,
-        });
-        self.container.mounts.iter().cloned().chain(brought).collect()
-    }
-
-    /// Returns the command as the container of an image sees it.
-    fn command(&self, argv: &[OsString]) -> Vec<OsString> {
-        let mut argv = argv.to_vec();
-        if let (Some(_), Some(name)) = (&self.brought, argv.first_mut()) {
-            *name = BROUGHT.into();
-        }
-        argv
-    }
 }
 
 /// A task about to become a container: its arguments, environment, working directory and user.
@@ -408,6 +321,35 @@ struct Task {
     dir: PathBuf,
     uid: u32,
     gid: u32,
+    /// The user's home. None: the task has none.
+    home: Option<String>,
+}
+
+/// Makes a task root inside, or the user that it is outside (`--container-remap-root`). Root is root in any case.
+fn remap_user(config: &mut Value, remap: bool, task: &Task) {
+    if task.uid == 0 {
+        return;
+    }
+    let (uid, gid) = if remap { (0, 0) } else { (task.uid, task.gid) };
+    config["process"]["user"] = json!({"uid": uid, "gid": gid});
+    if let Some(linux) = config.get_mut("linux").and_then(Value::as_object_mut) {
+        linux.remove("uidMappings");
+        linux.remove("gidMappings");
+    }
+}
+
+/// Returns a mount of `--container-mounts`. A relative source is in the task's working directory.
+fn mount_of_bundle(mount: &Mount, dir: &Path) -> Value {
+    let read_only = mount.read_only.then_some("ro");
+    let flags: Vec<&str> = read_only.into_iter().chain(mount.flags.iter().map(String::as_str)).collect();
+    if mount.source == TMPFS {
+        return json!({"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": flags});
+    }
+    let mut bound = bind(&dir.join(&mount.source).to_string_lossy(), &mount.target, mount.read_only);
+    if let Some(options) = bound["options"].as_array_mut() {
+        options.extend(mount.flags.iter().map(|flag| json!(flag)));
+    }
+    bound
 }
 
 fn bind(source: &str, target: &str, read_only: bool) -> Value {
@@ -416,12 +358,12 @@ fn bind(source: &str, target: &str, read_only: bool) -> Value {
     json!({"destination": target, "type": "bind", "source": source, "options": options})
 }
 
-/// Returns the environment in the container: the task's, and what only the bundle has. The search path is the bundle's.
-/// `same`: the task has the same user id inside as outside.
-fn merged(own: &[Value], task: &[String], same: bool) -> Vec<Value> {
+/// Returns the environment in the container: the task's, and what only the bundle has. The search path is the bundle's,
+/// unless it is in `kept`. `same`: the task has the same user id inside as outside.
+fn merged(own: &[Value], task: &[String], kept: &[String], same: bool) -> Vec<Value> {
     let name = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
     let own: Vec<&str> = own.iter().filter_map(Value::as_str).collect();
-    let has_path = own.iter().any(|entry| entry.starts_with("PATH="));
+    let has_path = own.iter().any(|entry| entry.starts_with("PATH=")) && kept.iter().all(|name| name != "PATH");
     let mut all: Vec<String> = task.iter().filter(|entry| !(has_path && entry.starts_with("PATH="))).cloned().collect();
     let more: Vec<&str> = own.into_iter().filter(|entry| all.iter().all(|known| name(known) != name(entry))).collect();
     all.extend(more.into_iter().map(str::to_owned));
@@ -434,15 +376,6 @@ fn merged(own: &[Value], task: &[String], same: bool) -> Vec<Value> {
         }
     }
     all.into_iter().map(Value::String).collect()
-}
-
-/// Returns an image as apptainer names it: a file or an address with its kind, and anything else of a registry.
-fn image_of_apptainer(image: &str) -> String {
-    if image.contains("://") || Path::new(image).exists() {
-        return image.to_owned();
-    }
-    // enroot writes `REGISTRY#IMAGE`.
-    format!("docker://{}", image.replacen('#', "/", 1))
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
-use crate::options::{Arg, Given, Source, Stop, Tool, table};
+use crate::options::table::site::{self, opposite};
+use crate::options::{Arg, Given, Opt, Source, Stop, Tool, table};
 
 /// A parsed command line. Its options are not yet applied to a request.
 #[derive(Debug)]
@@ -111,11 +112,21 @@ impl Line<'_> {
 
 /// Applies one option to the request.
 pub fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source) -> Result<(), Stop> {
+    give(asked, tool, found, source, true)
+}
+
+/// Applies one option to the request. `set`: whether it is set. False: it is a flag that goes back to its default.
+fn give(asked: &mut Asked, tool: Tool, found: &Found, source: &Source, set: bool) -> Result<(), Stop> {
     let (option, value) = found;
-    let given = Given { option, value: value.as_deref(), tool, source };
+    let given = Given { option, value: value.as_deref(), tool, source, set };
     (option.set)(asked, &given)?;
-    asked.sources.insert(option.long, source.clone());
-    asked.given.insert(option.long, value.clone());
+    if set {
+        asked.sources.insert(option.long, source.clone());
+        asked.given.insert(option.long, value.clone());
+    } else {
+        asked.sources.remove(option.long);
+        asked.given.remove(option.long);
+    }
     Ok(())
 }
 
@@ -129,16 +140,55 @@ pub fn obey_variables(asked: &mut Asked, tool: Tool, lookup: &dyn Fn(&str) -> Op
     for option in table::options_of(tool) {
         for variable in option.env.iter().filter(|name| tool.reads(name)) {
             let Some(value) = lookup(variable) else { continue };
-            let value = match option.arg {
+            let pyxis = variable.starts_with(PYXIS);
+            if pyxis && pyxis_is_overridden(asked, option) {
+                continue;
+            }
+            let (value, set) = match option.arg {
                 Arg::Needed(_) if value.is_empty() => continue,
-                Arg::Maybe(_) if value.is_empty() => None,
-                _ => Some(value),
+                Arg::Maybe(_) if value.is_empty() => (None, true),
+                // A variable gives how often it is set.
+                Arg::None if option.long == "verbose" => (Some(value), true),
+                Arg::None if pyxis => match pyxis_sets_flag(&value) {
+                    Some(set) => (None, set),
+                    None => continue,
+                },
+                Arg::None => (None, sets_flag(&value)),
+                Arg::Needed(_) | Arg::Maybe(_) => (Some(value), true),
             };
-            obey(asked, tool, &(option, value), &Source::Variable(variable))
+            give(asked, tool, &(option, value), &Source::Variable(variable), set)
                 .map_err(|stop| stop.at(&format!("it stands in the variable {variable}")))?;
         }
     }
     Ok(())
+}
+
+/// Returns whether the value of a variable sets a flag, as in Slurm: nothing, `yes` and a number other than 0 do. All else
+/// resets it.
+pub fn sets_flag(value: &str) -> bool {
+    let number = value.trim_start();
+    let digits = number.strip_prefix(['+', '-']).unwrap_or(number);
+    value.is_empty()
+        || value.eq_ignore_ascii_case("yes")
+        || (digits.bytes().all(|digit| digit.is_ascii_digit()) && digits.bytes().any(|digit| digit != b'0'))
+}
+
+/// Beginning of the names of variables that pyxis reads, by rules of its own.
+const PYXIS: &str = "PYXIS_";
+
+/// Returns whether the value of a variable of pyxis sets a flag. None: pyxis ignores the value.
+fn pyxis_sets_flag(value: &str) -> Option<bool> {
+    match value {
+        "1" | "true" | "yes" | "y" => Some(true),
+        "0" | "false" | "no" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+/// Returns whether the script has this option of pyxis or its opposite. Variables of pyxis count less than the script.
+fn pyxis_is_overridden(asked: &Asked, option: &Opt) -> bool {
+    let given = |long: &str| matches!(asked.sources.get(long), Some(Source::Script(_)));
+    given(option.long) || opposite(option.long).is_some_and(given)
 }
 
 /// Options about the binding of tasks within a node, which take precedence over `--hint`.
@@ -217,9 +267,7 @@ pub fn verify(asked: &Asked) -> Result<(), Stop> {
         return Err(Stop::bad(format!("invalid number of nodes (-N {min}-{max})")));
     }
     batch_host(asked)?;
-    if let Some(option) = asked.spec.options.container.as_ref().and_then(|container| container.stray()) {
-        return Err(Stop::bad(format!("--{option} needs --container or --container-image")));
-    }
+    site::verify(asked)?;
     if asked.quiet && asked.verbose > 0 {
         return Err(Stop::bad("don't specify both --verbose (-v) and --quiet (-Q)"));
     }

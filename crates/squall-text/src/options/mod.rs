@@ -52,6 +52,7 @@ impl Tool {
     pub fn reads(self, variable: &str) -> bool {
         const SHARED: [&str; 2] = ["SLURM_CLUSTERS", "SLURM_HINT"];
         match self {
+            _ if variable.starts_with("PYXIS_") => true,
             Self::Sbatch => variable.starts_with("SBATCH_") || SHARED.contains(&variable),
             Self::Salloc => variable.starts_with("SALLOC_") || SHARED.contains(&variable),
             Self::Srun => variable.starts_with("SLURM") || variable.starts_with("SRUN_"),
@@ -214,6 +215,8 @@ pub struct Given<'a> {
     pub tool: Tool,
     /// Origin of the value.
     pub source: &'a Source,
+    /// Whether a flag is set. False: a variable, such as `SBATCH_WAIT=0`, resets it.
+    pub set: bool,
 }
 
 impl Given<'_> {
@@ -239,6 +242,8 @@ impl Given<'_> {
     /// Returns the error for a valid value that Squall does not support, because it would change what runs. Exit code
     /// 1.
     pub fn not_done(&self, why: &str) -> Stop {
+        // The documentation lists refusals by the table's effects.
+        debug_assert!(self.option.effect != Effect::Works, "--{} has refused values: say so", self.option.long);
         Stop::bad(self.remedy(why))
     }
 }

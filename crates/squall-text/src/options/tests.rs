@@ -12,6 +12,7 @@ use super::asked::Asked;
 use super::{Arg, Source, Stop, Tool, collect, counts, table};
 
 mod effects;
+mod flags;
 
 fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
@@ -370,6 +371,17 @@ fn e_gpus_and_tasks_that_share_them() {
     let each = |line: &str| settled(line).map(|need| need.ntasks_per_node);
     assert_eq!(each("--ntasks-per-gpu=1 --gpus-per-node=2 -n4"), Ok(Some(2)), "two nodes, not four tasks on two GPUs");
     assert_eq!(each("--ntasks-per-gpu=1 --gpus-per-node=2"), Ok(None));
+    // faults.md P3: each node gets as many tasks as can share its GPUs.
+    for (line, tasks, of_node) in [
+        ("-N2 --gpus-per-node=1 --ntasks-per-gpu=2", 4, Some(2)),
+        ("-N2 --gres=gpu:1 --ntasks-per-gpu=2", 4, Some(2)),
+        ("-N2 --gres=gpu:a100:1,gpu:v100:1 --ntasks-per-gpu=1", 4, Some(2)),
+        ("-N2 --gpus=2 --ntasks-per-gpu=2", 4, Some(2)),
+        ("-N2 --gpus=a100:2,v100:1 --ntasks-per-gpu=1", 3, Some(2)),
+        ("--gpus=3 --ntasks-per-gpu=1", 3, None),
+    ] {
+        assert_eq!(settled(line).map(|need| (need.ntasks, need.ntasks_per_node)), Ok((Some(tasks), of_node)), "{line}");
+    }
     for (line, said) in [
         ("--mem-per-gpu=1000", "--mem-per-gpu is about the GPUs of a job"),
         ("--gpus-per-task=1", "Failed to validate job spec. --gpus-per-task used without either"),

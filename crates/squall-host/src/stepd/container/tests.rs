@@ -1,11 +1,16 @@
 //! Tests of containers: what becomes of a bundle, an image and a name.
 
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use squall_model::job::container::{Container, Mount};
 
-use super::{BROUGHT, Order, Task, image_of_apptainer};
+use super::images::{Call, image_of_apptainer, saving};
+use super::{BROUGHT, Order, Task};
 
 fn order(container: Container) -> Order {
     Order { container, runtime: String::new(), node: "n7".into(), brought: None }
@@ -18,6 +23,7 @@ fn task(uid: u32) -> Task {
         dir: PathBuf::from("/nowhere/at/all"),
         uid,
         gid: uid,
+        home: Some("/home/ann".into()),
     }
 }
 
@@ -36,7 +42,7 @@ fn bundle() -> Value {
 
 #[test]
 fn a_bundle_becomes_a_task_with_its_own_path_and_the_nodes_network() {
-    let mounts = vec![Mount { source: "/data".into(), target: "/mnt".into(), read_only: true }];
+    let mounts = vec![Mount { source: "/data".into(), target: "/mnt".into(), read_only: true, flags: Vec::new() }];
     let container = Container { bundle: Some("/b".into()), mounts, ..Container::default() };
     let config = order(container).derive(bundle(), Path::new("/b"), &task(1000)).unwrap();
     assert_eq!(config["root"], json!({"path": "/b/rootfs", "readonly": true}));
@@ -83,4 +89,175 @@ fn a_container_by_enroot_has_its_name() {
     // A program in the place of enroot that lists no container.
     let said = order.become_enroot(Path::new("/bin/true"), Path::new("/nowhere"), &[]);
     assert_eq!(said, "node n7 has no container mine: give --container-image too");
+}
+
+// faults.md P1: options of pyxis change the container of a bundle.
+#[test]
+fn p1_a_bundle_is_mounted_and_mapped_as_the_options_say() {
+    let derived = |container: Container, bundle: Value, uid: u32| {
+        let container = Container { bundle: Some("/b".into()), ..container };
+        order(container).derive(bundle, Path::new("/b"), &task(uid)).unwrap()
+    };
+    let of = |container: Container| derived(container, bundle(), 1000);
+    let targets = |config: &Value| -> Vec<String> {
+        let mounts = config["mounts"].as_array().unwrap().iter();
+        mounts.filter_map(|mount| mount["destination"].as_str().map(str::to_owned)).collect()
+    };
+    let flag = |container: Container| of(container)["root"]["readonly"].clone();
+    assert_eq!(flag(Container::default()), true);
+    assert_eq!(flag(Container { writable: Some(true), ..Container::default() }), false);
+    assert_eq!(flag(Container { writable: Some(false), ..Container::default() }), true);
+    let home = |shown| targets(&of(Container { mount_home: shown, ..Container::default() }));
+    assert_eq!(home(None), ["/sys", "/dev/shm"]);
+    assert_eq!(home(Some(true)), ["/sys", "/dev/shm", "/home/ann"]);
+    let mut with_home = bundle();
+    with_home["mounts"][1]["destination"] = json!("/home/ann");
+    let without = Container { mount_home: Some(false), ..Container::default() };
+    assert_eq!(targets(&derived(without, with_home, 1000)), ["/sys", "/dev/shm"]);
+    let user = |remap, uid| {
+        let config = derived(Container { remap_root: remap, ..Container::default() }, bundle(), uid);
+        (config["process"]["user"]["uid"].clone(), config["linux"]["uidMappings"][0]["containerID"].clone())
+    };
+    assert_eq!(user(Some(true), 1000), (json!(0), json!(0)));
+    assert_eq!(user(Some(false), 1000), (json!(1000), json!(1000)));
+    assert_eq!(user(Some(false), 0), (json!(0), Value::Null), "root stays root");
+    let path = Container { env: vec!["PATH".into()], ..Container::default() };
+    assert_eq!(of(path)["process"]["env"][0], "PATH=/host");
+    let mounts = Mount::parse_all("./data:/mnt:ro+nosuid,tmpfs:/scratch:size=1G,umount:/sys").unwrap();
+    let config = of(Container { mounts, ..Container::default() });
+    assert_eq!(targets(&config), ["/dev/shm", "/mnt", "/scratch"]);
+    assert_eq!(
+        config["mounts"].as_array().unwrap()[1..],
+        [
+            json!({"destination": "/mnt", "type": "bind", "source": "/nowhere/at/all/./data",
+                "options": ["rbind", "ro", "nosuid"]}),
+            json!({"destination": "/scratch", "type": "tmpfs", "source": "tmpfs", "options": ["size=1G"]}),
+        ]
+    );
+}
+
+fn told(call: &Call) -> (String, String) {
+    let text = |words: Vec<String>| words.join(" ");
+    let args = call.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    (text(args), text(call.env.iter().map(|(name, value)| format!("{name}={}", value.to_string_lossy())).collect()))
+}
+
+#[test]
+fn p1_enroot_and_apptainer_are_told_what_the_options_say() {
+    let argv = ["prog".into(), "a".into()];
+    let (room, dir) = (Path::new("/room"), Path::new("/work"));
+    let image = |container: Container| order(Container { image: Some("ubuntu".into()), ..container });
+    let enroot = |container: Container, name: &str| told(&image(container).enroot(room, dir, name, &argv));
+    assert_eq!(
+        enroot(Container::default(), "x"),
+        ("start --conf /room/enroot.conf x prog a".into(), "ENROOT_DATA_PATH=/room/containers".into())
+    );
+    let all = Container {
+        mount_home: Some(false),
+        remap_root: Some(true),
+        writable: Some(false),
+        name: Some("mine".into()),
+        mounts: Mount::parse_all("./d:/d:ro,tmpfs:/t,umount:/root").unwrap(),
+        ..Container::default()
+    };
+    let mounts = "--mount /work/./d:/d:none:x-create=auto,rbind,ro --mount tmpfs:/t:tmpfs:x-create=dir,rw --mount \
+                  umount:/root:none:x-detach";
+    assert_eq!(
+        enroot(all.clone(), "mine"),
+        (
+            format!("start --conf /room/enroot.conf {mounts} mine prog a"),
+            "ENROOT_MOUNT_HOME=n ENROOT_REMAP_ROOT=y ENROOT_ROOTFS_WRITABLE=n".into()
+        )
+    );
+    let variable = |name: &str| match name {
+        "HOME" => Some(OsString::from("/home/ann")),
+        "CUDA_VERSION" => Some("12".into()),
+        _ => None,
+    };
+    let apptainer = |container: Container| image(container).apptainer(dir, &argv, &variable).map(|call| told(&call));
+    assert_eq!(apptainer(Container::default()), Ok(("exec docker://ubuntu prog a".into(), String::new())));
+    let most = Container {
+        mount_home: Some(true),
+        remap_root: Some(true),
+        writable: Some(true),
+        entrypoint: Some(true),
+        env: vec!["CUDA_VERSION".into(), "UNSET".into()],
+        ..Container::default()
+    };
+    let args = "run --bind /home/ann --fakeroot --writable-tmpfs docker://ubuntu prog a";
+    let env = "APPTAINERENV_CUDA_VERSION=12 SINGULARITYENV_CUDA_VERSION=12";
+    assert_eq!(apptainer(most), Ok((args.into(), env.into())));
+    for (container, problem) in [
+        (Container { save: Some("/f".into()), ..Container::default() }, "leave out --container-save"),
+        (all, "leave out --container-name"),
+        (Container { mounts: Mount::parse_all("tmpfs:/t").unwrap(), ..Container::default() }, "not tmpfs at /t"),
+    ] {
+        let heard = apptainer(container).unwrap_err();
+        assert!(heard.contains(problem), "{heard}");
+    }
+}
+
+/// A folder for a test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("squall-container-{test}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(folder.join("etc")).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[test]
+fn p1_an_image_keeps_its_variables_but_those_that_are_named_and_its_entrypoint_is_left_out() {
+    let folder = Folder::new("conf");
+    let root = folder.0.display().to_string();
+    fs::write(folder.0.join("etc/environment"), "CUDA_VERSION=11\nPATH=/image\nLANG=C\n").unwrap();
+    let env = |container: Container| {
+        let task = [("CUDA_VERSION", "12"), ("PATH", "/host"), ("SLURM_PROCID", "3"), ("TWO", "a\nb"), ("Q", "it's $x")];
+        let task = task.into_iter().map(|(name, value)| (name.to_owned(), OsString::from(value)));
+        order(container).write_conf(&folder.0, task).unwrap();
+        // As enroot reads it.
+        let script = "source \"$ENROOT_ROOTFS/enroot.conf\"; environ; if declare -F hooks >/dev/null; then hooks; fi";
+        let out = Command::new("bash").args(["-eu", "-c", script]).env("ENROOT_ROOTFS", &root).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        let local = fs::read_to_string(folder.0.join("etc/rc.local")).unwrap_or_default();
+        drop(fs::remove_file(folder.0.join("etc/rc.local")));
+        (String::from_utf8(out.stdout).unwrap(), local)
+    };
+    assert_eq!(env(Container::default()), ("SLURM_PROCID=3\nQ=it's $x\n".into(), "exec \"$@\"\n".into()));
+    let named = Container { env: vec!["CUDA_VERSION".into(), "PATH".into()], entrypoint: Some(true), ..Container::default() };
+    let own = "SLURM_PROCID=3\nQ=it's $x\nCUDA_VERSION=12\nPATH=/host\n";
+    assert_eq!(env(named), (own.into(), String::new()));
+}
+
+#[test]
+fn p1_a_container_is_saved_when_its_task_has_ended_with_the_tasks_status_and_signals() {
+    let folder = Folder::new("save");
+    let (enroot, log) = (folder.0.join("enroot"), folder.0.join("log"));
+    // In the place of enroot: runs the command, and writes down how it is called.
+    let stub = format!(
+        "#!/bin/sh\nif [ $1 = export ]; then echo \"$@\" >>{log}; exit 0; fi\nshift; exec \"$@\"\n",
+        log = log.display()
+    );
+    fs::write(&enroot, stub).unwrap();
+    fs::set_permissions(&enroot, PermissionsExt::from_mode(0o755)).unwrap();
+    let run = |script: &str| {
+        let call = Call { args: ["start", "sh", "-c", script].map(OsString::from).into(), ..Call::default() };
+        let call = saving(&enroot, Path::new("/images/x.sqsh"), "mine", call);
+        let out = Command::new("/bin/sh").args(&call.args).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), fs::read_to_string(&log).unwrap_or_default())
+    };
+    let saved = "export -f -o /images/x.sqsh mine\n";
+    assert_eq!(run("echo out; exit 7"), (Some(7), "out\n".into(), saved.into()));
+    // The task has the shell's parent pass a signal on to it.
+    let heard = run("trap 'echo heard; exit 3' USR1; kill -s USR1 $PPID; while :; do sleep 0.01; done");
+    assert_eq!(heard, (Some(3), "heard\n".into(), saved.repeat(2)));
 }

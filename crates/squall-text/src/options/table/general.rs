@@ -14,8 +14,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SALLOC,
         &["SALLOC_BELL"],
         "ring the terminal bell when the allocation is granted",
-        |asked, _| {
-            asked.alloc.bell = Some(true);
+        |asked, given| {
+            asked.alloc.bell = given.set.then_some(true);
             Ok(())
         },
     ),
@@ -86,8 +86,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SBATCH,
         &["SBATCH_IGNORE_PBS"],
         "do not read #PBS and #BSUB lines of the script",
-        |asked, _| {
-            asked.batch.ignore_pbs = true;
+        |asked, given| {
+            asked.batch.ignore_pbs = given.set;
             Ok(())
         },
     ),
@@ -124,8 +124,8 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("no-bell", NO, Flag, Tools::SALLOC, &["SALLOC_NO_BELL"], "never ring the terminal bell", |asked, _| {
-        asked.alloc.bell = Some(false);
+    opt("no-bell", NO, Flag, Tools::SALLOC, &["SALLOC_NO_BELL"], "never ring the terminal bell", |asked, given| {
+        asked.alloc.bell = given.set.then_some(false);
         Ok(())
     }),
     opt(
@@ -204,8 +204,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SBATCH,
         &["SBATCH_WAIT"],
         "wait until the job has ended, and exit with its exit code",
-        |asked, _| {
-            asked.batch.wait = true;
+        |asked, given| {
+            asked.batch.wait = given.set;
             Ok(())
         },
     ),

@@ -9,10 +9,11 @@ use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
+use crate::options::collect::sets_flag;
 use crate::options::table::{checked, named, some};
 use crate::options::values::when::{REMEDY, when_here};
 use crate::options::values::{self, array, dependency, signal};
-use crate::options::{Given, NO, Opt, Stop, Tools, opt};
+use crate::options::{Given, NO, Opt, Source, Stop, Tools, opt};
 
 const FILES: Tools = Tools::SBATCH.and(Tools::SRUN);
 
@@ -219,8 +220,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SBATCH,
         &["SBATCH_NO_REQUEUE"],
         "never run the job a second time",
-        |asked, _| {
-            asked.spec.requeue = Some(false);
+        |asked, given| {
+            asked.spec.requeue = given.set.then_some(false);
             Ok(())
         },
     ),
@@ -323,10 +324,25 @@ pub const OPTIONS: &[Opt] = &[
         asked.spec.options.reboot = Some(true);
         Ok(())
     }),
-    opt("requeue", NO, Flag, Tools::SBATCH, &["SBATCH_REQUEUE"], "run the job again when a node fails", |asked, _| {
-        asked.spec.requeue = Some(true);
-        Ok(())
-    }),
+    opt(
+        "requeue",
+        NO,
+        Maybe("expedite"),
+        Tools::SBATCH,
+        &["SBATCH_REQUEUE"],
+        "run the job again when a node fails",
+        |asked, given| {
+            asked.spec.requeue = match given.text() {
+                "" => Some(true),
+                "expedite" => return Err(given.not_done("a requeued job waits its turn: use --requeue")),
+                // As a variable it is a flag, as it was before it had a value.
+                value if matches!(given.source, Source::Variable(_)) => sets_flag(value).then_some(true),
+                _ => return Err(given.invalid("use it without a value")),
+            };
+            Ok(())
+        },
+    )
+    .partly("expedite is refused: a requeued job waits its turn"),
     opt(
         "reservation",
         NO,

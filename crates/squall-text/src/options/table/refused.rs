@@ -25,7 +25,14 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_CLUSTER_CONSTRAINT", "SALLOC_CLUSTER_CONSTRAINT", "SLURM_CLUSTER_CONSTRAINT"],
         "there is no federation of clusters: leave it out, and use --constraint for features of nodes",
     ),
-    refused("consolidate-segments", NO, Flag, Tools::ALL, &[], SEGMENTS),
+    refused(
+        "consolidate-segments",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_CONSOLIDATE_SEGMENTS", "SALLOC_CONSOLIDATE_SEGMENTS", "SLURM_CONSOLIDATE_SEGMENTS"],
+        SEGMENTS,
+    ),
     refused(
         "container-id",
         NO,
@@ -102,7 +109,14 @@ pub const OPTIONS: &[Opt] = &[
         &[],
         "ports are reserved for steps: give it to srun",
     ),
-    refused("spread-segments", NO, Flag, Tools::ALL, &[], SEGMENTS),
+    refused(
+        "spread-segments",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_SPREAD_SEGMENTS", "SALLOC_SPREAD_SEGMENTS", "SLURM_SPREAD_SEGMENTS"],
+        SEGMENTS,
+    ),
     refused(
         "treewidth",
         NO,
@@ -138,8 +152,10 @@ const fn refused(
 }
 
 fn refuse(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    let Effect::Refused(why) = given.option.effect else { return Ok(()) };
-    Err(given.not_done(why))
+    match given.option.effect {
+        Effect::Refused(why) if given.set => Err(given.not_done(why)),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses `--bbf`. A file that can't be read is reported first, as in Slurm.

@@ -81,7 +81,8 @@ pub const OPTIONS: &[Opt] = &[
     opt("licenses", 'L', Needed("names"), Tools::ALL, &[], "licenses", |asked, given| {
         asked.spec.need.licenses = some(given)?;
         Ok(())
-    }),
+    })
+    .partly("licenses of a database, such as fluent@db, are refused: only those of the configuration are counted"),
     opt(
         "mem",
         NO,
@@ -156,7 +157,8 @@ pub const OPTIONS: &[Opt] = &[
             .map_err(|line| Stop::Bad { lines: vec![line, given.remedy("use 2 or 2-4")], exit: 255 })?;
         (asked.spec.need.nodes_min, asked.spec.need.nodes_max) = (Some(min), max);
         Ok(())
-    }),
+    })
+    .partly("lists and steps, such as 1,3 and 2-8:2, are refused: use a number or a range"),
     opt(
         "ntasks",
         'n',
@@ -205,8 +207,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_OVERCOMMIT", "SALLOC_OVERCOMMIT", "SLURM_OVERCOMMIT"],
         "allow more tasks than CPUs",
-        |asked, _| {
-            asked.spec.need.overcommit = true;
+        |asked, given| {
+            asked.spec.need.overcommit = given.set;
             Ok(())
         },
     ),
@@ -222,8 +224,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_SPREAD_JOB", "SALLOC_SPREAD_JOB", "SLURM_SPREAD_JOB"],
         "over as many nodes as possible",
-        |asked, _| {
-            asked.spec.need.spread = true;
+        |asked, given| {
+            asked.spec.need.spread = given.set;
             Ok(())
         },
     ),
@@ -255,8 +257,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_USE_MIN_NODES", "SALLOC_USE_MIN_NODES", "SLURM_USE_MIN_NODES"],
         "prefer the smaller node count of a range",
-        |asked, _| {
-            asked.spec.options.use_min_nodes = true;
+        |asked, given| {
+            asked.spec.options.use_min_nodes = given.set;
             Ok(())
         },
     ),
@@ -382,12 +384,17 @@ pub const PLACEMENT: &[Opt] = &[
         Needed("n"),
         Tools::ALL,
         &["SBATCH_GPUS_PER_SOCKET", "SALLOC_GPUS_PER_SOCKET", "SLURM_GPUS_PER_SOCKET"],
-        "GPUs of each socket",
+        "",
         |asked, given| {
-            asked.spec.options.gpus.per_socket = gpus(given)?;
+            let count = gpus(given)?;
+            if count.as_ref().and_then(GpuCount::count).is_some_and(|count| count > 0) {
+                return Err(given.not_done("GPUs of sockets are not counted: use --gpus-per-node or --gpus-per-task"));
+            }
+            asked.spec.options.gpus.per_socket = count;
             Ok(())
         },
-    ),
+    )
+    .partly("only 0 is taken: GPUs of sockets are not counted"),
     opt(
         "gpus-per-task",
         NO,

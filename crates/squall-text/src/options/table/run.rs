@@ -66,8 +66,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_DISABLE_STATUS"],
         "the first Ctrl-C goes to the tasks at once",
-        |asked, _| {
-            asked.run.disable_status = true;
+        |asked, given| {
+            asked.run.disable_status = given.set;
             Ok(())
         },
     ),
@@ -92,8 +92,8 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("exact", NO, Flag, Tools::SRUN, &["SLURM_EXACT"], "only the CPUs that the tasks need", |asked, _| {
-        asked.run.exact = true;
+    opt("exact", NO, Flag, Tools::SRUN, &["SLURM_EXACT"], "only the CPUs that the tasks need", |asked, given| {
+        asked.run.exact = given.set;
         Ok(())
     }),
     opt(
@@ -142,7 +142,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SLURM_LABELIO"],
         "put the task's rank before each line of output",
         |asked, given| {
-            asked.run.label = given.text() != "0";
+            asked.run.label = given.set;
             Ok(())
         },
     ),
@@ -175,8 +175,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_SRUN_MULTI"],
         "the operand is a file: which ranks run which program",
-        |asked, _| {
-            asked.run.multi_prog = true;
+        |asked, given| {
+            asked.run.multi_prog = given.set;
             Ok(())
         },
     ),
@@ -203,8 +203,8 @@ pub const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_PRESERVE_ENV"],
         "keep SLURM_NNODES and SLURM_NTASKS as they are",
-        |asked, _| {
-            asked.spec.options.step.preserve_env = true;
+        |asked, given| {
+            asked.spec.options.step.preserve_env = given.set;
             Ok(())
         },
     ),
@@ -292,7 +292,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SLURM_UNBUFFEREDIO"],
         "pass output on as it comes, without waiting for whole lines",
         |asked, given| {
-            asked.run.unbuffered = given.text() != "0";
+            asked.run.unbuffered = given.set;
             Ok(())
         },
     ),
@@ -308,8 +308,8 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("whole", NO, Flag, Tools::SRUN, &["SLURM_WHOLE"], "all CPUs of the job on the step's nodes", |asked, _| {
-        asked.run.whole = true;
+    opt("whole", NO, Flag, Tools::SRUN, &["SLURM_WHOLE"], "all CPUs of the job on the step's nodes", |asked, given| {
+        asked.run.whole = given.set;
         Ok(())
     }),
 ];
