@@ -4,7 +4,7 @@
 //! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Variables that hand on an option of
 //! a job or step are in a table: [`HANDED_ON`].
 
-use squall_model::job::ArraySpec;
+use squall_model::job::{ArraySpec, JobKind};
 use squall_model::job::gpus::{GpuBind, GpuCount};
 use squall_model::job::options::{AsGiven, Chosen};
 use squall_model::resource::Memory;
@@ -270,6 +270,12 @@ fn options(env: &mut Builder, facts: &JobFacts) {
     env.set("SLURM_PRIO_PROCESS", 0);
     handed_on(env, &HANDED_ON, &spec.options);
     plane(env, &spec.options);
+    // The command of salloc runs outside of the container, for the steps in the allocation.
+    if let (JobKind::Allocation, Some(container)) = (spec.kind, spec.options.container()) {
+        for (name, value) in container.variables() {
+            env.set(name, value);
+        }
+    }
 }
 
 fn handed_on(env: &mut Builder, variables: &[HandedOn], options: &Chosen) {

@@ -214,6 +214,14 @@ fn d12_pbs_lines_are_options() {
     }
     let far = format!("#!/bin/sh\n{}#PBS -N a\n", "true\n".repeat(101));
     assert_eq!(asked(&far, &[]).0.name, "job.sh");
+    // faults.md F4: a variable that is 0 resets the flag.
+    for (value, name) in [("0", "a"), ("1", "job.sh"), ("", "job.sh")] {
+        let cluster = accepting();
+        fs::write(cluster.dir().join("job.sh"), "#!/bin/sh\n#PBS -N a\n").unwrap();
+        let mut sbatch = cluster.command("sbatch");
+        assert!(sbatch.arg("job.sh").env("SBATCH_IGNORE_PBS", value).output().unwrap().status.success());
+        assert_eq!(submitted(&cluster).0.name, name, "SBATCH_IGNORE_PBS={value}");
+    }
 }
 
 /// faults.md D12.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::container::{Container, Mount};
 use squall_model::job::gpus::{GpuBind, GpuCount, Gpus};
 use squall_model::job::options::{AsGiven, Chosen, Hint, OfStep, Shown};
 use squall_model::job::spread::Spread;
 use squall_model::job::{
-    ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, Need, Owner,
+    ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobKind, JobSpec, Need, Owner,
 };
 use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
@@ -421,6 +422,26 @@ fn p3_tasks_are_bound_to_their_gpus_unasked() {
     assert_eq!(bound("none", own("1")), ["all"; 4]);
     assert_eq!(shown(own("none")), ["all"; 4]);
     assert_eq!(bound("mask_gpu:0xf0,0x2", Gpus::default()), ["0", "1", "0", "1"], "one at least");
+}
+
+// faults.md P1: as with pyxis, steps in an allocation run in its container, and a script is in it already.
+#[test]
+fn p1_salloc_hands_its_container_on_to_its_steps() {
+    let variables = |kind: JobKind| {
+        let container = Container {
+            image: Some("ubuntu".into()),
+            mount_home: Some(false),
+            mounts: Mount::parse_all("/a:/b:ro,tmpfs:/t").unwrap(),
+            ..Container::default()
+        };
+        let options = Chosen { container: Some(Box::new(container)), ..Chosen::default() }.into();
+        let facts = JobFacts { spec: Arc::new(JobSpec { options, kind, ..JobSpec::default() }), ..facts() };
+        let env = job_env(&facts);
+        ["IMAGE", "MOUNT_HOME", "MOUNTS", "NAME"]
+            .map(|name| get(&env, &format!("PYXIS_CONTAINER_{name}")).unwrap_or("").to_owned())
+    };
+    assert_eq!(variables(JobKind::Allocation), ["ubuntu", "0", "/a:/b:ro,tmpfs:/t", ""]);
+    assert_eq!(variables(JobKind::Batch), ["", "", "", ""]);
 }
 
 // faults.md P12.

@@ -215,8 +215,8 @@ impl Order {
         if let Some(writable) = self.container.writable {
             config["root"]["readonly"] = json!(!writable);
         }
-        if let Some(remap) = self.container.remap_root {
-            remap_user(&mut config, remap, task);
+        if self.container.remap_root == Some(true) {
+            remap_user(&mut config, task);
         }
         let namespaces = Self::settle_namespaces(&mut config, task);
         if namespaces.iter().any(|kind| kind == "uts") {
@@ -325,14 +325,10 @@ struct Task {
     home: Option<String>,
 }
 
-/// Makes a task root inside, or the user that it is outside (`--container-remap-root`). Root is root in any case.
-fn remap_user(config: &mut Value, remap: bool, task: &Task) {
-    if task.uid == 0 {
-        return;
-    }
-    let (uid, gid) = if remap { (0, 0) } else { (task.uid, task.gid) };
-    config["process"]["user"] = json!({"uid": uid, "gid": gid});
-    if let Some(linux) = config.get_mut("linux").and_then(Value::as_object_mut) {
+/// Makes a task root inside (`--container-remap-root`), and itself outside.
+fn remap_user(config: &mut Value, task: &Task) {
+    config["process"]["user"] = json!({"uid": 0, "gid": 0});
+    if let Some(linux) = config.get_mut("linux").and_then(Value::as_object_mut).filter(|_| task.uid != 0) {
         linux.remove("uidMappings");
         linux.remove("gidMappings");
     }

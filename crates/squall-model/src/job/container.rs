@@ -1,5 +1,7 @@
 //! The container in which the tasks of a step run: `--container` (an OCI bundle) and `--container-image`.
 
+use std::fmt;
+
 use minicbor::{Decode, Encode};
 
 /// What a job or step asks for about its container. All empty: its tasks run without one.
@@ -98,6 +100,28 @@ const MOUNT_FLAGS: [&str; 22] = [
 ];
 
 impl Container {
+    /// Returns the variables that ask for this container of an image again, as pyxis names them.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let flag = |on: &Option<bool>| on.map(|on| u8::from(on).to_string());
+        let list = |words: Vec<String>| Some(words.join(",")).filter(|list| !list.is_empty());
+        let name = |name: &String| if self.create { format!("{name}:create") } else { name.clone() };
+        [
+            ("PYXIS_CONTAINER_IMAGE", self.image.clone()),
+            ("PYXIS_CONTAINER_MOUNTS", list(self.mounts.iter().map(Mount::to_string).collect())),
+            ("PYXIS_CONTAINER_WORKDIR", self.work_dir.clone()),
+            ("PYXIS_CONTAINER_NAME", self.name.as_ref().map(name)),
+            ("PYXIS_CONTAINER_MOUNT_HOME", flag(&self.mount_home)),
+            ("PYXIS_CONTAINER_WRITABLE", flag(&self.writable)),
+            ("PYXIS_CONTAINER_REMAP_ROOT", flag(&self.remap_root)),
+            ("PYXIS_CONTAINER_ENTRYPOINT", flag(&self.entrypoint)),
+            ("PYXIS_CONTAINER_ENV", list(self.env.clone())),
+            ("PYXIS_CONTAINER_SAVE", self.save.clone()),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
+
     /// Returns whether tasks run in a container.
     pub fn is_asked_for(&self) -> bool {
         self.bundle.is_some() || self.image.is_some() || self.name.is_some()
@@ -130,6 +154,18 @@ impl Mount {
             }
         }
         Some(mount)
+    }
+}
+
+impl fmt::Display for Mount {
+    /// Writes the mount as an entry of `--container-mounts`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.source, self.target)?;
+        let flags = self.read_only.then_some("ro").into_iter().chain(self.flags.iter().map(String::as_str));
+        for (at, flag) in flags.enumerate() {
+            write!(f, "{}{flag}", if at == 0 { ':' } else { '+' })?;
+        }
+        Ok(())
     }
 }
 
@@ -192,5 +228,8 @@ mod tests {
         assert_eq!(of(read("/tmp:./x:unbindable+ro")), ("/tmp".into(), "/x".into(), true, "unbindable".into()));
         assert_eq!(of(read("tmpfs:/scratch:size=1G")), ("tmpfs".into(), "/scratch".into(), false, "size=1G".into()));
         assert_eq!(of(read("umount:/root")).0, "umount");
+        for text in ["/a:/b", "/a:/b:ro", "/a:/b:ro+nosuid", "tmpfs:/t:size=1G+noexec"] {
+            assert_eq!(read(text).to_string(), text);
+        }
     }
 }

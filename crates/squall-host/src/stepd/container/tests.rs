@@ -115,12 +115,16 @@ fn p1_a_bundle_is_mounted_and_mapped_as_the_options_say() {
     let without = Container { mount_home: Some(false), ..Container::default() };
     assert_eq!(targets(&derived(without, with_home, 1000)), ["/sys", "/dev/shm"]);
     let user = |remap, uid| {
-        let config = derived(Container { remap_root: remap, ..Container::default() }, bundle(), uid);
-        (config["process"]["user"]["uid"].clone(), config["linux"]["uidMappings"][0]["containerID"].clone())
+        let mut bundle = bundle();
+        bundle["process"]["user"] = json!({"uid": 7, "gid": 7});
+        bundle["linux"]["uidMappings"] = json!([{"containerID": 7, "hostID": 0, "size": 1}]);
+        let config = derived(Container { remap_root: remap, ..Container::default() }, bundle, uid);
+        (config["process"]["user"]["uid"].clone(), config["linux"]["uidMappings"][0].clone())
     };
-    assert_eq!(user(Some(true), 1000), (json!(0), json!(0)));
-    assert_eq!(user(Some(false), 1000), (json!(1000), json!(1000)));
-    assert_eq!(user(Some(false), 0), (json!(0), Value::Null), "root stays root");
+    let mapped = |inside: u32, outside: u32| json!({"containerID": inside, "hostID": outside, "size": 1});
+    assert_eq!(user(Some(true), 1000), (json!(0), mapped(0, 1000)));
+    assert_eq!(user(None, 1000), (json!(7), mapped(7, 0)), "the bundle's mappings count");
+    assert_eq!(user(Some(true), 0), (json!(0), mapped(7, 0)));
     let path = Container { env: vec!["PATH".into()], ..Container::default() };
     assert_eq!(of(path)["process"]["env"][0], "PATH=/host");
     let mounts = Mount::parse_all("./data:/mnt:ro+nosuid,tmpfs:/scratch:size=1G,umount:/sys").unwrap();

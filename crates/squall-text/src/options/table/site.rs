@@ -229,10 +229,11 @@ const DETAILS: [&str; 13] = [
 ];
 
 /// Options that a bundle (`--container`) can't have, with the reason.
-const OF_IMAGES: [(&str, &str); 4] = [
+const OF_IMAGES: [(&str, &str); 5] = [
     ("container-image", "--container names a bundle, which has its own files: leave one of them out"),
     ("container-name", "--container names a bundle, which stays in its folder: leave the name out"),
     ("container-entrypoint", "a bundle has only its command, which the task's replaces: run it in the task"),
+    ("no-container-remap-root", "the user of a bundle is the bundle's, or root inside: outside it is you in any case"),
     ("container-save", "a bundle is a folder, which keeps what is written with --container-writable: copy it"),
 ];
 

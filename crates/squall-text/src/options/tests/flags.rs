@@ -145,6 +145,7 @@ fn p1_options_of_pyxis_that_do_not_fit_are_refused_by_name() {
         ("--container=/b --container-image=i", "--container-image: --container names a bundle"),
         ("--container=/b --container-name=n", "--container-name: --container names a bundle"),
         ("--container=/b --container-entrypoint", "--container-entrypoint: a bundle has only its command"),
+        ("--container=/b --no-container-remap-root", "--no-container-remap-root: the user of a bundle is the bundle's"),
         ("--container=/b --container-save=/f", "--container-save: a bundle is a folder"),
         ("--container-image=", "Invalid --container-image specification"),
         ("--container-image=i --container-mounts=", "Invalid --container-mounts specification"),
