@@ -4,9 +4,9 @@
 //! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Variables that hand on an option of
 //! a job or step are in a table: [`HANDED_ON`].
 
-use squall_model::job::{ArraySpec, JobKind};
 use squall_model::job::gpus::{GpuBind, GpuCount};
 use squall_model::job::options::{AsGiven, Chosen};
+use squall_model::job::{ArraySpec, JobKind};
 use squall_model::resource::Memory;
 use squall_model::runs::Runs;
 use squall_model::set::CoreSet;

@@ -74,10 +74,9 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> 
     let said = directives(&script, shown)?;
     let operands = lines.last().map_or(&[][..], |line| line.operands);
     lines.resize_with(lines.len().max(said.len()), || Line { options: Vec::new(), operands: &[] });
-    let ignored = vars
-        .iter()
-        .any(|(name, value)| name == "SBATCH_IGNORE_PBS" && collect::sets_flag(&value.to_string_lossy()))
-        || lines.iter().any(|line| line.count("ignore-pbs") > 0);
+    let ignored =
+        vars.iter().any(|(name, value)| name == "SBATCH_IGNORE_PBS" && collect::sets_flag(&value.to_string_lossy()))
+            || lines.iter().any(|line| line.count("ignore-pbs") > 0);
     let (mut all, mut of_script) = (Vec::new(), Vec::new());
     for (at, said) in said.into_iter().chain(std::iter::repeat_with(Vec::new)).take(lines.len()).enumerate() {
         if let Some(before) = at.checked_sub(1) {

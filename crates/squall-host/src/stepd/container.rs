@@ -264,7 +264,10 @@ impl Order {
         process.remove("rlimits");
         process.insert("args".into(), json!(argv));
         let own = process.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
-        process.insert("env".into(), Value::Array(merged(&own, &task.env, &self.container.env, user == u64::from(task.uid))));
+        process.insert(
+            "env".into(),
+            Value::Array(merged(&own, &task.env, &self.container.env, user == u64::from(task.uid))),
+        );
         if let Some(dir) = dir {
             process.insert("cwd".into(), json!(dir.to_string_lossy()));
         }

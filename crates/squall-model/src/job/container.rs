@@ -210,12 +210,8 @@ mod tests {
     fn what_earlier_releases_wrote_is_read() {
         let bytes = [&[0x85, 0xf6, 0x61, b'i', 0x81, 0x83, 0x62][..], b"/a\x62/b\xf5", &[0xf6, 0x61, b'n']].concat();
         let mount = Mount { source: "/a".into(), target: "/b".into(), read_only: true, ..Mount::default() };
-        let old = Container {
-            image: Some("i".into()),
-            mounts: vec![mount],
-            name: Some("n".into()),
-            ..Container::default()
-        };
+        let old =
+            Container { image: Some("i".into()), mounts: vec![mount], name: Some("n".into()), ..Container::default() };
         assert_eq!(from_slice::<Container>(&bytes), Ok(old));
     }
 

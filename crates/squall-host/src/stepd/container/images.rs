@@ -67,7 +67,8 @@ impl Order {
             return Err(problem.to_owned());
         };
         if container.save.is_some() {
-            let problem = "apptainer keeps nothing that a container writes: leave out --container-save, or install enroot";
+            let problem =
+                "apptainer keeps nothing that a container writes: leave out --container-save, or install enroot";
             return Err(problem.to_owned());
         }
         let mut call = Call::default();
@@ -135,13 +136,7 @@ impl Order {
     }
 
     /// Makes the container of this name, unless there is one that may be used again.
-    fn make_enroot(
-        &self,
-        enroot: &Path,
-        room: &Path,
-        name: &str,
-        env: &[(String, OsString)],
-    ) -> Result<(), String> {
+    fn make_enroot(&self, enroot: &Path, room: &Path, name: &str, env: &[(String, OsString)]) -> Result<(), String> {
         let command = || {
             let mut command = Command::new(enroot);
             command.envs(env.iter().cloned()).stdin(Stdio::null());
@@ -212,11 +207,7 @@ impl Order {
 
     /// Writes enroot's configuration of the container: its environment, and whether its entrypoint runs. Variables of the
     /// image count more than the task's, unless `--container-env` names them.
-    pub(super) fn write_conf(
-        &self,
-        room: &Path,
-        env: impl Iterator<Item = (String, OsString)>,
-    ) -> std::io::Result<()> {
+    pub(super) fn write_conf(&self, room: &Path, env: impl Iterator<Item = (String, OsString)>) -> std::io::Result<()> {
         let (mut kept, mut others) = (Vec::new(), Vec::new());
         for (name, value) in env {
             let named = self.container.env.contains(&name);

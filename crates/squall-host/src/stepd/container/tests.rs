@@ -225,7 +225,8 @@ fn p1_an_image_keeps_its_variables_but_those_that_are_named_and_its_entrypoint_i
     let root = folder.0.display().to_string();
     fs::write(folder.0.join("etc/environment"), "CUDA_VERSION=11\nPATH=/image\nLANG=C\n").unwrap();
     let env = |container: Container| {
-        let task = [("CUDA_VERSION", "12"), ("PATH", "/host"), ("SLURM_PROCID", "3"), ("TWO", "a\nb"), ("Q", "it's $x")];
+        let task =
+            [("CUDA_VERSION", "12"), ("PATH", "/host"), ("SLURM_PROCID", "3"), ("TWO", "a\nb"), ("Q", "it's $x")];
         let task = task.into_iter().map(|(name, value)| (name.to_owned(), OsString::from(value)));
         order(container).write_conf(&folder.0, task).unwrap();
         // As enroot reads it.
@@ -237,7 +238,8 @@ fn p1_an_image_keeps_its_variables_but_those_that_are_named_and_its_entrypoint_i
         (String::from_utf8(out.stdout).unwrap(), local)
     };
     assert_eq!(env(Container::default()), ("SLURM_PROCID=3\nQ=it's $x\n".into(), "exec \"$@\"\n".into()));
-    let named = Container { env: vec!["CUDA_VERSION".into(), "PATH".into()], entrypoint: Some(true), ..Container::default() };
+    let named =
+        Container { env: vec!["CUDA_VERSION".into(), "PATH".into()], entrypoint: Some(true), ..Container::default() };
     let own = "SLURM_PROCID=3\nQ=it's $x\nCUDA_VERSION=12\nPATH=/host\n";
     assert_eq!(env(named), (own.into(), String::new()));
 }

@@ -182,10 +182,18 @@ pub const OPTIONS: &[Opt] = &[
         container(asked).entrypoint = either(asked, given, false)?;
         Ok(())
     }),
-    opt("no-container-mount-home", NO, Flag, Tools::ALL, &[], "the container does not see your home", |asked, given| {
-        container(asked).mount_home = either(asked, given, false)?;
-        Ok(())
-    }),
+    opt(
+        "no-container-mount-home",
+        NO,
+        Flag,
+        Tools::ALL,
+        &[],
+        "the container does not see your home",
+        |asked, given| {
+            container(asked).mount_home = either(asked, given, false)?;
+            Ok(())
+        },
+    ),
     opt("no-container-remap-root", NO, Flag, Tools::ALL, &[], "be yourself inside the container", |asked, given| {
         container(asked).remap_root = either(asked, given, false)?;
         Ok(())
@@ -340,7 +348,9 @@ fn container_name(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let create = match how {
         "" | "auto" | "no_exec" => false,
         "create" => true,
-        "exec" => return Err(given.not_done("a task joins no running container: leave out :exec, it has the same files")),
+        "exec" => {
+            return Err(given.not_done("a task joins no running container: leave out :exec, it has the same files"));
+        }
         _ => return Err(given.invalid("behind the name use :create or :no_exec")),
     };
     let bundle = by_variable(asked, "container");

@@ -103,7 +103,9 @@ fn p1_options_of_pyxis_are_taken_everywhere() {
 #[test]
 fn p1_variables_of_pyxis_count_less_than_options_and_have_its_words() {
     let image = ("PYXIS_CONTAINER_IMAGE", "i");
-    let of = |script: &str, variable: (&str, &str), line: &str| container(asked(Tool::Sbatch, script, &[image, variable], line));
+    let of = |script: &str, variable: (&str, &str), line: &str| {
+        container(asked(Tool::Sbatch, script, &[image, variable], line))
+    };
     for (variable, value, want) in [
         ("PYXIS_CONTAINER_MOUNT_HOME", "1", Container { mount_home: Some(true), ..Container::default() }),
         ("PYXIS_CONTAINER_MOUNT_HOME", "n", Container { mount_home: Some(false), ..Container::default() }),
@@ -140,7 +142,10 @@ fn p1_options_of_pyxis_that_do_not_fit_are_refused_by_name() {
         ("--container-writable", "--container-writable needs --container or --container-image"),
         ("--no-container-mount-home", "--no-container-mount-home needs --container or"),
         ("--container-entrypoint-log", "--container-entrypoint-log needs"),
-        ("--container-image=i --container-writable --container-readonly", "--container-readonly and --container-writable"),
+        (
+            "--container-image=i --container-writable --container-readonly",
+            "--container-readonly and --container-writable",
+        ),
         ("--container-image=i --container-remap-root --no-container-remap-root", "leave one of them out"),
         ("--container=/b --container-image=i", "--container-image: --container names a bundle"),
         ("--container=/b --container-name=n", "--container-name: --container names a bundle"),
