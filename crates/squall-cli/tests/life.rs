@@ -184,6 +184,88 @@ fn a_backup_of_a_running_cluster_is_restored_and_nothing_happens_twice() {
     assert!(!c.ok(&["restore", file, "--moved", "--state", moved.to_str().unwrap()]).contains("lost"));
 }
 
+/// faults.md A3: one node's word ended the controller, as often as the node liked.
+#[test]
+fn a3_a_node_that_lies_about_epochs_stops_nobody_else() {
+    let c = Cluster::new("lies");
+    c.ok(&["up", "--nodes", "3"]);
+    let controller = c.pid("controller");
+    let lies = |node: &str| {
+        c.kill(&format!("node-{node}"));
+        let session = c.state().join("node").join(node).join("session");
+        std::fs::write(session, format!("{:020} {:020}\n", 900, 1)).unwrap();
+        let mut daemon = Command::new(env!("CARGO_BIN_EXE_squall"));
+        daemon.args(["node", node]).env_clear().env("PATH", "/usr/bin:/bin").env("SQUALL_STATE", c.state());
+        daemon.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let drained = |node: &str| {
+        let known = format!("{node} Knows of a newer state (epoch 900");
+        c.ok(&["sinfo", "-h", "-R", "-o", "%n %E"]).contains(&known)
+    };
+    let mut liars = vec![lies("n2")];
+    until("n2 is drained", || drained("n2"));
+    c.ok(&["sbatch", "--wait", "-o", "/dev/null", "-N2", "-w", "n[1,3]", "--wrap", "true"]);
+    assert_eq!(c.pid("controller"), controller);
+    // Two of three are most of them: this state is old.
+    liars.push(lies("n3"));
+    let path = format!("/proc/{controller}");
+    until("the controller ends", || !Path::new(&path).exists() || is_zombie(&controller));
+    let log = std::fs::read_to_string(c.state().join("log/controller.log")).unwrap();
+    assert!(log.contains("older than what nodes have seen, as most of them say"), "{log}");
+    // With a word of its operator it goes on, in an epoch above all of theirs.
+    c.ok(&["up", "--accept-loss"]);
+    assert_eq!(c.ok(&["sinfo", "-h", "-R", "-o", "%n %E"]), "");
+    c.ok(&["down"]);
+    liars.iter_mut().for_each(|liar| drop(liar.wait()));
+}
+
+/// faults.md R1: the second restoration of a backup ran ended jobs again, and gave ids twice.
+#[test]
+fn r1_a_backup_that_is_restored_again_runs_nothing_again() {
+    let c = Cluster::new("again");
+    let (state, file) = (c.state(), c.dir.join("backup"));
+    let (state, file) = (state.to_str().unwrap(), file.to_str().unwrap());
+    std::fs::create_dir_all(c.state()).unwrap();
+    std::fs::write(c.state().join("squall.toml"), "[[nodes]]\nname = \"n1\"\ncpus = 4\nforce = true\n").unwrap();
+    c.ok(&["up"]);
+    let (marks, gate) = (c.dir.join("marks"), c.dir.join("gate"));
+    let count = |what: &str| std::fs::read_to_string(&marks).unwrap_or_default().lines().filter(|l| *l == what).count();
+    let script = format!(
+        "echo $SLURM_JOB_ID >>{}; while [ ! -e {} ]; do sleep 0.02; done",
+        marks.display(),
+        gate.display()
+    );
+    let job = |more: &str| {
+        c.ok(&["sbatch", "--parsable", "-n1", "-o", "/dev/null", more, "--wrap", &script]).trim().to_owned()
+    };
+    let (once, back) = (job("--no-requeue"), job("--requeue"));
+    until("both run", || count(&once) == 1 && count(&back) == 1);
+    c.ok(&["backup", file]);
+    std::fs::write(&gate, "").unwrap();
+    until("both end", || c.queue().is_empty());
+    let mut ids = vec![c.submit()];
+    for folders in [true, true, false] {
+        c.ok(&["down"]);
+        for name in ["journal", "accounts.db", "accounts.db-wal", "keys", "squall.toml", "cluster", "clock", "node"] {
+            let path = c.state().join(name);
+            if name != "node" || !folders {
+                drop(std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path)));
+            }
+        }
+        c.ok(&["restore", file, "--state", state]);
+        c.ok(&["up"]);
+        let next = c.submit();
+        assert!(!ids.contains(&next), "{next} was given before: {ids:?}");
+        ids.push(next);
+        until("the job waits", || c.ok(&["squeue", "-h", "-j", &back, "-o", "%T"]).trim() == "PENDING");
+        assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State", "-j", &once]), "NODE_FAIL\n");
+        let last = job("--requeue");
+        until("a job that follows has run", || count(&last) == 1);
+        ids.push(last);
+        assert_eq!((count(&once), count(&back)), (1, 1), "they run again");
+    }
+}
+
 #[test]
 fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
     let c = Cluster::new("keeper");

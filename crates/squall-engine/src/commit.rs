@@ -89,7 +89,7 @@ pub enum Commit<L> {
     Append(Append),
     /// The batch has no events, so nothing has to be flushed: its messages and answers may leave now.
     Release(Release<L>),
-    /// A newer controller exists. Nothing of the batch may leave, and the daemon ends.
+    /// Most nodes know of a newer state. Nothing of the batch may leave, and the daemon ends.
     Fenced(Newer),
 }
 

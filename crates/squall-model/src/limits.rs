@@ -46,6 +46,8 @@ pub const QUESTIONS_MAX: usize = 128;
 pub const NODE_FEATURES_MAX: usize = 1024;
 /// Most nodes of a cluster. Node ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
+/// Most memory, and most scratch space, of a node, MiB: an exbibyte. Sums over all nodes stay numbers.
+pub const SPACE_MB_MAX: u64 = 1 << 40;
 /// Longest host name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.

@@ -63,7 +63,7 @@ const CONTROLLER_FLAGS: &[Flag] = &[
         "accept-loss",
         '\0',
         Arg::None,
-        "go on without damaged or missing parts of the journal: jobs in them are lost",
+        "go on without damaged or missing parts of the journal: jobs in them are lost, and pending ones are held",
     ),
     flag(
         "without-durability",

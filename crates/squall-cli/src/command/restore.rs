@@ -64,16 +64,16 @@ fn restore(given: &Arguments) -> Result<String, String> {
 
 /// Formats what was restored, and what is lost.
 fn told(restored: &Restored, folder: &str) -> String {
-    let Restored { backup: Checked { manifest, jobs, pending }, ids } = restored;
+    let Restored { backup: Checked { manifest, jobs, pending }, loses } = restored;
     let Manifest { cluster, time_s, record, .. } = manifest;
     let time = time(*time_s);
     let mut text = format!("cluster {cluster} is in {folder} as of {time}: records up to {record}, {jobs} jobs\n");
-    if let Some(ids) = ids {
+    if *loses {
         let _ = writeln!(
             text,
             "what came after {time} is lost, except jobs that nodes run: they go on to their end\n\
              {pending} pending job(s) will be held, as they may have run since: `scontrol release` lets them run\n\
-             the next {ids} job ids are passed over, as they may have been given since"
+             job ids that may have been given since are passed over"
         );
     }
     text.push_str("`squall up` starts it\n");

@@ -105,7 +105,7 @@ const FLAGS: &[Flag] = &[
         "accept-loss",
         '\0',
         Arg::None,
-        "go on from a journal that lacks something: it is damaged, or older than what nodes have seen",
+        "go on from a journal that lacks something: it is damaged, or an old copy. Once; pending jobs are held, as they may have run",
     ),
 ];
 

@@ -7,8 +7,9 @@ use squall_model::event::{Event, Record};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
+use squall_model::wire::fabric::Newer;
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
@@ -57,13 +58,16 @@ pub struct Controller {
     /// Whether the controller may go on from a state older than the one that nodes have seen, losing the jobs in
     /// between.
     pub(crate) accepts_loss: bool,
-    /// Number of job ids that the start passes over, as the state is that of a backup. None: it is not, or was started
-    /// since.
-    pub(crate) restores: Option<u32>,
+    /// For how long another controller may have decided what this state lacks, as it is that of a backup. None: it is
+    /// not, or was started since.
+    pub(crate) restores: Option<Span>,
     /// The last job id that was assigned before this run of the controller.
     pub(crate) began_after: JobId,
     /// Nodes that have registered in this run of the controller.
     pub(crate) met: NodeSet,
+    /// Nodes that say that they know of a newer state, with what they have heard. None: another machine says so of the
+    /// node.
+    pub(crate) doubts: BTreeMap<NodeId, Option<Newer>>,
     /// Whether this is a rehearsal without a cluster, in which every node counts as connected.
     pub(crate) rehearsal: bool,
     /// Whether the journal's disk is full. Requests that need disk space are then refused.
@@ -135,6 +139,7 @@ impl Controller {
             accepts_loss: Default::default(),
             restores: Option::default(),
             met: NodeSet::default(),
+            doubts: BTreeMap::default(),
             rehearsal: Default::default(),
             disk_full: Default::default(),
             links: Links::default(),
@@ -209,15 +214,15 @@ impl Controller {
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.lists.turn(ready)
     }
-    /// Lets the controller go on from a state older than the one that nodes have seen. It then takes an epoch and job
-    /// ids above those that nodes report.
+    /// Lets the controller go on if most nodes have heard a newer epoch. It then takes one above theirs.
     pub fn accept_loss(&mut self) {
         self.accepts_loss = true;
     }
-    /// Tells the controller, before its start, that the state was restored from a backup. The start passes over `ids`
-    /// job ids, which may have been given out since, and holds the jobs that may have run.
-    pub fn restore(&mut self, ids: u32) {
-        self.restores = Some(ids);
+    /// Tells the controller, before its start, that the state lacks what was decided in a time of length `lost`: it was
+    /// restored from a backup, or its end was lost. The start begins an epoch that there never was, passes over the job
+    /// ids that may have been given out since, and holds the jobs that may have run.
+    pub fn restore(&mut self, lost: Span) {
+        self.restores = Some(lost);
     }
     /// Returns whether a job list has pages that are not sent yet; each [`Input::Page`] sends one.
     pub fn lists(&self) -> bool {

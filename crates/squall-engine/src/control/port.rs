@@ -173,7 +173,7 @@ pub struct Out {
     pub power: Vec<PowerProgram>,
     /// Names of nodes that were removed and are gone: their keys are to be revoked.
     pub gone: Vec<String>,
-    /// Set if a node has seen a newer controller and `--accept-loss` was not given: the daemon then ends.
+    /// Set if most nodes know of a newer state and `--accept-loss` was not given: the daemon then ends.
     pub newer: Option<Newer>,
     /// The daemon may end now, as a `ShutDown` request has been carried out.
     pub exit: bool,

@@ -31,6 +31,11 @@ impl Scope {
         Self { own, names }
     }
 
+    /// Returns the name of the child itself.
+    pub(crate) fn own(&self) -> &str {
+        &self.own
+    }
+
     /// Returns the names of the nodes that the child may report about.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)

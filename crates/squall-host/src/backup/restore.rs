@@ -13,17 +13,13 @@ use super::read::{Checked, check, receive};
 use super::{BackupError, ITEMS, is_long};
 use crate::sys::clock;
 
-/// Fewest job ids that are passed over after a restoration.
-const IDS_MIN: u64 = 1000;
-
 /// A restored backup.
 #[derive(Debug)]
 pub struct Restored {
     /// The backup.
     pub backup: Checked,
-    /// Number of job ids that are passed over at the first start, as they may have been given out since the backup.
-    /// None: the backup is the newest state.
-    pub ids: Option<u32>,
+    /// Whether what came after the backup is lost. False: the backup is the newest state.
+    pub loses: bool,
 }
 
 /// Mark of a state folder that was restored from a backup and has not been started since.
@@ -31,8 +27,6 @@ pub struct Restored {
 pub struct Mark {
     /// When the backup was made, seconds since 1970.
     pub time_s: u64,
-    /// Number of job ids to pass over.
-    pub ids: u32,
 }
 
 impl Mark {
@@ -42,9 +36,8 @@ impl Mark {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
-        let numbers = text.trim_end().split_once(' ');
-        let mark = numbers.and_then(|(time, ids)| Some(Self { time_s: time.parse().ok()?, ids: ids.parse().ok()? }));
-        mark.ok_or_else(|| io::ErrorKind::InvalidData.into()).map(Some)
+        let time = text.split_ascii_whitespace().next().and_then(|time| time.parse().ok());
+        time.map(|time_s| Some(Self { time_s })).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -100,16 +93,14 @@ fn unpack(draft: &Path, from: impl Read, moved: bool) -> Result<Restored, Backup
         return Err(BackupError::NotNewest);
     }
     let backup = check(draft, manifest)?;
-    let time_s = backup.manifest.time_s;
-    // One id for each second since the backup.
-    let passed = clock::now().secs().saturating_sub(time_s).max(IDS_MIN);
-    let ids = (!moved).then(|| u32::try_from(passed).unwrap_or(u32::MAX));
-    if let Some(ids) = ids {
-        let path = draft.join("restored");
-        durable::write(&path, format!("{time_s} {ids}\n").as_bytes(), 0o600)
+    if !moved {
+        let (time_s, path) = (backup.manifest.time_s, draft.join("restored"));
+        // Earlier releases take the second number for that of the job ids to pass over.
+        let since_s = clock::now().secs().saturating_sub(time_s).clamp(1000, u64::from(u32::MAX));
+        durable::write(&path, format!("{time_s} {since_s}\n").as_bytes(), 0o600)
             .map_err(BackupError::io("write", &path))?;
     }
-    Ok(Restored { backup, ids })
+    Ok(Restored { backup, loses: !moved })
 }
 
 /// Refuses a folder that has a cluster's state, or a part of it.

@@ -26,12 +26,12 @@ pub enum ControllerError {
         /// What is wrong in the configuration, with the line.
         problem: String,
     },
-    /// Nodes report a newer epoch or job id than this state has, so it is an old copy.
+    /// Most nodes report a newer epoch or job id than this state has, so it is an old copy.
     #[error(
-        "this state is older than what nodes have seen: {} has heard epoch {} and job {}, the state ends with epoch {ours} and \
-         job {last}. \
+        "this state is older than what nodes have seen, as most of them say: {} has heard epoch {} and job {}, the state ends with \
+         epoch {ours} and job {last}. \
          It is of a backup, or of another copy. Restore the newest one; or, to go on without what came after it, start once \
-         with `squall up --accept-loss` (or `squall controller --accept-loss`)",
+         with `squall up --accept-loss` (or `squall controller --accept-loss`). If you did: the clock of this machine is behind",
         newer.name,
         newer.session.epoch.0,
         newer.last_job

@@ -57,6 +57,8 @@ pub(super) struct Standby {
     ring: Ring,
     clock: Clock,
     journal: PathBuf,
+    /// The number that the log gets if this controller founds it, and whether it did.
+    founds: (u64, bool),
     reign: Reign,
     news: mpsc::Receiver<News>,
     appends: Appends,
@@ -74,6 +76,8 @@ pub(super) struct Crown {
     /// Names of all controllers, in the order of the configuration.
     order: Vec<String>,
     term: u64,
+    /// Whether the log began with this leadership.
+    founded: bool,
     asker: Asker,
 }
 
@@ -87,7 +91,7 @@ impl Standby {
         (accounted, asker, ring): (u64, Asker, Ring),
     ) -> Result<Self, ControllerError> {
         let Own { machine, log: copy, accounts, last } = own;
-        let name = settings.name.clone();
+        let (name, founds) = (settings.name.clone(), (settings.new_log, false));
         let wrong = |problem| ControllerError::Config { path: place.config(), problem };
         let servers = servers(config).map_err(wrong)?;
         let (reign, news, appends) = etcd::start(&servers, settings).map_err(wrong)?;
@@ -104,6 +108,7 @@ impl Standby {
             ring,
             clock: Clock::start(place, last),
             journal: place.journal(),
+            founds,
             reign,
             news,
             appends,
@@ -195,8 +200,9 @@ impl Standby {
         Ok(())
     }
 
-    fn adopt(&self, log: u64) -> Result<(), ControllerError> {
+    fn adopt(&mut self, log: u64) -> Result<(), ControllerError> {
         let failed = |e| ControllerError::io("note the log of", self.journal.clone())(std::io::Error::other(e));
+        self.founds.1 |= log == self.founds.0;
         etcd::set_copy_of(&self.journal, log).map_err(failed)
     }
 
@@ -251,13 +257,18 @@ impl Standby {
         spawn_local(attend(self.news, self.sharing, self.asker.clone(), tell));
         let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
         let order = self.config.controllers.0.iter().map(|one| one.name().to_owned()).collect();
-        let crown = Crown { reign, over, name, order, term, asker: self.asker };
+        let crown = Crown { reign, over, name, order, term, founded: self.founds.1, asker: self.asker };
         let machine = Controller::new(self.machine.into_state());
         Ok(Begun { machine, log, accounts: self.accounts, last: self.last, crown: Some(crown) })
     }
 }
 
 impl Crown {
+    /// Returns whether the log began with this leadership, as there was none, or none that could be followed.
+    pub(super) fn founded(&self) -> bool {
+        self.founded
+    }
+
     /// Number of the term.
     pub(super) fn term(&self) -> u64 {
         self.term
@@ -388,7 +399,7 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
                 since: leads.and_then(|leader| leader.since).or(known.map(|member| member.since)),
                 applied: known.map(|member| member.applied),
                 durable: known.map(|member| member.durable),
-                behind: known.map(|member| head - member.applied),
+                behind: known.map(|member| head.saturating_sub(member.applied)),
                 version: known.map(|member| member.release.clone()),
                 speaks: known.map(|member| member.speaks),
                 name,

@@ -34,7 +34,7 @@ use squall_engine::control::{Controller, Input};
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_store::Log;
 use squall_store::accounts::{self, Accounts};
 use squall_store::file::{FileLog, Opened, Options, ReplayReport, StateLock};
@@ -206,7 +206,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
     let clock = Clock::start(&place, last);
     clock.remember();
-    prepare(&mut machine, &settings)?;
+    // A loss that was accepted is a standby's only where it founded the log anew.
+    let accepts = settings.accept_loss && crown.as_ref().is_none_or(Crown::founded);
+    prepare(&mut machine, &settings, accepts.then(|| clock.now().since(last)))?;
     let term = crown.as_ref().map(Crown::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
     let helpers = (backups, sealer, door.programs());
@@ -341,27 +343,26 @@ pub fn name_controller(place: &Place, name: &str) -> Result<(), String> {
     place.note_controller_name(name).map_err(|e| format!("{}: {e}", place.dir().display()))
 }
 
-/// Prepares the state machine for its start. If its state was just restored from a backup, the start passes over what may
-/// have happened since.
-fn prepare(machine: &mut Controller, settings: &Settings) -> Result<(), ControllerError> {
+/// Prepares the state machine for its start. If its state lacks its end, as it was just restored from a backup or its loss
+/// was accepted, the start passes over what may have happened since.
+fn prepare(machine: &mut Controller, settings: &Settings, lost: Option<Span>) -> Result<(), ControllerError> {
     let place = &settings.place;
-    if settings.accept_loss {
+    let mark = Mark::read(place).map_err(ControllerError::io("read", place.restored()))?;
+    let since = mark.map(|mark| crate::sys::clock::now().since(Time::from_secs(mark.time_s)));
+    if lost.is_some() {
         machine.accept_loss();
     }
-    let mark = Mark::read(place).map_err(ControllerError::io("read", place.restored()))?;
-    if let Some(Mark { time_s, ids }) = mark {
-        let age_s = crate::sys::clock::now().secs().saturating_sub(time_s);
-        let (pending, last) = (machine.state().waiting(), machine.state().last_id);
-        warn!(
-            age_s,
-            pending,
-            %last,
-            "this state was restored from a backup, and what came after that is lost. Jobs that nodes run are left to \
-             their end. Pending jobs are held, as they may have run since: `scontrol release` lets them run. The next \
-             {ids} job ids are passed over"
-        );
-        machine.restore(ids);
-    }
+    let Some(lost) = since.max(lost) else { return Ok(()) };
+    let (pending, last) = (machine.state().waiting(), machine.state().last_id);
+    warn!(
+        age_s = lost.secs(),
+        pending,
+        %last,
+        "this state lacks what came after it: it was restored from a backup, or the loss was accepted. Jobs that nodes run are left \
+         to their end. Pending jobs are held, as they may have run since: `scontrol release` lets them run. Job ids that may have \
+         been given are passed over"
+    );
+    machine.restore(lost);
     Ok(())
 }
 

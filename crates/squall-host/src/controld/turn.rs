@@ -573,7 +573,7 @@ impl Daemon {
                 }
                 // The epoch that began with this run was not announced to any node.
                 let state = self.pipeline.machine().state();
-                Err(ControllerError::Older { newer, ours: state.epoch.0 - 1, last: state.last_id })
+                Err(ControllerError::Older { newer, ours: state.epoch.0.saturating_sub(1), last: state.last_id })
             }
             Some(Commit::Append(work)) => {
                 self.desk.remember(&work.blobs);

@@ -9,6 +9,8 @@ use squall_model::event::{Event, NodeAdmin};
 use squall_model::hostlist::is_name;
 use squall_model::id::{Incarnation, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
+use squall_model::limits::SPACE_MB_MAX;
+use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
@@ -34,7 +36,7 @@ use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::state::node::Node;
 
-/// Most CPUs that a node may report.
+/// Most CPUs that a node may report, and most sockets, cores and threads.
 const CPUS_MAX: u32 = 1 << 16;
 
 /// Handles a registration: a new session begins, and jobs from before a reboot of the node are lost.
@@ -42,20 +44,23 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     // Only the newest offer counts; one to an earlier boot or by a dead connection does not.
     let Some(offer) = c.links.take_offer(&said.name, said.session) else { return };
     if let Some(newer) = newer::contradiction(c, said) {
-        out.newer = Some(newer);
-        return;
+        return newer::doubted(c, now, offer.link(), &newer, out);
     }
     let id = match admit(&c.state, said) {
         Ok(id) => id,
         Err(reason) => return c.links.refuse((offer, said.name.clone()), reason),
     };
     c.met.insert(id);
+    c.doubts.remove(&id);
     let before = c.state.node(id).and_then(|node| node.incarnation);
-    let restored = newer::hold_missing(c, now, id, said, out);
+    let unmet = newer::is_from_before(&c.state, said);
+    if unmet {
+        newer::give_up_missing(c, now, id, said, out);
+    }
     bury_earlier_life(c, now, id, said, out);
     let known = c.state.node(id);
     let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);
-    if !same {
+    if !same || unmet {
         let (name, hardware) = (said.name.clone(), said.hardware.clone());
         let incarnation = said.incarnation;
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
@@ -64,7 +69,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     return_to_service(c, now, id, (before, said.incarnation), out);
     c.links.welcome(id, (offer, said.name.clone()), (said.version.clone(), said.speaks));
     reboot::registered(c, now, id, before, out);
-    let taken_until = queries::registered(c, now, id).filter(|_| same).max(restored);
+    let taken_until = queries::registered(c, now, id).filter(|_| same);
     give_up_forgotten(c, now, id, (said, taken_until), out);
     queries::met(c, id, said);
     queries::felt(c, id, &said.health);
@@ -73,7 +78,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     for key in &said.steps {
         lease::begun(c, now, *key, out);
     }
-    let unknown = newer::unknown(c, now, id, said, out);
+    let unknown = newer::unknown(c, now, id, (said, unmet), out);
     reconcile(c, id, said, &unknown);
     steps::registered(c, id, &said.steps);
     gang::registered(c, now, id);
@@ -92,6 +97,14 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     }
     if said.hardware.cpus == 0 || said.hardware.cpus > CPUS_MAX {
         return Err(format!("{} CPUs can't be", said.hardware.cpus));
+    }
+    let Hardware { sockets, cores_per_socket, threads_per_core, memory_mb, tmp_disk_mb, .. } = &said.hardware;
+    let each = [sockets, cores_per_socket, threads_per_core];
+    if each.iter().try_fold(1_u32, |all, count| all.checked_mul(**count)).is_none_or(|all| all > CPUS_MAX) {
+        return Err(format!("{sockets} sockets of {cores_per_socket} cores of {threads_per_core} threads can't be"));
+    }
+    if (*memory_mb).max(*tmp_disk_mb) > SPACE_MB_MAX {
+        return Err(format!("{memory_mb} MiB of memory and {tmp_disk_mb} MiB of scratch space can't be"));
     }
     upgrade::admit(state, said)?;
     match state.ever_id(&said.name) {

@@ -58,7 +58,8 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
                 c.diag.fabric.waited_max_us = c.diag.fabric.waited_max_us.max(composite.waited_us);
                 if composite.reports > 1 {
                     c.diag.fabric.composites += 1;
-                    c.diag.fabric.composite_reports += composite.reports;
+                    let sum = &mut c.diag.fabric.composite_reports;
+                    *sum = sum.saturating_add(composite.reports);
                 }
                 take(c, now, link, *composite, out);
                 c.links.taken(link, batch);
@@ -97,10 +98,12 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
         c.links.know_job(job, nodes);
     }
     for (route, name) in composite.knocks {
-        c.links.offer(link, route, name);
+        if !newer::must_come_itself(c, link, &name) {
+            c.links.offer(link, route, name);
+        }
     }
     for newer in &composite.newer {
-        newer::contradicted(c, now, newer, out);
+        newer::heard_newer(c, now, link, newer, out);
     }
     for said in &composite.registrations {
         register(c, now, said, out);

@@ -48,9 +48,6 @@ const REPEAT_S: u64 = 60;
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
-/// Number of epochs that are passed over when a backup is restored: more than a controller has run since.
-const RUNS_PASSED: u64 = 1_000_000;
-
 /// The pairs of functions that keep soft state up to date, run at each event in this order.
 pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(gang::before), after: Some(gang::after) },
@@ -68,17 +65,19 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.diag.since = now;
     c.forget_checked = now + Span::from_secs(REPEAT_S);
     c.feed.started(now);
-    let runs = if c.restores.is_some() { RUNS_PASSED } else { 1 };
-    let epoch = Epoch(c.state.epoch.0 + runs);
+    // An empty state lacks nothing.
+    let lost = c.restores.take().filter(|_| c.state.epoch > Epoch(0));
+    let epoch = next_epoch(c.state.epoch, now, lost.is_some());
     let founds = c.state.epoch == Epoch(0);
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     if founds && c.speaks > c.state.cluster_version {
         c.commit(now, Event::VersionRaised { to: c.speaks, by: 0 }, out);
     }
     c.links.begin(epoch);
-    if let Some(ids) = c.restores.take() {
-        let last = c.state.passed_over(ids);
+    if let Some(lost) = lost {
+        let last = c.state.passed_over(lost);
         c.commit(now, Event::Restored { last }, out);
+        nodes::trust_again(c, now, out);
     }
     let mut config = config;
     config.have_a_partition();
@@ -114,6 +113,14 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     for (id, _) in &active {
         programs::changed(c, *id);
     }
+}
+
+/// Returns the epoch of a run that begins. Epochs are counted. A state that lacks its end (`lost`) can't count on: the
+/// same number may have been another run's, and nodes and ciphers rely on it. So it takes the time, in microseconds,
+/// which no run before it can have had: each began earlier, and was counted on from its own beginning.
+fn next_epoch(before: Epoch, now: Time, lost: bool) -> Epoch {
+    let next = before.0.saturating_add(1);
+    Epoch(if lost { next.max(now.0) } else { next })
 }
 
 /// Runs the effects that follow from the state and inputs since the last call. Called after every input.

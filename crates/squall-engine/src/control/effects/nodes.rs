@@ -19,6 +19,22 @@ use crate::control::state::reading::may_requeue;
 /// Reason text of a lost node with jobs that wait for the node.
 const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
 
+/// Prefix of the drain reason of a node that knows of a newer state than this one.
+pub(crate) const AHEAD: &str = "Knows of a newer state";
+
+/// Returns nodes to service that were drained because they know of a newer state: this one has taken an epoch above theirs.
+pub(crate) fn trust_again(c: &mut Controller, now: Time, out: &mut Out) {
+    c.doubts.clear();
+    let is_doubted = |id: &NodeId| {
+        let node = c.state.node(*id).filter(|node| node.admin == NodeAdmin::Drain);
+        node.and_then(|node| node.reason.as_ref()).is_some_and(|reason| reason.text.starts_with(AHEAD))
+    };
+    let nodes: NodeSet = c.state.present().filter(is_doubted).collect();
+    if !nodes.is_empty() {
+        c.commit(now, Event::NodesSet { nodes, admin: NodeAdmin::Resume, reason: None, by: 0 }, out);
+    }
+}
+
 /// Gives every node that is up or has jobs the usual time to report after a start of the controller.
 pub(crate) fn watch_all(c: &mut Controller, now: Time) {
     for at in 0..c.state.nodes.len() {

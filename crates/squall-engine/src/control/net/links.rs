@@ -62,6 +62,13 @@ pub(crate) struct Offer {
     route: Route,
 }
 
+impl Offer {
+    /// Returns the connection over which the node asked to register.
+    pub(crate) fn link(&self) -> LinkId {
+        self.link
+    }
+}
+
 /// A node in session, with its last reported load and memory.
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -131,6 +138,11 @@ impl Links {
     /// owner.
     pub(crate) fn keyed(&mut self, link: LinkId) -> Option<&mut Keyed> {
         self.hops.get_mut(&link)?.keyed.as_mut()
+    }
+    /// Returns whether a child speaks for this node on the node's own connection: it has proved to be that node by its
+    /// key, or runs on this machine as the cluster's owner.
+    pub(crate) fn is_own(&self, link: LinkId, name: &str) -> bool {
+        self.hops.get(&link).is_some_and(|hop| hop.keyed.as_ref().is_none_or(|keyed| keyed.is(name)))
     }
     /// Removes the connection of a child that has ended or is about to be closed. Returns the nodes below it, which
     /// can't be reached any more.

@@ -22,6 +22,11 @@ impl Keyed {
         Self { scope: Scope::new(config, name), ids: NodeSet::new(), of_nodes: 0 }
     }
 
+    /// Returns whether the child is the node of this name.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.scope.own() == name
+    }
+
     /// Removes from a child's frame everything that it may not report.
     pub(crate) fn confine(&mut self, state: &State, frame: &mut UpFrame) {
         self.look_up(state);

@@ -38,7 +38,7 @@ use squall_sched::topology::{Source, Topology};
 use crate::control::state::array::Array;
 use crate::control::state::by_id::ById;
 use crate::control::state::gates::Tallies;
-use crate::control::state::job::Job;
+use crate::control::state::job::{Job, Phase};
 use crate::control::state::ledger::{Decay, Ledger};
 use crate::control::state::node::{Node, Partition};
 
@@ -67,7 +67,8 @@ pub struct State {
     /// Ranges of ids that a controller with a newer state may have assigned: first id to last id. Nothing is known
     /// about their jobs, and the ids are not assigned again.
     pub lost_ids: BTreeMap<JobId, JobId>,
-    /// When, and in which run of the controller, the state was last restored from a backup; None: it never was.
+    /// When, and in which run of the controller, the state last began without its end, as it was restored from a backup
+    /// or its end was lost; None: it never did.
     pub restored: Option<(Time, Epoch)>,
     /// Jobs that are not arrays, and array tasks with a record of their own.
     pub jobs: ById<Box<Job>>,
@@ -315,6 +316,16 @@ impl State {
     /// Returns the node with that id; None: there is none.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
+    }
+    /// Returns whether a node has not registered since the state was restored. What ran there may have ended since.
+    pub(crate) fn is_unmet(&self, id: NodeId) -> bool {
+        self.restored.is_some() && self.node(id).is_none_or(|node| node.registered == Time(0))
+    }
+    /// Returns whether a running job may have ended already, and even run again: it began before the state was restored,
+    /// and one of its nodes has not registered since.
+    pub(crate) fn is_doubtful(&self, job: &Job) -> bool {
+        let Phase::Running(run) = &job.phase else { return false };
+        self.restored.is_some_and(|(time, _)| run.start <= time) && run.left.iter().any(|node| self.is_unmet(node))
     }
     /// Returns the partition with that name; None: there is none.
     pub fn partition(&self, name: &str) -> Option<&Partition> {

@@ -151,10 +151,26 @@ impl Driver {
         (self.sent, self.answers) = (Vec::new(), Vec::new());
         self.start();
     }
-    /// The journal is that of a backup, of which the next `ids` ids may have been given since.
-    pub(super) fn restore(&mut self, ids: u32) {
+    /// The journal is that of a backup: what was decided in the seconds since is lost.
+    pub(super) fn restore(&mut self, seconds: u64) {
         self.c = Controller::new(self.replayed.clone());
-        self.c.restore(ids);
+        self.c.restore(Span::from_secs(seconds));
+        (self.sent, self.answers) = (Vec::new(), Vec::new());
+        self.start();
+    }
+    /// What the journal gives now.
+    pub(super) fn replayed(&self) -> State {
+        self.replayed.clone()
+    }
+    /// The journal is replaced by an older one.
+    pub(super) fn replayed_from(&mut self, state: &State) {
+        self.replayed.clone_from(state);
+    }
+    /// The journal lacks its end, of so many seconds, and the controller is started with `--accept-loss`.
+    pub(super) fn accept_loss(&mut self, seconds: u64) {
+        self.c = Controller::new(self.replayed.clone());
+        self.c.accept_loss();
+        self.c.restore(Span::from_secs(seconds));
         (self.sent, self.answers) = (Vec::new(), Vec::new());
         self.start();
     }

@@ -11,7 +11,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use crate::control::state::State;
-use crate::control::state::job::{Hold, Job};
+use crate::control::state::job::{Hold, Job, Phase};
 use crate::control::state::node::{Node, NodeReason, Partition};
 
 impl State {
@@ -28,12 +28,14 @@ impl State {
         }
     }
 
-    /// Records that the state was restored from a backup. Jobs that may have begun since are held; each job's user may
-    /// release it.
+    /// Records that the state begins without its end, as it was restored from a backup. Jobs that may have begun since are
+    /// held, also those that were about to be requeued; each job's user may release it. No node counts as registered.
     pub(super) fn restored(&mut self, time: Time, last: JobId) {
         self.ids_lost(last);
         self.restored = Some((time, self.epoch));
-        let waits = |job: &Job| job.is_pending() || job.is_leased();
+        self.nodes.iter_mut().for_each(|node| node.registered = Time(0));
+        let goes_back = |job: &Job| matches!(&job.phase, Phase::Completing(_, ending) if ending.requeue.is_some());
+        let waits = |job: &Job| job.is_pending() || job.is_leased() || goes_back(job);
         let jobs = self.jobs.range_mut(JobId(0)..JobId(u32::MAX)).map(|(_, job)| job);
         let jobs = jobs.filter(|job| waits(job)).map(|job| &mut job.queue);
         let arrays = self.arrays.values_mut().filter(|array| !array.is_ended()).map(|array| &mut array.queue);
@@ -296,7 +298,7 @@ fn effective(reported: &Hardware, entry: Option<&NodeConfig>, unit: Unit) -> Har
     hardware.sockets = bound32(entry.sockets, reported.sockets);
     hardware.cores_per_socket = bound32(entry.cores_per_socket, reported.cores_per_socket);
     hardware.threads_per_core = bound32(entry.threads_per_core, reported.threads_per_core);
-    if unit != Unit::Cpu && hardware.cpus == hardware.sockets * hardware.cores_per_socket {
+    if unit != Unit::Cpu && hardware.cpus == hardware.sockets.saturating_mul(hardware.cores_per_socket) {
         hardware.threads_per_core = 1;
     }
     hardware.memory_mb = bound(entry.memory_mb, reported.memory_mb);

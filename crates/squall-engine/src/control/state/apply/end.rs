@@ -21,6 +21,7 @@ impl State {
         if self.works(id) {
             self.charge_job(time, id, false);
         }
+        let doubtful = self.jobs.get(&id).is_some_and(|job| self.is_doubtful(job));
         let Some(job) = self.jobs.get_mut(&id) else { return invariant!("a job that was touched is known") };
         match std::mem::replace(&mut job.phase, Phase::Pending) {
             Phase::Pending => {
@@ -37,6 +38,8 @@ impl State {
                 if let Some(since) = run.suspended.take() {
                     run.suspended_total.0 += time.since(since).0;
                 }
+                // The attempt may have ended before, and been requeued, in what the restored state lacks.
+                let requeue = requeue.map(|requeue| Requeue { hold: requeue.hold || doubtful, ..requeue });
                 let ending = Ending { outcome: outcome.clone(), requeue, time };
                 job.phase = Phase::Completing(run, Box::new(ending));
                 self.complete_if_released(id);
