@@ -237,6 +237,8 @@ impl World {
                 self.strike(Fault::UnflushedSurvived, surviving);
             }
             self.judge.take_survivors(self.now, &self.clients);
+            let survivors = records.len().saturating_sub(surviving as usize);
+            records[survivors..].iter().for_each(|record| self.restored_decides(record));
         }
         let state = self.rebuild(of, &records);
         self.controllers[of].seq = records.last().map_or(0, |record| record.seq);
@@ -259,9 +261,7 @@ impl World {
         let mut machine = Controller::new(state);
         machine.set_page(PAGE);
         machine.speak(self.controllers[of].base.speaks);
-        if self.accepts_loss() {
-            machine.accept_loss();
-        }
+        self.note_restored(&mut machine);
         self.controllers[of].pipeline = Some(Pipeline::new(machine, self.controllers[of].log.next_seq()));
         let mut config = Box::new(self.setup.config.clone());
         if self.is_planted(Mutation::RemovalForgotten) {

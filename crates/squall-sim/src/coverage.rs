@@ -81,6 +81,8 @@ pub enum Fault {
     ClockSet,
     /// The controller's disk is lost, and an older backup is restored.
     BackupRestored,
+    /// A node claims to have heard of a newer controller.
+    NodeLies,
     /// A leading controller does nothing for seconds, and then goes on with what it had.
     LeaderPaused,
     /// A controller that follows is killed.
@@ -139,7 +141,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 66] = [
+    pub const ALL: [Self; 67] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -179,6 +181,7 @@ impl Fault {
         Self::SubtreeCut,
         Self::ClockSet,
         Self::BackupRestored,
+        Self::NodeLies,
         Self::LeaderPaused,
         Self::StandbyKilled,
         Self::AllControllersKilled,
@@ -249,6 +252,7 @@ impl Fault {
             Self::SubtreeCut => "subtree-cut",
             Self::ClockSet => "clock-set",
             Self::BackupRestored => "backup-restored",
+            Self::NodeLies => "node-lies",
             Self::LeaderPaused => "leader-paused",
             Self::StandbyKilled => "standby-killed",
             Self::AllControllersKilled => "all-controllers-killed",

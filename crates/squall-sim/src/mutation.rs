@@ -168,6 +168,16 @@ mutations! {
     LossAccepted = "loss-accepted",
     /// Nodes do not report to the controller the highest job id that they have seen.
     KnownIdsUnsaid = "known-ids-unsaid",
+    /// A controller takes the word of one node that it knows newer data for the word of all.
+    WordOfOthers = "word-of-others",
+    /// A backup that is restored is taken for the newest state.
+    MarkLost = "mark-lost",
+    /// It is not journaled that a backup was restored.
+    RestorationUnjournaled = "restoration-unjournaled",
+    /// How long ago a restored backup was made is not known.
+    LostTimeUnknown = "lost-time-unknown",
+    /// Nodes say of scripts that they do not know that these were never started.
+    ForgottenTakenForUnstarted = "forgotten-taken-for-unstarted",
     /// Now and then an event is not sent to its followers.
     EventLost = "event-lost",
     /// A follower that comes back is sent events that it has.
@@ -249,7 +259,16 @@ impl Mutation {
 
     /// Returns whether the bug shows only when a backup is restored.
     pub(crate) fn is_of_backups(self) -> bool {
-        matches!(self, Self::LossAccepted | Self::KnownIdsUnsaid)
+        matches!(
+            self,
+            Self::LossAccepted
+                | Self::KnownIdsUnsaid
+                | Self::WordOfOthers
+                | Self::MarkLost
+                | Self::RestorationUnjournaled
+                | Self::LostTimeUnknown
+                | Self::ForgottenTakenForUnstarted
+        )
     }
 
     /// Returns whether the bug shows only when events are followed.

@@ -8,7 +8,7 @@ use squall_engine::machine::Machine;
 use squall_engine::node::{
     Boot, ContentAct, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of,
 };
-use squall_model::id::{Incarnation, Session, StepKey};
+use squall_model::id::{Incarnation, JobId, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
@@ -88,6 +88,8 @@ pub(crate) struct NodeHost {
     pub(crate) switcher: Switcher,
     /// The controller that the node tries first.
     pub(crate) controller: usize,
+    /// Highest job of which a step began, with the number of the daemon's start.
+    begun: (u64, JobId),
     /// Programs around jobs that run now.
     pub(crate) hooks: BTreeSet<(Hook, Option<JobAttempt>)>,
     /// What the node knows of the controllers' keys.
@@ -165,6 +167,7 @@ impl NodeHost {
             deaf: false,
             switcher: Switcher::default(),
             controller: 0,
+            begun: Default::default(),
             hooks: BTreeSet::new(),
         }
     }
@@ -201,6 +204,25 @@ impl NodeHost {
             self.spool.jobs.contains_key(job) || self.spool.steps.keys().any(|key| attempt_of(*key) == *job)
         };
         processes.chain(self.groups.iter().copied()).filter(|job| !known(job)).collect()
+    }
+    /// Notes that a step of this job has begun.
+    pub(crate) fn began(&mut self, job: JobId) {
+        let known = if self.begun.0 == self.life { self.begun.1 } else { JobId(0) };
+        self.begun = (self.life, job.max(known));
+    }
+    /// Returns the highest job that the daemon knows to have come here.
+    pub(crate) fn last_job(&self) -> JobId {
+        let jobs = self.spool.jobs.keys().map(|job| job.job);
+        let known = jobs.chain(self.spool.steps.keys().map(|key| key.job)).max().unwrap_or_default();
+        if self.begun.0 == self.life { known.max(self.begun.1) } else { known }
+    }
+    /// Returns the newest session that the spool has.
+    pub(crate) fn heard(&self) -> Session {
+        self.spool.session
+    }
+    /// Makes the spool claim that the node has heard of a controller so many epochs later.
+    pub(crate) fn hear(&mut self, later: u64) {
+        self.spool.session.epoch.0 += later;
     }
     pub(crate) fn fresh_pid(&mut self) -> u32 {
         self.last_pid += 1;

@@ -14,7 +14,7 @@ use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
-use squall_model::wire::fabric::{Composite, DownFrame, Downward, Parcel, UpFrame, Upward};
+use squall_model::wire::fabric::{Composite, DownFrame, Downward, Newer, Parcel, UpFrame, Upward};
 use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::sealed::Sealed;
 
@@ -134,6 +134,24 @@ impl World {
             composite.registrations.iter_mut().for_each(|said| said.last_job = JobId(0));
             composite.newer.iter_mut().for_each(|newer| newer.last_job = JobId(0));
         }
+        if self.is_planted(Mutation::WordOfOthers) {
+            let all = composite.newer.iter().flat_map(|newer| {
+                self.nodes.iter().map(|node| Newer { name: node.name.clone(), ..newer.clone() })
+            });
+            composite.newer = all.collect();
+        }
+        if self.is_planted(Mutation::ForgottenTakenForUnstarted) {
+            for said in &mut composite.registrations {
+                let state = self.controllers[0].state();
+                let node = state.and_then(|state| state.node(state.node_id(&said.name)?));
+                let jobs = node.into_iter().flat_map(|node| &node.jobs);
+                let attempts = jobs.filter_map(|id| {
+                    let attempt = state?.jobs.get(id)?.attempt;
+                    Some(JobAttempt { job: *id, attempt })
+                });
+                said.unstarted = attempts.filter(|job| !said.jobs.contains(job)).collect();
+            }
+        }
         if self.is_planted(Mutation::ReturnTakenForRestart) {
             composite.registrations.iter_mut().for_each(|said| said.incarnation.0 ^= u128::from(said.session.number));
         }
@@ -173,6 +191,9 @@ impl World {
         if self.is_planted(Mutation::DrainUnjournaled) {
             let drains = |event: &Event| matches!(event, Event::NodesSet { admin, .. } if *admin != NodeAdmin::Resume);
             out.events.retain(|event| !drains(event));
+        }
+        if self.is_planted(Mutation::RestorationUnjournaled) {
+            out.events.retain(|event| !matches!(event, Event::Restored { .. }));
         }
         if self.is_planted(Mutation::RebootUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::NodesReboot { .. }));

@@ -335,6 +335,8 @@ impl World {
         self.judge.node_has_rebooted(attempt_of(launch.key), node, incarnation);
         self.judge.prolog_is_over((node, self.nodes[node].incarnation), attempt_of(launch.key));
         self.judge.processes_start(self.now, node, &mut self.nodes[node].cores, &launch, &self.clients);
+        self.restored_begins(key);
+        self.nodes[node].began(key.job);
         if truth.hides {
             self.judge.hidden.insert((attempt_of(key), node));
         }

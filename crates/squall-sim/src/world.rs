@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use squall_engine::node::ContentAct;
 use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
-use squall_model::id::{JobId, NodeId, StepKey};
+use squall_model::id::{NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::limits::ARRAY_INDEX_MAX;
 use squall_model::power::PowerPhase;
@@ -18,7 +18,6 @@ use squall_model::wire::feed::FeedPage;
 use squall_model::wire::hook::Hook;
 use squall_model::wire::stepd::ToStepd;
 use squall_sched::topology::{Fault as TopologyFault, Source, Topology};
-use squall_store::memory::MemoryLog;
 
 use crate::agenda::Agenda;
 use crate::client::Clients;
@@ -32,7 +31,7 @@ use crate::network::Network;
 use crate::node::NodeHost;
 use crate::peers::{Answer as EtcdAnswer, Etcd, Question as EtcdQuestion};
 use crate::removals::Members;
-use crate::restore::Restoration;
+use crate::restore::{Backup, Restoration};
 use crate::seed::Seed;
 use crate::trace::{Line, Trace, Who};
 use crate::tree::{Side, Tree};
@@ -218,8 +217,8 @@ pub(crate) struct World {
     pub(crate) followers: BTreeMap<usize, Follower>,
     /// A user who follows events. None: none does.
     pub(crate) viewer: Option<Viewer>,
-    /// Copy of the controller's disk, and the last assigned job id at that time.
-    pub(crate) backup: Option<(MemoryLog, JobId)>,
+    /// Copies of the controller's disk, in the order in which they were made.
+    pub(crate) backups: Vec<Backup>,
     pub(crate) restoration: Option<Restoration>,
     pub(crate) judge: Judge,
     pub(crate) members: Members,
@@ -253,7 +252,7 @@ impl World {
             clients: Clients::default(),
             followers: BTreeMap::new(),
             viewer: None,
-            backup: None,
+            backups: Vec::new(),
             restoration: None,
             members: Members::default(),
             workload: None,

@@ -21,7 +21,7 @@ use std::fmt;
 
 use squall_model::config::NodeLostAction;
 use squall_model::event::Record;
-use squall_model::id::{JobId, NodeId, StepKey};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::policy::Policy;
@@ -283,6 +283,11 @@ impl Judge {
     /// Returns the steps that have processes, with their nodes.
     pub(crate) fn live_steps(&self) -> &BTreeSet<(StepKey, usize)> {
         &self.live
+    }
+
+    /// Returns the jobs with a batch script that has begun at any time.
+    pub(crate) fn begun_scripts(&self) -> impl Iterator<Item = JobId> {
+        self.launched.iter().filter(|(key, _)| key.step == StepNo::BATCH).map(|(key, _)| key.job)
     }
 
     /// Returns whether a job's end is decided: its remaining processes are killed after KillWait.

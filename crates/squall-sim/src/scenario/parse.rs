@@ -15,6 +15,7 @@ use crate::controller::CrashPoint;
 use crate::network::{Way, Weather};
 use crate::order::Order;
 use crate::query::Question;
+use crate::restore::Way as Return;
 
 /// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,10 +126,13 @@ pub(crate) enum Statement {
         victim: Victim,
         at: Option<(CrashPoint, u32)>,
     },
-    /// Copies the controller's disk (`restore` None), or replaces the disk by that copy; `Some(true)`: with
-    /// `--accept-loss`.
+    /// Copies the controller's disk (`restore` None), or brings a copy back: the last one, or that of a number.
     Backup {
-        restore: Option<bool>,
+        restore: Option<(Return, Option<usize>)>,
+    },
+    /// A node claims to have heard of a newer controller.
+    Lie {
+        node: String,
     },
     Restart {
         victim: Victim,
@@ -266,6 +270,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["salloc", name, ref rest @ ..] => submit(JobKind::Allocation, name, rest),
         ["crash", ref rest @ ..] => crash(rest),
         ["restart", ref rest @ ..] => restart(rest),
+        ["lie", node] => Ok(Statement::Lie { node: node.into() }),
         ["backup" | "restore", "controller", ref rest @ ..] => backup(words[0] == "restore", rest),
         ["cut", "subtree", head] => Ok(Statement::CutSubtree { head: head.into() }),
         ["cut", from, "to", to] => Ok(Statement::CutBetween { from: from.into(), to: to.into() }),
@@ -579,14 +584,21 @@ fn crash(rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::Crash { victim: victim(rest)?, at: None })
 }
 
-/// Parses the rest of `backup controller`, `restore controller` or `restore controller accepting loss`.
+/// Parses the rest of `backup controller`, `restore controller`, `restore controller accepting loss` or `restore
+/// controller from backup`, of which the last ones may name a backup by its number.
 fn backup(restores: bool, rest: &[&str]) -> Result<Statement, String> {
-    match (restores, rest) {
-        (false, []) => Ok(Statement::Backup { restore: None }),
-        (true, []) => Ok(Statement::Backup { restore: Some(false) }),
-        (true, ["accepting", "loss"]) => Ok(Statement::Backup { restore: Some(true) }),
-        _ => Err(format!("`{}` is not known of a backup", rest.join(" "))),
-    }
+    let (words, which) = match rest {
+        [words @ .., last] if last.starts_with(|c: char| c.is_ascii_digit()) => (words, Some(number(last)? as usize)),
+        words => (words, None),
+    };
+    let way = match (restores, words) {
+        (false, []) if which.is_none() => return Ok(Statement::Backup { restore: None }),
+        (true, []) => Return::Copied,
+        (true, ["accepting", "loss"]) => Return::Accepted,
+        (true, ["from", "backup"]) => Return::Restored,
+        _ => return Err(format!("`{}` is not known of a backup", rest.join(" "))),
+    };
+    Ok(Statement::Backup { restore: Some((way, which)) })
 }
 
 fn restart(rest: &[&str]) -> Result<Statement, String> {

@@ -119,6 +119,10 @@ impl Teller {
             Statement::Crash { victim, at } => world.tell_crash(victim, at),
             Statement::Restart { victim, after } => world.tell_restart(victim, after),
             Statement::Backup { restore } => world.tell_backup(restore),
+            Statement::Lie { node } => {
+                let node = world.node_named(&node)?;
+                world.lie(node).map_err(|v| v.to_string())
+            }
             Statement::ToJob { deed, job, index } => world.tell_deed(deed, &job, index),
             Statement::ToNodes { deed: deed @ (Deed::Remove | Deed::Create), nodes } => {
                 world.each_node(&nodes, |world, node| world.change_member(node, deed == Deed::Create))
