@@ -11,6 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::json;
 use squall_files::place::Place;
 use squall_host::checkup::{self, Confinement};
@@ -20,6 +22,7 @@ use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::Diag;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
@@ -284,7 +287,24 @@ fn clocks(site: &Site<'_>, findings: &mut Vec<Finding>) {
             let text = format!("{} s away from the controller's", apart / 1_000_000);
             findings.push(fail("clock", text, remedy));
         }
+        findings.extend(restored(&diag));
     }
+}
+
+/// Says whether the state was restored from a backup, and by a release that could run jobs again.
+fn restored(diag: &Diag) -> Option<Finding> {
+    let (time, _) = diag.restored?;
+    let when = Timestamp::from_second(time.secs().cast_signed()).unwrap_or_default();
+    let when = when.to_zoned(TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S");
+    Some(match diag.restored_by_count() {
+        None => ok("restored", format!("from a backup, or without its end, on {when}")),
+        Some(_) => warn(
+            "restored",
+            format!("from a backup on {when}, by a release that ran ended jobs again when a backup was restored twice"),
+            "compare `sacct --duplicates` of the jobs from that time with what they have written; \
+             restore the next time with this release",
+        ),
+    })
 }
 
 /// Checks that this host's name, and the controller's, lead to addresses that others can use.
@@ -542,7 +562,11 @@ mod tests {
 
     use squall_files::place::Place;
 
-    use super::{Outcome, connect, fail, in_json, in_lines, keys, low_limits, ok, warn};
+    use squall_model::id::Epoch;
+    use squall_model::time::Time;
+    use squall_model::wire::info::Diag;
+
+    use super::{Outcome, connect, fail, in_json, in_lines, keys, low_limits, ok, restored, warn};
 
     #[test]
     fn a_line_for_each_check() {
@@ -556,6 +580,14 @@ mod tests {
         assert_eq!(json[2]["result"], "FAIL");
         assert_eq!(json[1]["remedy"], "make room");
         assert_eq!(json.as_array().map(Vec::len), Some(3));
+    }
+
+    #[test]
+    fn r1_a_restoration_by_a_release_that_counted_epochs_is_warned_of() {
+        let at = |epoch| Diag { restored: Some((Time::from_secs(1_790_000_000), Epoch(epoch))), ..Diag::default() };
+        assert_eq!(restored(&Diag::default()), None);
+        assert_eq!(restored(&at(1_000_001)).map(|finding| finding.result), Some(Outcome::Warn));
+        assert_eq!(restored(&at(1_790_000_000_000_000)).map(|finding| finding.result), Some(Outcome::Ok));
     }
 
     #[test]

@@ -79,7 +79,9 @@ impl Answer {
                 }
             }
             Self::Diag(diag) => {
-                put_all([&mut diag.since, &mut diag.now].into_iter().chain(&mut diag.backfill.last), us);
+                let restored = diag.restored.iter_mut().map(|(time, _)| time);
+                let own = [&mut diag.since, &mut diag.now].into_iter().chain(&mut diag.backfill.last);
+                put_all(own.chain(restored), us);
             }
             Self::Accounting { rows, .. } => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),
             Self::History(rows, _) => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),

@@ -153,6 +153,7 @@ pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Answer {
     c.diag.jobs_pending = c.state.index.pending;
     c.diag.jobs_running = c.state.index.active;
     c.diag.nodes = c.links.connected().len() as u64;
+    c.diag.restored = c.state.restored;
     let answer = Answer::Diag(Box::new(c.diag.clone()));
     if reset {
         let clients = c.diag.clients;

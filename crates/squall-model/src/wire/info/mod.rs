@@ -18,7 +18,7 @@ use minicbor::{Decode, Encode};
 use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
 use crate::gang::Coscheduling;
-use crate::id::{Attempt, JobId, StepNo};
+use crate::id::{Attempt, Epoch, JobId, StepNo};
 use crate::job::{ArrayTask, ExitCode, Het, JobSpec, JobState, Outcome, Owner, PendingReason, Usage};
 use crate::policy::PreemptMode;
 use crate::power::Power;
@@ -599,6 +599,20 @@ pub struct Diag {
     #[n(30)]
     #[cbor(default)]
     pub node_daemons: NodeCounts,
+    /// When, and with which epoch, the state last began without its end, as it was restored from a backup or its end was
+    /// lost. None: it never did.
+    #[n(31)]
+    pub restored: Option<(Time, Epoch)>,
+}
+
+impl Diag {
+    /// Returns when the state was restored by a release that counted epochs on, so that a second restoration could run
+    /// jobs again and give ids twice. None: it was not.
+    pub fn restored_by_count(&self) -> Option<Time> {
+        // As a time in microseconds, in January 1970.
+        const COUNTED: Epoch = Epoch(1_000_000_000_000);
+        self.restored.filter(|(_, epoch)| *epoch < COUNTED).map(|(time, _)| time)
+    }
 }
 
 /// State and counters of gang scheduling.
