@@ -142,7 +142,7 @@ impl Ask {
         let share = |total: u32| total / nodes.max(1) + u32::from(place < total % nodes.max(1));
         let each = self.per_node.iter().cloned();
         let of_job = self.per_job.iter().map(|asked| Count { count: share(asked.count), ..asked.clone() });
-        let of_tasks = self.beside_nodes().map(|asked| Count { count: asked.count * tasks, ..asked.clone() });
+        let of_tasks = self.beside_nodes().map(|asked| Count { count: asked.count.saturating_mul(tasks), ..asked.clone() });
         // Counts of one type come first: counts of any type get the devices that are left.
         let mut all: Vec<Count> = each.chain(of_job).chain(of_tasks).filter(|asked| asked.count > 0).collect();
         all.sort_by_key(|asked| asked.model.is_none());
@@ -157,7 +157,8 @@ impl Ask {
         let of_job = self.per_job.iter().map(|asked| (asked, 1));
         let of_tasks = self.beside_nodes().map(|asked| (asked, tasks));
         for (asked, times) in of_nodes.chain(of_job).chain(of_tasks) {
-            *totals.entry(asked.name.clone()).or_default() += asked.count.saturating_mul(times);
+            let total: &mut u32 = totals.entry(asked.name.clone()).or_default();
+            *total = total.saturating_add(asked.count.saturating_mul(times));
         }
         totals
     }
@@ -407,7 +408,8 @@ impl NodeGres {
         let mut rest = self.clone();
         rest.take(per_node, &CoreSet::new())?;
         let most = |asked: &Count| {
-            let shared = per_node.iter().filter(|each| each.name == asked.name).map(|each| each.count).sum::<u32>();
+            let same = per_node.iter().filter(|each| each.name == asked.name);
+            let shared = same.fold(0_u32, |sum, each| sum.saturating_add(each.count));
             let devices = if shared > 0 { shared } else { rest.free(asked, &CoreSet::new()).len() as u32 };
             devices / asked.count.max(1)
         };

@@ -88,7 +88,7 @@ impl Request {
         let nodes_min = need.nodes_min.unwrap_or(counted).max(required.len() as u32).max(1);
         let open_ended = if need.nodes_min.is_some() { nodes_min } else { u32::MAX };
         // Without a number of tasks, more nodes would mean more tasks than requested.
-        let of_job: u32 = gres.per_job.iter().map(|asked| asked.count).sum();
+        let of_job = gres.per_job.iter().fold(0_u32, |sum, asked| sum.saturating_add(asked.count));
         let open_ended = match need.ntasks {
             None if of_job > 0 && need.nodes_min.is_none() => of_job,
             None => nodes_min,
@@ -178,9 +178,9 @@ impl Request {
         self.cpus_min = self.cpus_min.max(per_node.saturating_mul(self.gres.cpus_per_gpu));
         let mb = self.gres.mem_per_gpu_mb;
         if mb > 0 && per_node > 0 {
-            self.memory = Memory::PerNodeMb(mb * u64::from(per_node));
+            self.memory = Memory::PerNodeMb(mb.saturating_mul(u64::from(per_node)));
         } else if mb > 0 && per_task > 0 {
-            self.memory = Memory::PerCpuMb((mb * u64::from(per_task)).div_ceil(u64::from(self.task_cpus)));
+            self.memory = Memory::PerCpuMb(mb.saturating_mul(u64::from(per_task)).div_ceil(u64::from(self.task_cpus)));
         }
     }
 
@@ -207,7 +207,8 @@ pub fn preferred(constraint: Option<&str>, prefer: &str) -> Option<Constraint> {
 
 /// Returns the number of GPUs among these counts of generic resources.
 pub(crate) fn gpus(counts: &[Count]) -> u32 {
-    counts.iter().filter(|asked| asked.name == "gpu").map(|asked| asked.count).sum()
+    let all = counts.iter().filter(|asked| asked.name == "gpu");
+    all.fold(0, |sum, asked| sum.saturating_add(asked.count))
 }
 
 fn names(list: Option<&str>, view: &impl Names, all: bool) -> Option<NodeSet> {

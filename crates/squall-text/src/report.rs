@@ -91,10 +91,10 @@ impl Ending<'_> {
             },
             EndState::OutOfMemory => match (self.memory_mb, self.peak_kb) {
                 (0, _) => "It ran out of memory.".to_owned(),
-                (limit, 0) => format!("It used more memory than its limit, {}.", amount(limit * 1024)),
+                (limit, 0) => format!("It used more memory than its limit, {}.", amount(limit.saturating_mul(1024))),
                 (limit, peak) => format!(
                     "It used more memory than its limit, {}; the highest measured was {}.",
-                    amount(limit * 1024),
+                    amount(limit.saturating_mul(1024)),
                     amount(peak)
                 ),
             },
@@ -138,7 +138,7 @@ pub fn line(launch: &StepLaunch, end: &StepEnd, why: EndReason) -> String {
     };
     let elapsed = end.ended.since(end.started).secs();
     let (cpu, held) = (end.usage.user.secs() + end.usage.system.secs(), elapsed * launch.cores.len() as u64);
-    let memory = match launch.memory_mb * 1024 {
+    let memory = match launch.memory_mb.saturating_mul(1024) {
         0 => String::new(),
         asked => format!(" of {} ({:.1} %)", amount(asked), percent(peak_kb, asked)),
     };

@@ -434,7 +434,7 @@ impl Relay {
         for node in child.reach.iter() {
             if let Some((_, session)) = self.below.remove(&node) {
                 composite.lost.insert(node, session);
-                composite.reports += 1;
+                composite.reports = composite.reports.saturating_add(1);
             }
         }
         self.gather.forget_child(link);

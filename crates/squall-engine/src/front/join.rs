@@ -251,6 +251,7 @@ fn diag(a: Diag, b: Diag) -> Diag {
         broken: a.broken + b.broken,
         latency: a.latency.merged(&b.latency),
         node_daemons: a.node_daemons.plus(&b.node_daemons, &NodeCounts::default()),
+        restored: a.restored.max(b.restored),
     }
 }
 
@@ -274,7 +275,7 @@ fn fabric(mut a: FabricCounts, b: &FabricCounts) -> FabricCounts {
         messages_us: a.messages_us + b.messages_us,
         node_epilogs: a.node_epilogs + b.node_epilogs,
         composites: a.composites + b.composites,
-        composite_reports: a.composite_reports + b.composite_reports,
+        composite_reports: a.composite_reports.saturating_add(b.composite_reports),
         windows: a.windows,
         repeats: a.repeats + b.repeats,
         retransmits: a.retransmits + b.retransmits,

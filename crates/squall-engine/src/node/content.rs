@@ -232,13 +232,13 @@ impl Held {
 
     /// Returns whether all of the block at offset `start` has arrived.
     fn covers(&self, start: u64) -> bool {
-        let end = (start + CAST_BLOCK_BYTES).min(self.size);
+        let end = start.saturating_add(CAST_BLOCK_BYTES).min(self.size);
         let mut until = self.taken.max(start);
         for (at, bytes) in &self.early {
             if until >= end || *at > until {
                 break;
             }
-            until = until.max(at + bytes.0.len() as u64);
+            until = until.max(at.saturating_add(bytes.0.len() as u64));
         }
         self.taken >= end || until >= end
     }

@@ -17,7 +17,7 @@ use crate::node::{NodeAct, NodeMachine, NodeOut, Timer};
 const STROBES: usize = 4;
 
 /// Differences of clocks below this are noise, microseconds.
-const NOISE_US: i64 = 50;
+const NOISE_US: u64 = 50;
 
 /// How long a job runs outside its time slot to receive a signal that kills.
 const LIFT: Span = Span::from_millis(500);
@@ -85,9 +85,9 @@ impl Beat {
         self.seen.push_back(now.0.wrapping_sub(strobe.at.0).cast_signed());
         let ahead_us = self.seen.iter().copied().min().unwrap_or_default();
         let old = self.alignment;
-        let off = old.map_or(0, |old| (old.ahead_us - ahead_us).abs());
+        let off = old.map_or(0, |old| old.ahead_us.abs_diff(ahead_us));
         let ahead_us = old.filter(|_| off < NOISE_US).map_or(ahead_us, |old| old.ahead_us);
-        self.corrected_us = if off < NOISE_US { 0 } else { off.unsigned_abs() };
+        self.corrected_us = if off < NOISE_US { 0 } else { off };
         let new = Alignment { ahead_us, slice: strobe.slice, policy: strobe.policy };
         (old != Some(new)).then(|| *self.alignment.insert(new))
     }

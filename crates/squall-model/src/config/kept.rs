@@ -12,12 +12,12 @@ impl NodeConfig {
     pub fn kept_cores(&self, hardware: &Hardware) -> CoreSet {
         let (sockets, each) = (hardware.sockets.max(1), hardware.cores_per_socket.max(1));
         if self.cpu_spec_list.is_empty() {
-            let count = self.core_spec_count.unwrap_or(0).min(sockets * each);
+            let count = self.core_spec_count.unwrap_or(0).min(sockets.saturating_mul(each));
             let core = |at: u32| (sockets - 1 - at % sockets) * each + each - 1 - at / sockets;
             return (0..count).map(|at| core(at) as usize).collect();
         }
         let threads = threads(hardware) as usize;
-        let cores = (sockets * each) as usize;
+        let cores = sockets.saturating_mul(each) as usize;
         let cpus = core_list(&self.cpu_spec_list).unwrap_or_default();
         cpus.iter().map(|cpu| cpu / threads).filter(|core| *core < cores).collect()
     }
@@ -25,7 +25,7 @@ impl NodeConfig {
     /// Returns the number of cores that are kept for the system, and that of their CPUs.
     pub fn kept_sizes(&self, hardware: &Hardware) -> (u32, u32) {
         let cores = self.kept_cores(hardware).len() as u32;
-        (cores, cores * threads(hardware))
+        (cores, cores.saturating_mul(threads(hardware)))
     }
 
     /// Takes the cores and memory that are kept for the system off a node's hardware. At least one CPU is left.
@@ -81,7 +81,7 @@ impl NodeConfig {
 
 /// Returns how many CPUs of the node a core has; 1 if the node counts each core as a CPU.
 fn threads(hardware: &Hardware) -> u32 {
-    let cores = hardware.sockets.max(1) * hardware.cores_per_socket.max(1);
+    let cores = hardware.sockets.max(1).saturating_mul(hardware.cores_per_socket.max(1));
     if hardware.cpus <= cores { 1 } else { hardware.threads_per_core.max(1) }
 }
 

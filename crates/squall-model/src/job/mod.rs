@@ -387,7 +387,7 @@ pub struct Need {
 impl Need {
     /// Returns the number of tasks that the job will have on `nodes` nodes.
     pub fn tasks_on(&self, nodes: u32) -> u32 {
-        self.ntasks.unwrap_or_else(|| nodes * self.ntasks_per_node.unwrap_or(1))
+        self.ntasks.unwrap_or_else(|| nodes.saturating_mul(self.ntasks_per_node.unwrap_or(1)))
     }
     /// Returns the number of CPUs for each task, at least 1.
     pub fn task_cpus(&self) -> u32 {

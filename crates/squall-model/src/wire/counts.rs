@@ -52,7 +52,7 @@ impl Histogram {
     /// Adds the durations of another distribution.
     pub fn merge(&mut self, other: &Self) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
-        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, more)| *sum += more);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
         self.total_us = self.total_us.saturating_add(other.total_us);
     }
 }

@@ -686,7 +686,7 @@ impl Composite {
         if let Some(notes) = other.notes {
             self.notes.get_or_insert_default().extend(notes);
         }
-        self.reports += other.reports;
+        self.reports = self.reports.saturating_add(other.reports);
         self.waited_us = self.waited_us.max(other.waited_us);
     }
 }

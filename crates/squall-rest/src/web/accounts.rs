@@ -82,7 +82,7 @@ pub(crate) fn page(view: &View, shares: &[Share], policy: &Policy, asked: &Asked
         asked.find.is_empty() || share.user.contains(&asked.find) || share.account.contains(&asked.find)
     };
     let chosen: Vec<&Share> = shares.iter().filter(fits).collect();
-    let first = (asked.page * ROWS).min(chosen.len());
+    let first = asked.page.saturating_mul(ROWS).min(chosen.len());
     let end = (first + ROWS).min(chosen.len());
     if chosen.is_empty() {
         body.raw("<p class=\"dim\">There are none.</p>");

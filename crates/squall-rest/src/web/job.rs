@@ -199,10 +199,10 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
     share(body, "Time", &format!("{} of {}", format_short(ran), job.time_limit()), (ran, limit));
     if view.may(job.owner.uid) {
         let (cpu_s, peak_kb) = total(known);
-        let held_s = ran * u64::from(job.info.num_cpus);
+        let held_s = ran.saturating_mul(u64::from(job.info.num_cpus));
         let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_s));
         share(body, "CPU time", &text, (cpu_s, held_s));
-        let held_kb = job.info.memory_mb * 1024;
+        let held_kb = job.info.memory_mb.saturating_mul(1024);
         let of = if held_kb > 0 { format!(" of {}", format_memory_mb(job.info.memory_mb)) } else { String::new() };
         share(body, "Memory, peak", &format!("{}{of}", memory(peak_kb)), (peak_kb, held_kb));
         hints = matches!(job.info.state, JobState::Ended(_))
@@ -234,7 +234,7 @@ fn hints(time: (u64, u64), cpu: (u64, u64), memory_kb: (u64, u64)) -> Vec<String
     let mut all = Vec::new();
     let little = |(used, held): (u64, u64), most: u64| held > 0 && percent(used, held) < most;
     if little(time, 50) {
-        let limit = format_limit(Some(time.0 + time.0 / 4));
+        let limit = format_limit(Some(time.0.saturating_add(time.0 / 4)));
         all.push(format!(
             "It ran {}: with --time={limit} the scheduler finds room for it sooner.",
             format_short(time.0)
@@ -332,7 +332,8 @@ fn over_time(body: &mut Html, view: &View, known: &Known) {
     };
     let cores = |pair: &[Used]| {
         let [(from, before), (until, after)] = pair else { return None };
-        let us = (after.user.0 + after.system.0).saturating_sub(before.user.0 + before.system.0);
+        let cpu = |usage: &Usage| usage.user.0.saturating_add(usage.system.0);
+        let us = cpu(after).saturating_sub(cpu(before));
         Some((*until, us as f64 / until.since(*from).0.max(1) as f64))
     };
     let cpu: Vec<_> = seen.windows(2).filter_map(cores).collect();

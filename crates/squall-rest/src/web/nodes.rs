@@ -232,7 +232,7 @@ fn list(body: &mut Html, view: &View, nodes: &[NodeInfo], config: &Config, asked
     }
     body.raw("</select></label>");
     body.raw("<button>Filter</button> <a href=\"/nodes\">All</a></form>");
-    let first = (asked.page * ROWS).min(chosen.len());
+    let first = asked.page.saturating_mul(ROWS).min(chosen.len());
     let end = (first + ROWS).min(chosen.len());
     let places = format!("{} to {} of {} nodes", first + usize::from(end > 0), end, chosen.len());
     body.put("<p class=\"note\" id=\"count\" aria-live=\"polite\">{}</p>", &[&places]);

@@ -126,7 +126,7 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart]
             chosen.push(job);
         }
     }
-    let first = (asked.page * ROWS).min(chosen.len());
+    let first = asked.page.saturating_mul(ROWS).min(chosen.len());
     let end = (first + ROWS).min(chosen.len());
     if chosen.len() > end {
         chosen.select_nth_unstable_by_key(end, |job| rank(job));
@@ -157,6 +157,8 @@ pub(crate) fn pager(body: &mut Html, all: usize, rows: usize, page: usize, link:
     if pages < 2 {
         return;
     }
+    // The address may name any page.
+    let page = page.min(pages);
     body.raw("<nav class=\"pager\" aria-label=\"Pages of the list\">");
     if page > 0 {
         body.put("<a href=\"{}\" rel=\"prev\">← Previous</a>", &[&link(page - 1)]);

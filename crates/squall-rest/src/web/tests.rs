@@ -211,6 +211,18 @@ fn pages_are_well_formed_and_users_texts_are_texts() {
     }
 }
 
+/// The address may name any page.
+#[test]
+fn a_page_of_a_list_may_have_any_number() {
+    let (seen, view, page) = (cluster(400, 3, false), view(), usize::MAX);
+    let jobs = queue::Asked { page, ..queue::Asked::default() };
+    check("queue", queue::page(&view, &seen.jobs, &expected(&seen), &jobs).as_str());
+    let nodes = nodes::Asked { page, ..nodes::Asked::default() };
+    check("nodes", nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes).as_str());
+    let accounts = accounts::Asked { page, ..accounts::Asked::default() };
+    check("accounts", accounts::page(&view, &[], &Policy::default(), &accounts).as_str());
+}
+
 #[test]
 fn small_pages_stay_as_they_are() {
     let lines = |html: &Html| {

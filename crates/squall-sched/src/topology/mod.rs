@@ -158,7 +158,7 @@ impl Torus {
     /// their nodes inside and have at least as many cells. If all are smaller, returns the largest. None: there are no
     /// such prisms.
     pub fn nearest(&self, size: &Coords) -> Option<Coords> {
-        let wanted: u64 = size.iter().map(|n| u64::from(*n)).product();
+        let wanted = size.iter().fold(1_u64, |cells, n| cells.saturating_mul(u64::from(*n)));
         let mut sorted = *size;
         sorted.sort_unstable();
         let apart = |other: &Coords| {

@@ -552,7 +552,7 @@ impl Book {
     ) -> Done {
         let nodes = layout.nodes.as_str();
         let tasks = layout.ntasks();
-        let cpus = if alloc.cpus() > 0 { alloc.cpus() } else { tasks * layout.cpus_per_task.max(1) };
+        let cpus = if alloc.cpus() > 0 { alloc.cpus() } else { tasks.saturating_mul(layout.cpus_per_task.max(1)) };
         let num_nodes = layout.nodes.len() as u32;
         self.insert_step(job, step, &spec.name, time, (nodes, num_nodes), (cpus, tasks), &spec.submit_line)
     }

@@ -194,7 +194,7 @@ fn planned(row: &Row) -> String {
 }
 
 fn planned_cpu(row: &Row) -> u64 {
-    row.planned() * u64::from(row.data.req_cpus)
+    row.planned().saturating_mul(u64::from(row.data.req_cpus))
 }
 
 fn file(row: &Row, pattern: &str) -> String {

@@ -213,7 +213,7 @@ impl JobRow {
     /// Returns the minimum number of CPUs of each node.
     pub fn min_cpus(&self) -> u32 {
         let need = &self.spec.need;
-        need.cpus_min.unwrap_or(1).max(need.task_cpus() * need.ntasks_per_node.unwrap_or(1))
+        need.cpus_min.unwrap_or(1).max(need.task_cpus().saturating_mul(need.ntasks_per_node.unwrap_or(1)))
     }
 
     /// Returns the job's trackable resources: `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
@@ -240,9 +240,9 @@ impl JobRow {
             let counted = word.split('(').next().unwrap_or_default().rsplit_once(':');
             if let Some((kind, count)) = counted {
                 let nodes = hostlist::expand(hosts).map_or(0, |names| names.len());
-                let count = nodes * count.parse::<usize>().unwrap_or(0);
+                let count = nodes.saturating_mul(count.parse::<usize>().unwrap_or(0));
                 match all.iter_mut().find(|(known, _)| *known == kind) {
-                    Some((_, total)) => *total += count,
+                    Some((_, total)) => *total = total.saturating_add(count),
                     None => all.push((kind, count)),
                 }
             }

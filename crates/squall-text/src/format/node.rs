@@ -308,7 +308,8 @@ pub fn devices(list: &str) -> BTreeMap<String, u32> {
     // Removes parts in parentheses, because the indices in them contain commas.
     let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
     for count in gres::parse(&bare).unwrap_or_default() {
-        *sums.entry(count.name).or_default() += count.count;
+        let sum = sums.entry(count.name).or_default();
+        *sum = sum.saturating_add(count.count);
     }
     sums
 }

@@ -196,11 +196,12 @@ fn step(row: &Row, user: &dyn Fn(u32) -> String) -> Value {
 fn used(row: &Row) -> Value {
     let usage = &row.data.usage;
     let cpu_ms = row.total_cpu().millis();
+    let bytes = |kb: u64| kb.saturating_mul(1024);
     let came_in = [
         ("cpu", "", 1, cpu_ms, row.average(cpu_ms)),
-        ("mem", "", 2, usage.max_rss_kb * 1024, row.average(usage.total_rss_kb) * 1024),
+        ("mem", "", 2, bytes(usage.max_rss_kb), bytes(row.average(usage.total_rss_kb))),
         ("fs", "disk", 6, usage.read_bytes, row.average(usage.read_bytes)),
-        ("vmem", "", 7, usage.max_vm_kb * 1024, usage.max_vm_kb * 1024),
+        ("vmem", "", 7, bytes(usage.max_vm_kb), bytes(usage.max_vm_kb)),
         ("pages", "", 8, usage.major_faults, row.average(usage.major_faults)),
     ];
     let went_out = [("fs", "disk", 6, usage.write_bytes, row.average(usage.write_bytes))];
@@ -213,7 +214,7 @@ fn used(row: &Row) -> Value {
     };
     let sums = |all: &[(&str, &str, u32, u64, u64)]| -> Vec<Value> {
         let tasks = u64::from(row.data.num_tasks.max(1));
-        let sum = |kind: &str, most: u64, mean: u64| if kind == "mem" { mean * tasks } else { most };
+        let sum = |kind: &str, most: u64, mean: u64| if kind == "mem" { mean.saturating_mul(tasks) } else { most };
         all.iter().map(|(kind, name, id, most, mean)| resource(kind, name, *id, sum(kind, *most, *mean))).collect()
     };
     let of = |all: &[(&str, &str, u32, u64, u64)]| json!({"max": peaks(all), "min": peaks(all), "average": means(all), "total": sums(all)});

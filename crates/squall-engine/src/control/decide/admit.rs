@@ -10,7 +10,7 @@ use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
 use squall_model::license;
 use squall_model::limits::{
-    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX,
+    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX, SPACE_MB_MAX,
 };
 use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
@@ -116,7 +116,7 @@ fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Re
     let cpus = if need.overcommit { least } else { tasks.saturating_mul(need.cpus_per_task.unwrap_or(1)) };
     let cpus_of = || partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus);
     // A node that has not registered yet may have any number.
-    let enough = cpus_of().any(|has| has == 0) || cpus_of().sum::<u32>() >= cpus;
+    let enough = cpus_of().any(|has| has == 0) || cpus_of().map(u64::from).sum::<u64>() >= u64::from(cpus);
     if enough { Ok(()) } else { Err(Refusal::TooManyRequested("CPUs".to_owned())) }
 }
 
@@ -267,7 +267,17 @@ fn counts(need: &Need) -> Result<(), Refusal> {
     if zero(need.cpus_per_task) {
         return Err(invalid("cpus-per-task", "0", "must be at least 1"));
     }
-    Ok(())
+    if let Some(cpus) = [need.cpus_per_task, need.cpus_min].into_iter().flatten().find(|cpus| *cpus > TASKS_MAX) {
+        return Err(invalid("cpus-per-task", &cpus.to_string(), "no node has so many CPUs"));
+    }
+    let mb = match need.memory {
+        Memory::Unset => 0,
+        Memory::PerNodeMb(mb) | Memory::PerCpuMb(mb) => mb,
+    };
+    match [("mem", mb), ("tmp", need.tmp_disk_mb)].into_iter().find(|(_, mb)| *mb > SPACE_MB_MAX) {
+        Some((option, mb)) => Err(invalid(option, &format!("{mb}M"), "no node has so much")),
+        None => Ok(()),
+    }
 }
 
 fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {

@@ -141,7 +141,7 @@ impl Edits {
         if let Some(cpus) = need.cpus_per_task.filter(|cpus| *cpus > 1) {
             self.with(WhyChange::CpusPerTask(less(cpus)), |spec| spec.need.cpus_per_task = Some(less(cpus)));
         }
-        let less_mb = |mb: u64| (mb * u64::from(numerator) / u64::from(denominator)).max(1);
+        let less_mb = |mb: u64| (mb.saturating_mul(u64::from(numerator)) / u64::from(denominator)).max(1);
         let memory = match need.memory {
             Memory::PerNodeMb(mb) if mb > 1 => Memory::PerNodeMb(less_mb(mb)),
             Memory::PerCpuMb(mb) if mb > 1 => Memory::PerCpuMb(less_mb(mb)),

@@ -197,7 +197,7 @@ pub(crate) fn answered(c: &mut Controller, (to, tally): (&NodeSet, &Tally)) {
         let value = value.unsigned_abs();
         c.diag.gang.skew_us = None;
         c.diag.gang.worst = Some((name, value));
-        c.gang.skew_asked_us = (value + 1).next_power_of_two();
+        c.gang.skew_asked_us = value.saturating_add(1).checked_next_power_of_two().unwrap_or(u64::MAX);
     }
 }
 

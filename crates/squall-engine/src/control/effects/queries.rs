@@ -9,7 +9,7 @@ use crate::control::net::queries::Question;
 use crate::control::net::queries::{Asked, Counted};
 
 use squall_model::id::{Epoch, NodeId};
-use squall_model::limits::HEARTBEAT_S;
+use squall_model::limits::{HEARTBEAT_S, SPACE_MB_MAX};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::counts::NodeCounts;
@@ -83,7 +83,7 @@ pub(crate) fn met(c: &mut Controller, node: NodeId, said: &Registration) {
 /// report. Reports may be repeated or overtake each other.
 pub(crate) fn felt(c: &mut Controller, node: NodeId, health: &Health) {
     if let Some(member) = c.links.get_mut(node) {
-        (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
+        (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb.min(SPACE_MB_MAX));
     }
     if let Some(known) = c.queries.counted.get_mut(&node).filter(|known| known.run.1 == health.run) {
         c.diag.node_daemons = c.diag.node_daemons.plus(&health.counts, &known.counts);

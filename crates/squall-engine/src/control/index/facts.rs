@@ -131,7 +131,8 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>, pack: bool) -> Runs<u32> {
         *count = (*count).max(1);
     }
     if let Some(last) = tasks.last_mut() {
-        *last += total.saturating_sub(most.iter().sum());
+        let fits = most.iter().fold(0_u32, |sum, most| sum.saturating_add(*most));
+        *last += total.saturating_sub(fits);
     }
     tasks.into()
 }
