@@ -237,8 +237,7 @@ impl World {
                 self.strike(Fault::UnflushedSurvived, surviving);
             }
             self.judge.take_survivors(self.now, &self.clients);
-            let survivors = records.len().saturating_sub(surviving as usize);
-            records[survivors..].iter().for_each(|record| self.restored_decides(record));
+            self.restored_finds(&records, surviving);
         }
         let state = self.rebuild(of, &records);
         self.controllers[of].seq = records.last().map_or(0, |record| record.seq);

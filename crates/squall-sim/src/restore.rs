@@ -353,6 +353,15 @@ impl World {
         }
     }
 
+    /// Checks the last records of a restored controller, which survived a crash although they were not flushed.
+    pub(crate) fn restored_finds(&mut self, records: &[Record], surviving: u64) {
+        // Otherwise they are those of the backup.
+        if self.restoration.as_ref().is_some_and(|restoration| restoration.spent.is_some()) {
+            let first = records.len().saturating_sub(surviving as usize);
+            records[first..].iter().for_each(|record| self.restored_decides(record));
+        }
+    }
+
     /// Checks a record of a restored controller: a new job's id must be one that was never assigned.
     pub(crate) fn restored_decides(&mut self, record: &Record) {
         let Some(restoration) = self.restoration.as_mut() else { return };
