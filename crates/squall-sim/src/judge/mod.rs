@@ -302,7 +302,8 @@ impl Judge {
 
     fn move_to(&mut self, id: JobId, phase: Phase) {
         if let Some(file) = self.files.get_mut(&id) {
-            self.census[file.phase as usize] -= 1;
+            let count = &mut self.census[file.phase as usize];
+            *count = count.saturating_sub(1);
             self.census[phase as usize] += 1;
             file.phase = phase;
         }

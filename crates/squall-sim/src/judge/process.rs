@@ -232,7 +232,8 @@ impl Judge {
         file.live = file.live.saturating_sub(steps);
         let (live, order, phase) = (file.live, file.order, file.phase);
         if live == 0 {
-            self.widths.entry(order).or_default().live -= 1;
+            let width = self.widths.entry(order).or_default();
+            width.live = width.live.saturating_sub(1);
             if phase == Phase::Running {
                 self.move_to(id, Phase::Unreported);
             }
