@@ -230,11 +230,8 @@ fn r1_a_backup_that_is_restored_again_runs_nothing_again() {
     c.ok(&["up"]);
     let (marks, gate) = (c.dir.join("marks"), c.dir.join("gate"));
     let count = |what: &str| std::fs::read_to_string(&marks).unwrap_or_default().lines().filter(|l| *l == what).count();
-    let script = format!(
-        "echo $SLURM_JOB_ID >>{}; while [ ! -e {} ]; do sleep 0.02; done",
-        marks.display(),
-        gate.display()
-    );
+    let script =
+        format!("echo $SLURM_JOB_ID >>{}; while [ ! -e {} ]; do sleep 0.02; done", marks.display(), gate.display());
     let job = |more: &str| {
         c.ok(&["sbatch", "--parsable", "-n1", "-o", "/dev/null", more, "--wrap", &script]).trim().to_owned()
     };

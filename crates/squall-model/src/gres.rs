@@ -142,7 +142,8 @@ impl Ask {
         let share = |total: u32| total / nodes.max(1) + u32::from(place < total % nodes.max(1));
         let each = self.per_node.iter().cloned();
         let of_job = self.per_job.iter().map(|asked| Count { count: share(asked.count), ..asked.clone() });
-        let of_tasks = self.beside_nodes().map(|asked| Count { count: asked.count.saturating_mul(tasks), ..asked.clone() });
+        let of_tasks =
+            self.beside_nodes().map(|asked| Count { count: asked.count.saturating_mul(tasks), ..asked.clone() });
         // Counts of one type come first: counts of any type get the devices that are left.
         let mut all: Vec<Count> = each.chain(of_job).chain(of_tasks).filter(|asked| asked.count > 0).collect();
         all.sort_by_key(|asked| asked.model.is_none());

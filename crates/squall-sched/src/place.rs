@@ -556,7 +556,9 @@ pub(crate) fn share_out(
         let free = within_cap(view, scratch, request.cap, id, condition);
         let cpus = if request.exclusive { free.len() as u32 } else { cpus_of(request, node.grain, gpus, tasks) };
         let memory_mb = match request.memory {
-            _ if gpus > 0 && request.gres.mem_per_gpu_mb > 0 => u64::from(gpus).saturating_mul(request.gres.mem_per_gpu_mb),
+            _ if gpus > 0 && request.gres.mem_per_gpu_mb > 0 => {
+                u64::from(gpus).saturating_mul(request.gres.mem_per_gpu_mb)
+            }
             Memory::Unset => 0,
             Memory::PerNodeMb(0) => node.hardware.memory_mb,
             Memory::PerNodeMb(mb) => mb,

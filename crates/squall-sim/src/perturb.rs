@@ -135,9 +135,10 @@ impl World {
             composite.newer.iter_mut().for_each(|newer| newer.last_job = JobId(0));
         }
         if self.is_planted(Mutation::WordOfOthers) {
-            let all = composite.newer.iter().flat_map(|newer| {
-                self.nodes.iter().map(|node| Newer { name: node.name.clone(), ..newer.clone() })
-            });
+            let all = composite
+                .newer
+                .iter()
+                .flat_map(|newer| self.nodes.iter().map(|node| Newer { name: node.name.clone(), ..newer.clone() }));
             composite.newer = all.collect();
         }
         if self.is_planted(Mutation::ForgottenTakenForUnstarted) {

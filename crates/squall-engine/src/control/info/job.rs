@@ -199,7 +199,8 @@ fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> 
     }
     let nodes = || state.partition(first).into_iter().flat_map(|partition| partition.nodes.iter());
     let has = nodes().next().filter(|_| gpus > 0).and_then(|id| state.index.gres.get(&id)).map(NodeGres::whole);
-    let has: u32 = has.iter().flatten().filter(|count| count.name == "gpu").fold(0, |sum, count| sum.saturating_add(count.count));
+    let has: u32 =
+        has.iter().flatten().filter(|count| count.name == "gpu").fold(0, |sum, count| sum.saturating_add(count.count));
     let least = if has > 0 { size.nodes.max(gpus.div_ceil(has)) } else { size.nodes };
     let cpus = nodes().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus).find(|cpus| *cpus > 0);
     let each = cpus.unwrap_or(u32::MAX) / need.task_cpus();

@@ -49,7 +49,8 @@ fn a_node_with_hardware_that_cant_be_is_refused() {
     let mut d = cluster();
     registers(&mut d, |said| {
         (said.hardware.sockets, said.hardware.cores_per_socket, said.hardware.memory_mb) = (256, 256, 1 << 40);
-        (said.hardware.boot_time_s, said.health) = (u64::MAX, Health { load_centi: most, free_mb: u64::MAX, run: u64::MAX, ..Health::default() });
+        (said.hardware.boot_time_s, said.health) =
+            (u64::MAX, Health { load_centi: most, free_mb: u64::MAX, run: u64::MAX, ..Health::default() });
     });
     assert!(d.connected("n2"));
 }

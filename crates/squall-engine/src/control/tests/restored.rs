@@ -131,7 +131,10 @@ fn a3_one_nodes_word_drains_it_and_no_other_and_the_controller_goes_on() {
     contradicts(&mut d, newer("n2", 900, 999_999));
     assert_eq!((d.newer.take(), d.connected("n2")), (None, false));
     let (admin, text) = reason(&d, "n2");
-    assert!(admin == NodeAdmin::Drain && text.contains("epoch 900") && text.contains("remove its folder node/n2"), "{text}");
+    assert!(
+        admin == NodeAdmin::Drain && text.contains("epoch 900") && text.contains("remove its folder node/n2"),
+        "{text}"
+    );
     // It says so with a registration, too, and again and again.
     for _ in 0..3 {
         d.connect("n3");
@@ -218,7 +221,11 @@ fn a3_no_epoch_wraps_and_none_is_taken_that_cant_have_been() {
 /// A state that lacks its end, as it begins: the backup is restored, or its copy accepted.
 fn again(d: &mut Driver, backup: &State, seconds: u64, accepts: bool) -> (Epoch, JobId) {
     d.replayed_from(backup);
-    if accepts { d.accept_loss(seconds) } else { d.restore(seconds) }
+    if accepts {
+        d.accept_loss(seconds)
+    } else {
+        d.restore(seconds)
+    }
     let id = d.submit(held());
     (d.c.state().epoch, id)
 }
