@@ -24,7 +24,7 @@ use super::draft::Draft;
 use super::encode::{Packed, state_columns};
 use super::history;
 use super::rescue::Lost;
-use crate::accounts::pages;
+use crate::accounts::pages::{self, Raw};
 use crate::file::free_bytes;
 
 /// Version of the database's tables.
@@ -131,14 +131,14 @@ pub(super) type Done = rusqlite::Result<()>;
 impl Book {
     /// Opens the database at `path`, or creates it.
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
-        // Readable for the owner only, as submit lines and comments are private.
-        drop(std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path));
+        // Readable for the owner only, as submit lines and comments are private. One that is there is not opened, as
+        // closing it would drop the lock of a connection to it.
+        drop(std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(path));
         Self::on(pages::open(path, OpenFlags::default())?, path)
     }
 
     /// Prepares the database of an open connection.
     pub(super) fn on(db: Connection, path: &Path) -> rusqlite::Result<Self> {
-        db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         db.pragma_update(None, "wal_autocheckpoint", log_pages(path))?;
@@ -229,6 +229,10 @@ impl Book {
         self.set_meta("position", seq as i64)?;
         self.position = seq;
         Ok(())
+    }
+    /// Returns the database's file, to be read while this holds its lock.
+    pub(super) fn raw(&self) -> rusqlite::Result<Raw<'_>> {
+        Raw::of(&self.db).map_err(super::unreadable)
     }
     /// Makes everything stored durable.
     pub(super) fn checkpoint(&self) -> Done {

@@ -1,12 +1,17 @@
 //! Copies the accounting database. Only the connection that writes it can be sure that its file is complete, so the
 //! accounting thread makes the copy, between two transactions.
 
-use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::book::Book;
 use super::{Order, Seen, pages, unreadable};
+
+/// Bytes of the database that are copied at once.
+const COPIED_BYTES: usize = 1 << 20;
 
 /// Handle by which one copy of the database is made while the accounting thread runs. The thread does not end before
 /// this is dropped.
@@ -34,21 +39,23 @@ pub fn copy_at_rest(from: &Path, to: &Path) -> Result<u64, String> {
         return Ok(0);
     }
     let book = Book::open(from).map_err(|e| e.to_string())?;
-    copied(&book, from, to).map_err(|e| e.to_string())
+    copied(&book, to).map_err(|e| e.to_string())
 }
 
 /// Copies an open database.
-pub(super) fn copied(book: &Book, from: &Path, to: &Path) -> rusqlite::Result<u64> {
+pub(super) fn copied(book: &Book, to: &Path) -> rusqlite::Result<u64> {
     book.checkpoint()?;
-    fs::copy(from, to).map_err(unreadable)?;
+    let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to).map_err(unreadable)?;
+    io::copy(&mut BufReader::with_capacity(COPIED_BYTES, book.raw()?), &mut new).map_err(unreadable)?;
     Ok(book.position())
 }
 
 /// Checks a copy: its pages are as they were written, and it follows the journal `cluster` up to a record that is not
 /// above `last`. Err: why it can't be used.
 pub fn check_copy(path: &Path, cluster: u128, last: u64) -> Result<(), String> {
-    if pages::has_sums(path) == Some(true)
-        && let Some(page) = pages::damaged(path).map_err(|e| e.to_string())?.first()
+    let open = || File::open(path).map_err(|e| e.to_string());
+    if pages::has_sums(open()?) == Some(true)
+        && let Some(page) = pages::damaged(open()?).map_err(|e| e.to_string())?.first()
     {
         return Err(format!("page {page} of the accounting database is damaged"));
     }

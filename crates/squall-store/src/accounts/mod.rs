@@ -386,7 +386,7 @@ impl Keeper {
 
     fn copy(&mut self, to: &Path) -> Result<u64, String> {
         let book = self.book.as_ref().ok_or("accounting is not available now")?;
-        copy::copied(book, &self.place.accounts(), to).map_err(|e| e.to_string())
+        copy::copied(book, to).map_err(|e| e.to_string())
     }
 
     /// Begins the answer to a query. It is sent page by page, in turn with other answers.
@@ -464,10 +464,11 @@ fn checked(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
         book.begin(cluster)?;
     }
     book.checkpoint()?;
-    if pages::has_sums(path) == Some(false) {
+    // Not through a descriptor of our own: closing that would drop the lock (`pages::Raw`).
+    if pages::has_sums(book.raw()?) == Some(false) {
         return with_sums(path, book);
     }
-    let damaged = pages::damaged(path).map_err(unreadable)?;
+    let damaged = pages::damaged(book.raw()?).map_err(unreadable)?;
     match damaged.first() {
         None => Ok(book),
         Some(page) => Err(damage(format!("{} of its pages are not what was written, first {page}", damaged.len()))),

@@ -5,7 +5,8 @@
 //! checksum returns `SQLITE_CORRUPT`. Files without checksums are read unverified.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::io::Read;
+use std::io::{self, Read};
+use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
@@ -37,13 +38,15 @@ struct Methods {
 static METHODS: OnceLock<Methods> = OnceLock::new();
 static REGISTERED: OnceLock<c_int> = OnceLock::new();
 
-/// Opens a database. A new one gets pages with checksums.
+/// Opens a database, and locks it against other processes from now on. A new one gets pages with checksums.
 pub(crate) fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let registered = *REGISTERED.get_or_init(register);
     if registered != ffi::SQLITE_OK {
         return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(registered), None));
     }
     let db = Connection::open_with_flags_and_vfs(path, flags, NAME)?;
+    // Before anything is read: SQLite locks a file that it knows already only when it writes.
+    db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     let mut reserved = SUM_BYTES as c_int;
     // SAFETY: the connection is open, "main" names its file, and this operation reads and writes one int.
     unsafe {
@@ -57,18 +60,73 @@ pub(crate) fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection
     Ok(db)
 }
 
+/// The file of an open database, read from its start past SQLite's cache and without a look at checksums.
+///
+/// It reads through SQLite's own descriptor. Opening the file once more is no way: closing any descriptor of a file
+/// drops all POSIX locks of the process on it, SQLite's among them.
+pub(crate) struct Raw<'a> {
+    file: *mut ffi::sqlite3_file,
+    read: unsafe extern "C" fn(*mut ffi::sqlite3_file, *mut c_void, c_int, i64) -> c_int,
+    at: u64,
+    length: u64,
+    _db: PhantomData<&'a Connection>,
+}
+
+impl<'a> Raw<'a> {
+    /// Returns the file of a database, as long as it is now. What is only in the write-ahead log is not in it.
+    pub(crate) fn of(db: &'a Connection) -> io::Result<Self> {
+        let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
+        let mut length = 0;
+        // SAFETY: the connection is open, "main" names its file, and this operation writes one pointer, to a file that
+        // lives as long as the connection. Its methods are SQLite's, or our table, beside which SQLite's stand.
+        unsafe {
+            let to = ptr::from_mut(&mut file).cast::<c_void>();
+            let code = ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), ffi::SQLITE_FCNTL_FILE_POINTER, to);
+            let methods = file.as_ref().map_or(ptr::null(), |file| file.pMethods);
+            let ours = METHODS.get().filter(|ours| ptr::eq(methods, &raw const ours.checked));
+            let methods = ours.map(|ours| &ours.own).or(methods.as_ref());
+            let Some((read, size)) = methods.and_then(|own| own.xRead.zip(own.xFileSize)) else {
+                return Err(io::Error::other(ffi::Error::new(code)));
+            };
+            match size(file, &raw mut length) {
+                ffi::SQLITE_OK => {}
+                code => return Err(io::Error::other(ffi::Error::new(code))),
+            }
+            Ok(Self { file, read, at: 0, length: length as u64, _db: PhantomData })
+        }
+    }
+}
+
+impl Read for Raw<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.length - self.at).unwrap_or(usize::MAX);
+        // An amount is an int.
+        let amount = left.min(to.len()).min(1 << 30);
+        if amount == 0 {
+            return Ok(0);
+        }
+        // SAFETY: the file is open as long as the borrowed connection, and so many bytes may be written.
+        match unsafe { (self.read)(self.file, to.as_mut_ptr().cast(), amount as c_int, self.at as i64) } {
+            ffi::SQLITE_OK => {
+                self.at += amount as u64;
+                Ok(amount)
+            }
+            code => Err(io::Error::other(ffi::Error::new(code))),
+        }
+    }
+}
+
 /// Whether the pages of this file have checksums. None: the file can't be read, or is empty.
-pub(crate) fn has_sums(path: &Path) -> Option<bool> {
+pub(crate) fn has_sums(mut file: impl Read) -> Option<bool> {
     let mut head = [0; HEADER_BYTES];
-    std::fs::File::open(path).ok()?.read_exact(&mut head).ok()?;
+    file.read_exact(&mut head).ok()?;
     Some(is_checked(&head))
 }
 
 /// Returns the numbers (from 1) of the pages with a wrong checksum, in a file with checksums. The file must not be
 /// changed meanwhile.
-pub(crate) fn damaged(path: &Path) -> std::io::Result<Vec<u32>> {
+pub(crate) fn damaged(mut file: impl Read) -> io::Result<Vec<u32>> {
     const PAGES_AT_ONCE: usize = 256;
-    let mut file = std::fs::File::open(path)?;
     let mut buffer = vec![0; PAGES_AT_ONCE * PAGE_BYTES];
     let (mut found, mut number) = (Vec::new(), 0);
     loop {

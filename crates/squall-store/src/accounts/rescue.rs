@@ -136,7 +136,6 @@ struct Old {
 fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
     let open = || {
         let db = pages::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get::<_, i64>(0)).map(|_| db)
     };
     let db = open().or_else(|error| match lend_first_page(path, fresh) {
@@ -156,15 +155,15 @@ fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
 /// Overwrites the first page of the damaged database with that of a new one. The page holds the locations of the
 /// tables, which are the same in every database.
 fn lend_first_page(path: &Path, fresh: &Book) -> std::io::Result<()> {
+    use std::io::Read;
     use std::os::unix::fs::FileExt;
-    if pages::has_sums(path) == Some(false) && std::fs::read(path)?.starts_with(b"SQLite") {
+    if pages::has_sums(std::fs::File::open(path)?) == Some(false) && std::fs::read(path)?.starts_with(b"SQLite") {
         // A database without checksums is older: its tables may be at other locations.
         return Err(std::io::ErrorKind::Unsupported.into());
     }
     fresh.checkpoint().map_err(std::io::Error::other)?;
     let mut page = [0; pages::PAGE_BYTES];
-    let from = fresh.db.path().ok_or(std::io::ErrorKind::NotFound)?;
-    std::fs::File::open(from)?.read_exact_at(&mut page, 0)?;
+    fresh.raw().map_err(std::io::Error::other)?.read_exact(&mut page)?;
     let file = std::fs::OpenOptions::new().write(true).open(path)?;
     let size = (file.metadata()?.len() / pages::PAGE_BYTES as u64) as u32;
     // The header gets the file's size in pages, and an empty list of free pages.

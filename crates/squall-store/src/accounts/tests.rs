@@ -15,6 +15,7 @@ use squall_model::wire::history::Happening;
 use squall_model::wire::info::AccountingRow;
 
 mod damage;
+mod locked;
 
 use super::book::Book;
 use super::history;

@@ -1,5 +1,6 @@
 //! Tests of damaged databases: no row is shown wrongly, and no lost row goes unreported. faults.md A9.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -21,16 +22,16 @@ use crate::file::tests::append;
 use crate::file::{FileLog, Options};
 
 /// A state directory with a closed database, and a journal.
-struct Kept {
-    bed: Bed,
-    place: Place,
-    cluster: u128,
+pub(super) struct Kept {
+    pub(super) bed: Bed,
+    pub(super) place: Place,
+    pub(super) cluster: u128,
     good: Vec<u8>,
     rows: Vec<AccountingRow>,
 }
 
 impl Kept {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut bed = Bed::new();
         for id in 1..=400 {
             bed.submits(id, None);
@@ -71,7 +72,7 @@ impl Kept {
         if !with_journal {
             std::fs::rename(&aside, self.place.journal()).unwrap();
         }
-        assert_eq!(pages::damaged(&path).unwrap(), []);
+        assert_eq!(pages::damaged(File::open(&path).unwrap()).unwrap(), []);
         ask(&path)
     }
 }
@@ -184,10 +185,10 @@ fn a9_a_database_without_checksums_is_read_and_gets_them() {
     old.begin(kept.cluster).unwrap();
     old.store(kept.bed.records.iter()).unwrap();
     drop(old);
-    assert_eq!(pages::has_sums(&path), Some(false));
+    assert_eq!(pages::has_sums(File::open(&path).unwrap()), Some(false));
     assert!(ask(&path).0 == kept.rows, "read as it is");
     drop(open(&kept.place, kept.cluster, kept.bed.records.len() as u64).unwrap());
-    assert_eq!((pages::has_sums(&path), pages::damaged(&path).unwrap()), (Some(true), vec![]));
+    assert_eq!((pages::has_sums(File::open(&path).unwrap()), pages::damaged(File::open(&path).unwrap()).unwrap()), (Some(true), vec![]));
     assert!(ask(&path) == (kept.rows, vec![]), "and as it is now");
     let files = std::fs::read_dir(kept.bed.dir.path()).unwrap().map(|f| PathBuf::from(f.unwrap().file_name()));
     let left: Vec<_> = files.filter(|f| f.to_string_lossy().contains("accounts")).collect();
