@@ -7,7 +7,7 @@ mod traces;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything.
@@ -36,12 +36,18 @@ impl Cluster {
     fn state(&self) -> PathBuf {
         self.dir.join("state")
     }
-    fn run(&self, args: &[&str]) -> Output {
+    fn command(&self, args: &[&str]) -> Command {
         let binary = Path::new(env!("CARGO_BIN_EXE_squall"));
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.dir.join("bin").display());
         let mut command = Command::new(binary);
         command.args(args).env_clear().env("PATH", path).env("SQUALL_STATE", self.state()).current_dir(&self.dir);
-        command.output().unwrap()
+        command
+    }
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+    fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
     /// What a command that must succeed prints.
     fn ok(&self, args: &[&str]) -> String {
@@ -73,8 +79,11 @@ impl Cluster {
         say("State,ExitCode")
     }
     fn kill(&self, pid_file: &str) {
+        self.end("-9", pid_file);
+    }
+    fn end(&self, signal: &str, pid_file: &str) {
         let pid = fs::read_to_string(self.state().join(pid_file)).unwrap().trim().to_owned();
-        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         let stat = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         while !matches!(stat(&pid).rsplit(") ").next().and_then(|rest| rest.chars().next()), None | Some('Z')) {
             std::thread::yield_now();
@@ -119,6 +128,7 @@ fn two_cells_are_one_cluster() {
     assert_eq!((cluster.end_of(a), cluster.end_of(b)), ("FAILED|3:0".to_owned(), "FAILED|3:0".to_owned()));
     lists_and_changes(&cluster);
     allocations_and_steps(&cluster);
+    interactive_work_outlives_the_front(&cluster);
     dependencies(&cluster);
     what_dies(&cluster);
     cluster.ok(&["down"]);
@@ -182,6 +192,37 @@ fn allocations_and_steps(cluster: &Cluster) {
     assert_eq!(fs::read_to_string(out).unwrap().trim(), "4");
     let waited = cluster.run(&["sbatch", "--wait", "-o", "/dev/null", "--wrap", "exit 5"]);
     assert_eq!(waited.status.code(), Some(5), "{}", err(&waited));
+}
+
+/// The front ends, by kill -9 and as in an upgrade, while `srun` and `salloc` work. faults.md R2.
+fn interactive_work_outlives_the_front(cluster: &Cluster) {
+    let script = "touch begun.$SLURM_JOB_ID.$SLURM_PROCID; until test -e go; do sleep 0.02; done; echo done";
+    let inner = format!("touch begun.$SLURM_JOB_ID.0; srun -n1 sh -c '{}'", script.replace("begun", "inner"));
+    // Enough for both cells.
+    let mut work: Vec<Child> = (0..4).map(|_| cluster.start(&["srun", "-n1", "sh", "-c", script])).collect();
+    work.extend((0..2).map(|_| cluster.start(&["salloc", "-n1", "sh", "-c", &inner])));
+    let named = |name: &str| {
+        let names = fs::read_dir(&cluster.dir).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|file| file.starts_with(name)).count()
+    };
+    cluster.until("all have begun", || (named("begun."), named("inner.")) == (work.len(), 2));
+    let jobs = cluster.queue();
+    assert_eq!(jobs.len(), work.len());
+    for signal in ["-9", "-TERM"] {
+        cluster.end(signal, "run/front.pid");
+        cluster.ok(&["up"]);
+        assert_eq!(cluster.ok(&["squeue", "-h", "-o", "%T"]), ["RUNNING"; 6].join("\n"), "after {signal}");
+    }
+    fs::write(cluster.dir.join("go"), "").unwrap();
+    for child in work {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.trim() == "done", "{}: {said}{}", output.status, err(&output));
+    }
+    cluster.until("nothing is left", || cluster.queue().is_empty());
+    for job in jobs {
+        assert_eq!(cluster.end_of(job), "COMPLETED|0:0");
+    }
 }
 
 fn dependencies(cluster: &Cluster) {

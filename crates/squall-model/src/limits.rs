@@ -90,8 +90,8 @@ pub const REPORTS_PER_FRAME_MAX: usize = 1024;
 pub(crate) const MIN_JOB_AGE_S: u64 = 300;
 /// Default of the time between the signals TERM and KILL, seconds (Slurm's `KillWait`).
 pub const KILL_WAIT_S: u64 = 30;
-/// Time for which an allocation continues without its `salloc` or `srun` after a controller restart, or after the
-/// connection to another machine has ended, seconds.
+/// Time for which an allocation continues without its `salloc` or `srun` after a controller restart, or after the end
+/// of a connection that came through another daemon (of another machine, or a front of cells), seconds.
 pub const OWNER_GRACE_S: u64 = 60;
 /// Time between two heartbeats of a node, seconds.
 pub const HEARTBEAT_S: u64 = 10;

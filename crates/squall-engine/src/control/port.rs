@@ -61,7 +61,8 @@ pub enum Input {
     Hangup {
         /// The client's connection.
         caller: CallerId,
-        /// Whether the client is on another machine. Then the network may be the cause, and the client may come back.
+        /// Whether the client came through another daemon: of another machine, or a front of cells. Then that or the
+        /// network may be the cause, and the client may come back.
         away: bool,
     },
     /// A child in the tree of node daemons has connected.

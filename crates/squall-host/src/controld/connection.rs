@@ -179,7 +179,7 @@ pub(super) enum Kind {
     Client {
         /// The user's id.
         uid: u32,
-        /// Whether the client is on another machine.
+        /// Whether the client may outlive its connection, as it comes through another daemon.
         away: bool,
     },
     /// A node daemon. Some: it is on another machine, and its key proves this node name; its messages may only concern
@@ -368,7 +368,7 @@ impl Guest {
         match hello.role {
             Role::Client(_) | Role::Reader(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Named { uid, gid, until, link, over_http } = match self.known(&hello.proof, &reader, peer).await? {
+                let Named { uid, gid, until, link, over_http, relayed } = match self.known(&hello.proof, &reader, peer).await? {
                     Ok(named) => named,
                     Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
                 };
@@ -388,7 +388,7 @@ impl Guest {
                     };
                 }
                 let account = also.as_ref().unwrap_or(&entered).account();
-                let way = Way { via: None, over_http };
+                let way = Way { via: None, relayed, over_http };
                 self.converse(&mut reader, writer, &who, way, account, expired(until)).await
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
@@ -432,7 +432,7 @@ impl Guest {
         match scheme {
             VOUCHED if is_operator(peer.uid()) => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
-                Ok(Ok(Named::of(vouched.uid, vouched.gid)))
+                Ok(Ok(Named { relayed: true, ..Named::of(vouched.uid, vouched.gid) }))
             }
             BEARER => {
                 let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
@@ -440,7 +440,7 @@ impl Guest {
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
                 let named = |borne: Borne| {
                     let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
-                    Named { uid, gid, until, link: borne.link.is_some().then_some(borne), over_http: true }
+                    Named { uid, gid, until, link: borne.link.is_some().then_some(borne), over_http: true, relayed: false }
                 };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }
@@ -500,7 +500,7 @@ impl Guest {
                 done = until => done,
             }
         };
-        let kind = Kind::Client { uid: who.owner.uid, away: way.via.is_some() };
+        let kind = Kind::Client { uid: who.owner.uid, away: way.relayed };
         self.talk(writer, kind, out.clone(), requests).await
     }
 
@@ -567,8 +567,10 @@ impl Guest {
 /// How the requests of a client come.
 #[derive(Clone, Copy)]
 struct Way<'a> {
-    /// The machine through which they come. None: they come directly.
+    /// The machine from which they come. None: this one.
     via: Option<&'a Via>,
+    /// Whether a daemon passes them on: that of another machine, or a front. If it dies, the client comes back.
+    relayed: bool,
     /// Whether the client's user is known by a token, or by the HTTP server's word. With a stolen token no longer one can
     /// be made.
     over_http: bool,
@@ -583,11 +585,13 @@ struct Named {
     link: Option<Borne>,
     /// Whether a token or the HTTP server says who it is, and not the kernel.
     over_http: bool,
+    /// Whether a front passes the client's requests on.
+    relayed: bool,
 }
 
 impl Named {
     fn of(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, until: None, link: None, over_http: false }
+        Self { uid, gid, until: None, link: None, over_http: false, relayed: false }
     }
 }
 
@@ -607,3 +611,14 @@ async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {
     let greeting = timeout(GREETING_TIME, link::read_greeting(reader)).await;
     greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
+    /// Whether a daemon passes them on: that of another machine, or a front. If it dies, the client comes back.
+    relayed: bool,
+    /// Whether a front passes the client's requests on.
+    relayed: bool,
+}
+
+impl Named {
+    /// Returns a user as the kernel reports it.
+    fn by_kernel(uid: u32, gid: u32) -> Self {
+        Self { uid, gid, until: None, link: None, relayed: false }
+    }

@@ -294,7 +294,7 @@ impl World {
             Happening::ToDesk { link, answer } => self.desk_hears(link, answer),
             Happening::LinkEnds { session, cell, link, met } => self.link_ends(session, cell, link, met),
             Happening::CellHangup { cell, life, link } => {
-                self.tell_cell(cell, life, Input::Hangup { caller: CallerId(link), away: false });
+                self.tell_cell(cell, life, Input::Hangup { caller: CallerId(link), away: true });
             }
             Happening::DeskTick { session } => self.desk(session, front::Input::Tick),
             Happening::Flushed { cell, life } => self.flushed(cell, life),

@@ -283,7 +283,7 @@ impl Guest {
                 let Some(machine) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let account = entered.account().by(&machine);
-                let way = Way { via: Some(&via), over_http: vouched.over_http };
+                let way = Way { via: Some(&via), relayed: true, over_http: vouched.over_http };
                 self.converse(&mut reader, writer, &who, way, &account, revoked).await
             }
         }

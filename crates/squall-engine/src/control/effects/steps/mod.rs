@@ -273,7 +273,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
 }
 
 /// Removes a client after its connection has ended. The running steps of that client are ended unless its `srun`
-/// connects again in time: `away`, if it is on another machine, in more time.
+/// connects again in time: `away`, if it came through another daemon, in more time.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId, away: bool) {
     let served: Vec<JobId> =
         c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
