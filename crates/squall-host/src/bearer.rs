@@ -1,7 +1,7 @@
 //! Tokens (JWT, RFC 7519) by which a program is a user of the cluster without the kernel's word, as over HTTP.
 //!
-//! `DIR/keys/jwt_hs256.key` signs the cluster's tokens, as Slurm's file of that name. `DIR/keys/jwt_revoked/USER` holds
-//! the time up to which that user's tokens are revoked, in seconds since 1970. Keys of other issuers stand in the JWKS
+//! `DIR/keys/jwt_hs256.key` signs the cluster's tokens, as Slurm's file of that name. Of several controllers the one that
+//! leads makes it, and the others have its one (`controld/token_key.rs`). `DIR/keys/jwt_revoked/USER` holds the time up to which that user's tokens are revoked, in seconds since 1970. Keys of other issuers stand in the JWKS
 //! file that the configuration names.
 
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ use crate::trust::Trust;
 
 /// Length of a new signing key, bytes.
 const KEY_BYTES: usize = 32;
+/// Longest signing key that is taken from another controller, bytes. A site may have written the file itself.
+const KEY_BYTES_MAX: usize = 4096;
 /// Name of the signing key's file.
 const KEY: &str = "jwt_hs256.key";
 /// Name of the folder with the times up to which tokens are revoked.
@@ -91,7 +93,7 @@ impl Bearers {
             io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut name)?;
             claims["link"] = format!("{:032x}", u128::from_le_bytes(name)).into();
         }
-        let key = EncodingKey::from_secret(&self.key()?);
+        let key = EncodingKey::from_secret(&signing_key(&self.trust())?);
         encode(&Header::new(Algorithm::HS256), &claims, &key).map_err(io::Error::other)
     }
 
@@ -146,8 +148,8 @@ impl Bearers {
         let mut validation = Validation::new(header.alg);
         (validation.leeway, validation.validate_aud, validation.validate_nbf) = (0, false, true);
         let key = if header.alg == Algorithm::HS256 {
-            let key = self.key().map_err(|e| format!("the key of tokens can't be read: {e}"))?;
-            DecodingKey::from_secret(&key)
+            let key = present_key(&self.trust()).map_err(|e| format!("the key of tokens can't be read: {e}"))?;
+            DecodingKey::from_secret(&key.ok_or("the token is not valid: this cluster has made none yet")?)
         } else {
             self.public_key(&header)?
         };
@@ -176,20 +178,21 @@ impl Bearers {
         DecodingKey::from_jwk(key).map_err(|e| failed(e.to_string()))
     }
 
-    /// Returns the signing key; makes it when first needed.
-    fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
+    /// Returns the signing key; makes it when first needed. Only the controller that leads makes one.
+    pub(crate) fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
+        signing_key(&self.trust())
+    }
+
+    /// Signs with this key from now on, as the controller that leads does. False: it was that one already.
+    pub(crate) fn adopt_key(&self, key: &[u8]) -> io::Result<bool> {
         let trust = self.trust();
-        if let Some(key) = trust.read(&[KEY])?.filter(|key| !key.is_empty()) {
-            return Ok(key.into());
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a key of {} bytes", key.len())));
         }
-        let mut key = Zeroizing::new([0; KEY_BYTES]);
-        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut *key)?;
-        match trust.create(&[KEY], &*key) {
-            // Another process has made the key at the same time: that one is used.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made?,
+        if present_key(&trust)?.is_some_and(|own| **own == *key) {
+            return Ok(false);
         }
-        trust.read(&[KEY])?.map(Zeroizing::new).ok_or_else(|| io::ErrorKind::NotFound.into())
+        trust.write(&[KEY], key).map(|()| true)
     }
 
     /// Returns the time up to which a user's tokens are revoked. None: no token of the user was revoked.
@@ -220,6 +223,26 @@ impl Bearers {
         let peer = socket_peercred(socket)?;
         Ok((peer.uid.as_raw(), peer.gid.as_raw()))
     }
+}
+
+/// Returns the signing key in this folder of keys; makes it when first needed.
+pub(crate) fn signing_key(trust: &Trust) -> io::Result<Zeroizing<Vec<u8>>> {
+    if let Some(key) = present_key(trust)? {
+        return Ok(key);
+    }
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut *key)?;
+    match trust.create(&[KEY], &*key) {
+        // Another process has made the key at the same time: that one is used.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    present_key(trust)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Returns the signing key in this folder of keys. None: there is none.
+fn present_key(trust: &Trust) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    Ok(trust.read(&[KEY])?.filter(|key| !key.is_empty()).map(Zeroizing::new))
 }
 
 /// Returns the user of this name.

@@ -26,9 +26,9 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::groups;
 use super::programs::Programs;
 use super::ring::Ring;
+use super::{groups, token_key};
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::bearer::{Bearers, Borne};
 use crate::hop::{self, Reader, Writer};
@@ -253,6 +253,10 @@ impl Door {
     pub(super) fn lead(&self, term: Option<u64>) {
         if let (Some(others), Some(term)) = (&self.others, term) {
             others.controllers.note(&Leader { address: others.address.clone(), term });
+            // The others ask for it from now on, so a token is good at each of them as soon as it is made.
+            if let Err(e) = self.bearers.key() {
+                tracing::error!(error = %e, "the key of tokens can't be made: no token is good until it can");
+            }
         }
         self.phase.send_replace(Phase::Leads(term));
     }
@@ -287,6 +291,13 @@ impl Door {
     }
 
     /// Accepts connections of this machine, without end.
+    /// Has this controller, while it follows, sign and check tokens by the key of the one that leads.
+    pub(super) async fn keep_token_key(self: Arc<Self>) {
+        if let Some(others) = &self.others {
+            token_key::keep(others, &self.bearers).await;
+        }
+    }
+
     pub(super) async fn accept(self: Arc<Self>, listener: UnixListener) {
         loop {
             let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return };

@@ -22,7 +22,7 @@ use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
 use squall_store::file::FileLog;
 use squall_store::{Log, LogError};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_local;
+use tokio::task::{JoinSet, spawn_local};
 use tracing::{error, info};
 
 use super::clock::Clock;
@@ -125,6 +125,9 @@ impl Standby {
     ) -> Result<Option<Begun>, ControllerError> {
         spawn_local(roll(Arc::clone(door), self.config.clone(), self.reign.clone()));
         let mut readers = Readers::default();
+        // Ends when this controller leads.
+        let mut following = JoinSet::new();
+        following.spawn_local(door.clone().keep_token_key());
         let mut leader = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -10,6 +10,7 @@ use squall_model::wire::join::{CONTROLLER_TOKEN, Question, StoredFile, Told};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::time::timeout;
 
+use crate::bearer;
 use crate::leader::Controllers;
 use crate::link;
 use crate::noise::KeyPair;
@@ -62,13 +63,14 @@ async fn ask(name: &str, addresses: Vec<String>, token: &Token) -> io::Result<Ve
     match timeout(ANSWER_TIME, link::read::<Told>(&mut met.reader)).await.map_err(late)?? {
         Some(Told::Controller(files)) => Ok(files),
         Some(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
-        Some(Told::Charter { .. } | Told::Peer(_)) => Err(io::ErrorKind::InvalidData.into()),
+        Some(Told::Charter { .. } | Told::Peer(_) | Told::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
         None => Err(io::Error::other("the controller hung up")),
     }
 }
 
 /// Returns the files that a further controller needs: keys, configuration and what stands beside it.
 pub(super) fn files(place: &Place) -> io::Result<Vec<StoredFile>> {
+    bearer::signing_key(&Trust::of(place))?;
     let keys = Trust::of(place).for_controller()?.into_iter();
     let mut files: Vec<StoredFile> =
         keys.map(|(path, bytes)| StoredFile { path: format!("{KEYS}/{path}"), bytes: bytes.into() }).collect();

@@ -208,6 +208,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("squall-keyring-{}", std::process::id()));
         fs::create_dir_all(dir.join("nodes")).unwrap();
         fs::write(dir.join("controller"), "private").unwrap();
+        fs::write(dir.join("jwt_hs256.key"), "private, too").unwrap();
         fs::write(dir.join("nodes/n1"), "key 1").unwrap();
         fs::write(dir.join("nodes/n2"), "an old key").unwrap();
         let mut keyring = Keyring::of(dir.clone());
@@ -230,12 +231,14 @@ mod tests {
             ("nodes/n2".into(), file(None)),
             ("logins/l1".into(), file(Some("key 4"))),
             ("controller".into(), file(Some("mine"))),
+            ("jwt_hs256.key".into(), file(Some("mine"))),
             ("nodes/../controller".into(), file(Some("mine"))),
             ("../x".into(), file(Some("mine"))),
         ];
         assert!(keyring.take(etcd).unwrap().is_empty());
         assert!(!dir.join("nodes/n2").exists() && dir.join("logins/l1").exists());
         assert_eq!(fs::read_to_string(dir.join("controller")).unwrap(), "private");
+        assert_eq!(fs::read_to_string(dir.join("jwt_hs256.key")).unwrap(), "private, too");
         fs::remove_dir_all(dir).unwrap();
     }
 }

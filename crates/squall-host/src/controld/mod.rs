@@ -25,6 +25,7 @@ mod standby;
 mod turn;
 
 use std::io;
+mod token_key;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;

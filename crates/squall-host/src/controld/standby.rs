@@ -107,6 +107,7 @@ mod tests {
     use squall_model::encoding::Decoded;
     use squall_model::time::Time;
     use squall_model::wire::client::{Answer, Refusal, Request};
+    use squall_model::wire::join::{Bearer, Question, Told};
     use squall_model::wire::{Hello, Leader, Role};
     use tokio::net::UnixStream;
 
@@ -129,6 +130,7 @@ mod tests {
         addresses: [String; 2],
         doors: Vec<Arc<Door>>,
         inboxes: Vec<Inbox>,
+        bearers: Vec<Bearers>,
         /// The way of node `n1` to the controllers.
         node: Controllers,
     }
@@ -143,7 +145,7 @@ mod tests {
                 |n: usize| format!("[[controllers]]\nname = \"head{}\"\naddress = \"{}\"\n", n + 1, addresses[n]);
             let config = Config::from_toml(&(entry(0) + &entry(1))).unwrap();
             let (keys, own) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-            let (mut doors, mut inboxes) = (Vec::new(), Vec::new());
+            let (mut doors, mut inboxes, mut bearers) = (Vec::new(), Vec::new(), Vec::new());
             for head in ["head1", "head2"] {
                 let place = Place::at(&dir.join(head)).unwrap();
                 std::fs::create_dir_all(place.run()).unwrap();
@@ -162,7 +164,9 @@ mod tests {
                 let others = Others::of(&place, &config, head, asker).unwrap();
                 assert!(others.is_some());
                 let ring = crate::controld::Ring::open(&place, None).unwrap();
-                let (door, inbox) = Door::new(("lab".into(), ring.clone()), 1024, Bearers::of(&place, &config), others);
+                bearers.push(Bearers::of(&place, &config));
+                let tokens = Bearers::of(&place, &config);
+                let (door, inbox) = Door::new(("lab".into(), ring.clone()), 1024, tokens, others);
                 let (tcp, gate) = Gate::open(&place, &config, &ring).await.unwrap().unwrap();
                 tokio::spawn(Arc::clone(&door).accept_remote(tcp, gate));
                 tokio::spawn(Arc::clone(&door).accept(listen(&place).unwrap()));
@@ -170,7 +174,7 @@ mod tests {
                 inboxes.push(inbox);
             }
             let node = Controllers::new("n1", own, keys.public, addresses.iter().rev().cloned().collect());
-            Self { dir, addresses, doors, inboxes, node }
+            Self { dir, addresses, doors, inboxes, bearers, node }
         }
 
         /// The first controller leads in the term of this number, the other one follows.
@@ -302,11 +306,46 @@ mod tests {
             let joined = Trust::of(&place("head3"));
             assert_eq!(joined.controller_key().unwrap().public, trust.controller_key().unwrap().public);
             assert!(joined.peer("n1").unwrap().is_some() && joined.read(&["own-n1"]).unwrap().is_none());
+            let tokens = [&trust, &joined].map(|trust| trust.read(&["jwt_hs256.key"]).unwrap().unwrap());
+            assert!(tokens[0].len() == 32 && tokens[0] == tokens[1], "users' tokens are good at it from its start");
             assert!(has_joined(&place("head3"), "head3") && !has_joined(&place("head3"), "head2"));
             let again = ask(place("head3")).await.unwrap().unwrap_err().to_string();
             assert!(again.contains("belongs to a cluster already"), "{again}");
             let used = ask(place("head4")).await.unwrap().unwrap_err().to_string();
             assert!(used.contains("the token does not hold for controller head3"), "{used}");
+        });
+    }
+
+    /// faults.md R3.
+    #[test]
+    fn a_token_is_good_at_every_controller_and_its_key_goes_to_controllers_only() {
+        run(async {
+            let site = Site::new("tokens").await;
+            let (own, now_s) = (rustix::process::geteuid().as_raw(), clock::now().0 / 1_000_000);
+            let own = squall_files::users::by_uid(own).unwrap().name;
+            let made = |n: usize| site.bearers[n].issue(&own, Some(600), false, now_s).unwrap();
+            let is_good = |n: usize, token: &str| {
+                site.bearers[n].user(&Bearer { token: token.to_owned(), user: None }).is_ok()
+            };
+            // The second has made a key of its own, as an earlier release did.
+            let old = made(1);
+            site.first_leads(7);
+            let token = made(0);
+            assert!(is_good(0, &token) && !is_good(1, &token) && is_good(1, &old));
+            let keeping = tokio::spawn(Arc::clone(&site.doors[1]).keep_token_key());
+            while !is_good(1, &token) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(!is_good(1, &old) && is_good(0, &made(1)), "there is one key");
+            keeping.abort();
+            // It takes over: what the first has made is good, and what it makes itself is, at the first, too.
+            site.doors[1].lead(Some(8));
+            assert!(is_good(1, &token) && is_good(0, &made(1)));
+            // Others than controllers don't get the key.
+            let mut met = site.node.call(&Hello::new(Role::Enquirer("n1".into())), PATIENCE).await.unwrap();
+            link::write(&mut met.writer, &Question::TokenKey).await.unwrap();
+            let told = read::<Told>(&mut met.reader).await;
+            assert!(matches!(told, Told::Refused(_)), "{told:?}");
         });
     }
 

@@ -172,7 +172,7 @@ pub fn join(place: &Place, joined: &Joined, secret: &Token) -> io::Result<()> {
         Ok(Told::NotNow(_)) | Err(_) if again => trust.note_joined(&joined),
         Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
         Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(&joined),
-        Ok(Told::Controller(_)) => Err(io::ErrorKind::InvalidData.into()),
+        Ok(Told::Controller(_) | Told::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
         Err(e) => Err(e),
     }
 }

@@ -92,6 +92,6 @@ async fn renew(place: &Place, membership: &Membership, errands: &Errands) -> io:
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))
         }
         Told::Refused(reason) | Told::NotNow(reason) => Err(io::Error::other(reason)),
-        Told::Peer(_) | Told::Controller(_) => Err(io::ErrorKind::InvalidData.into()),
+        Told::Peer(_) | Told::Controller(_) | Told::TokenKey(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -251,7 +251,7 @@ impl Far {
                 Ok(peer)
             }
             Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
-            Ok(Told::Charter { .. } | Told::Controller(_)) => Err(io::ErrorKind::InvalidData.into()),
+            Ok(Told::Charter { .. } | Told::Controller(_) | Told::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
             Err(e) => found().get(name).cloned().map(Some).ok_or(e),
         }
     }
@@ -322,6 +322,6 @@ async fn renew_charter(
             durable::write(&place.config(), config.as_bytes(), 0o644).map(|()| Renewed::Stored)
         }
         Told::Refused(reason) | Told::NotNow(reason) => Ok(Renewed::Refused(reason)),
-        Told::Peer(_) | Told::Controller(_) => Err(io::ErrorKind::InvalidData.into()),
+        Told::Peer(_) | Told::Controller(_) | Told::TokenKey(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }

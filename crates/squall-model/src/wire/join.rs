@@ -86,6 +86,9 @@ pub enum Question {
     /// Asks for the files that a further controller needs. Only with the join token of a controller.
     #[n(2)]
     Controller,
+    /// Asks for the key that signs the tokens of users. Only another controller may ask this.
+    #[n(3)]
+    TokenKey,
 }
 
 /// The controller's answer to a `Question`.
@@ -116,6 +119,9 @@ pub enum Told {
     /// The machine may not join now, for this reason; it may try again later. Only for tokens that nodes share.
     #[n(4)]
     NotNow(#[n(0)] String),
+    /// Answer to `Question::TokenKey`: the key.
+    #[n(5)]
+    TokenKey(#[n(0)] ByteBuf),
 }
 
 /// A file of a state folder.

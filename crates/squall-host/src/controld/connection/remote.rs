@@ -337,7 +337,11 @@ impl Guest {
                     Told::Charter { config, address, signer: Some(self.ring.public().1) }
                 }
                 Question::Peer(other) if rights.node => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
-                Question::Charter { .. } | Question::Peer(_) | Question::Controller => {
+                Question::TokenKey if rights.controller => match self.bearers.key() {
+                    Ok(key) => Told::TokenKey(key.to_vec().into()),
+                    Err(e) => Told::Refused(format!("the key of tokens can't be read: {e}")),
+                },
+                Question::Charter { .. } | Question::Peer(_) | Question::Controller | Question::TokenKey => {
                     return refuse(writer, true, name).await;
                 }
             };
