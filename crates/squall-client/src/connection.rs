@@ -18,6 +18,7 @@ use rustix::net::{
 };
 use squall_files::place::{Place, SocketPath};
 use squall_model::codec::{self, CodecError, HEADER_BYTES};
+use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
@@ -128,8 +129,24 @@ impl Client {
         Self::connect_to(&place, command)
     }
 
-    /// Connects to the given cluster. `command` is the name of this command.
+    /// Connects to the given cluster. `command` is the name of this command. On one of several heads whose own
+    /// controller does not run, the head's login daemon passes the requests on to another one.
     pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
+        Self::connect_own(place, command).or_else(|e| match e {
+            ClientError::Connect(why) if is_head(place) => {
+                Self::connect_by(&place.head_socket(), &Hello::new(Role::Client(command.into()))).map_err(|_| {
+                    let both = "the controller of this head does not run, and neither does its login daemon, through which \
+                         commands reach the other controllers: `squall up` starts both";
+                    ClientError::Connect(format!("{why}; {both}"))
+                })
+            }
+            e => Err(e),
+        })
+    }
+
+    /// Connects to the given cluster by the controller of this host, or the login daemon of a host without one, and by
+    /// nothing else. `command` is the name of this command.
+    pub fn connect_own(place: &Place, command: &str) -> Result<Self, ClientError> {
         Self::connect_as(place, command, Proof::Peer)
     }
 
@@ -140,7 +157,7 @@ impl Client {
 
     /// Connects to the controller of this host in the given cluster, as [`Client::connect_here`].
     pub fn connect_here_to(place: &Place, command: &str) -> Result<Self, ClientError> {
-        Self::connect_with_hello(place, &Hello::new(Role::Reader(command.into())))
+        Self::connect_by(&place.controller_socket(), &Hello::new(Role::Reader(command.into())))
     }
 
     /// Connects to the given cluster as the bearer of a token. `command` is the name of this program.
@@ -165,14 +182,16 @@ impl Client {
         Ok(client)
     }
 
+    /// Connects to the controller of this host only: its login daemon knows no user but that of the kernel.
     fn connect_as(place: &Place, command: &str, proof: Proof) -> Result<Self, ClientError> {
-        Self::connect_with_hello(place, &Hello { proof, ..Hello::new(Role::Client(command.into())) })
+        let hello = Hello { proof, ..Hello::new(Role::Client(command.into())) };
+        Self::connect_by(&place.controller_socket(), &hello)
     }
 
-    fn connect_with_hello(place: &Place, hello: &Hello) -> Result<Self, ClientError> {
-        let path = place.controller_socket();
+    /// Connects to the socket of this path.
+    fn connect_by(path: &Path, hello: &Hello) -> Result<Self, ClientError> {
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
-        let short = SocketPath::new(&path).map_err(failed)?;
+        let short = SocketPath::new(path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
         let mut greeting = Vec::new();
         codec::encode(hello, &mut greeting)?;
@@ -299,6 +318,20 @@ impl Client {
         }
         sent
     }
+}
+
+/// Whether this machine is that of one of several controllers.
+fn is_head(place: &Place) -> bool {
+    place.head_socket().exists() || !configured(place).is_empty()
+}
+
+/// Returns names and addresses of several controllers, as the configuration on this machine has them. Empty: there is one,
+/// or the configuration can't be read here.
+pub fn configured(place: &Place) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(place.config()).unwrap_or_default();
+    let config = Config::from_toml(&text).unwrap_or_default();
+    let all = config.controllers.0.iter().filter(|_| config.has_standbys());
+    all.map(|one| (one.name().to_owned(), one.address.clone())).collect()
 }
 
 /// Returns the cluster that commands talk to.

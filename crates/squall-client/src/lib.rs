@@ -18,6 +18,6 @@ mod connection;
 mod follow;
 mod jobs;
 
-pub use connection::{Client, ClientError, SILENCE, unexpected};
+pub use connection::{Client, ClientError, SILENCE, configured, unexpected};
 pub use follow::{Follower, Wanted};
 pub use jobs::{Jobs, Submission, random};

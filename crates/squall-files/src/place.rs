@@ -47,7 +47,7 @@ impl Place {
         }
         let own = Self::default_of(rustix::process::getuid().as_raw());
         let machine = Self { dir: PathBuf::from(MACHINE) };
-        own.into_iter().chain([machine]).find(|place| place.controller_socket().exists())
+        own.into_iter().chain([machine]).find(|place| place.controller_socket().exists() || place.head_socket().exists())
     }
 
     /// Returns the default place of a user's cluster: the machine's for root, a folder in the home of others, and one
@@ -219,7 +219,7 @@ impl Place {
     pub fn mail_pid(&self) -> PathBuf {
         self.run().join("mail.pid")
     }
-    /// Returns the path of the pid file of a login host's daemon.
+    /// Returns the path of the pid file of the login daemon, of a login host or a head.
     pub fn login_pid(&self) -> PathBuf {
         self.run().join("login.pid")
     }
@@ -234,6 +234,11 @@ impl Place {
     /// Returns the path of the socket on which the controller listens, or the front if there are cells.
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")
+    }
+    /// Returns the path of the socket on which the login daemon of one of several heads listens: commands go there while
+    /// the controller of the head is away.
+    pub fn head_socket(&self) -> PathBuf {
+        self.run().join("head.sock")
     }
     /// Returns the path of the file with the digest of the shared files of `keys/` that all of several controllers have.
     pub fn keys_shared(&self) -> PathBuf {

@@ -61,7 +61,7 @@ pub enum Daemon {
     Node(String),
     /// A rack: emulates nodes in one process. Index of its first node among the emulated ones, and their number.
     Rack(usize, usize),
-    /// The daemon of a login host.
+    /// The daemon of a login host, or that of one of several heads for commands while its controller is away.
     Login,
     /// The HTTP server.
     Rest,
@@ -440,6 +440,7 @@ pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
             ("supervisor", _) => Daemon::Supervisor,
             ("rest", _) => Daemon::Rest,
             ("mail", _) => Daemon::Mail,
+            ("login", _) => Daemon::Login,
             (_, Some(("node", name))) => Daemon::Node(name.to_owned()),
             (_, Some(("rack", first))) => Daemon::Rack(first.parse().unwrap_or(0), 0),
             _ => continue,

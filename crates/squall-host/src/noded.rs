@@ -338,7 +338,7 @@ impl Daemon {
         lock(&spool).await?;
         let (reach, far) = Reach::open(&args.place, &args.name, args.port).await?;
         if let Some(membership) = reach.membership() {
-            voucher::open(&args.place, membership)?;
+            voucher::open(&args.place.controller_socket(), voucher::Way::of(membership))?;
         }
         visits::open(&args.place.login_socket(&args.name), events.clone())?;
         let remembered =

@@ -50,9 +50,9 @@ fn daemons(place: &Place) -> Result<Vec<(Daemon, Place)>, String> {
         let nodes = life::daemons(config)?;
         let rest = config.rest.0.is_on().then_some(Daemon::Rest);
         let mail = config.sends_mail().then_some(Daemon::Mail);
-        all.extend(
-            [Daemon::Controller].into_iter().chain(rest).chain(mail).chain(nodes).map(|daemon| (daemon, place.clone())),
-        );
+        let login = config.has_standbys().then_some(Daemon::Login);
+        let daemons = [Daemon::Controller].into_iter().chain(login).chain(rest).chain(mail).chain(nodes);
+        all.extend(daemons.map(|daemon| (daemon, place.clone())));
         Ok::<(), String>(())
     };
     if place.cells().map_err(|e| e.to_string())?.is_empty() {

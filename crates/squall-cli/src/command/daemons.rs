@@ -160,6 +160,7 @@ Commands of this host's users reach the cluster through it. Its log goes to stan
 needs no more than `squall login`, or `squall up`.
 The daemon tells the controller which user sends a command, as this host's kernel says. Users must have the same ids here and \
 on the controller's machine.
+On one of several heads `squall up` starts it too: while the controller of that head is away, its commands reach the others.
 ",
 };
 

@@ -224,7 +224,19 @@ fn running(site: &Site<'_>, findings: &mut Vec<Finding>) {
             None => ok("daemons", format!("{daemon} runs as process {pid}")),
         });
     }
-    let controller = site.daemons.iter().any(|(daemon, _)| matches!(daemon, Daemon::Controller | Daemon::Front));
+    let runs = |wanted: &Daemon| site.daemons.iter().any(|(daemon, _)| daemon == wanted);
+    if site.config.has_standbys() && !site.daemons.is_empty() {
+        for (daemon, meanwhile) in [
+            (Daemon::Controller, "another one leads, and this one can't take over"),
+            (Daemon::Login, "commands here fail while the controller of this head is away"),
+        ] {
+            if !runs(&daemon) {
+                let remedy = "`squall up`, or `systemctl enable --now squall-controller squall-login`";
+                findings.push(warn("daemons", format!("{daemon} does not run on this head: {meanwhile}"), remedy));
+            }
+        }
+    }
+    let controller = runs(&Daemon::Controller) || runs(&Daemon::Front);
     let asked = Client::connect_to(site.place, "doctor").and_then(|mut client| client.ask(&Request::Ping));
     match asked {
         Ok(Answer::Pong { version, trouble, host, .. }) => {

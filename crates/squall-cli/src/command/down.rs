@@ -174,7 +174,7 @@ pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String>
 /// Ends the daemons of this machine, where it has one of several controllers. The others go on, and so do running jobs.
 fn leave(place: &Place, cluster: &str, names: &[String], nodes: &[Daemon]) -> Result<String, String> {
     let mut ended = 0;
-    for daemon in std::iter::once(&Daemon::Controller).chain(nodes) {
+    for daemon in [Daemon::Controller, Daemon::Login].iter().chain(nodes) {
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
         let Some(process) = process else { continue };
         process.end(END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
@@ -190,7 +190,7 @@ fn leave(place: &Place, cluster: &str, names: &[String], nodes: &[Daemon]) -> Re
 /// Asks the controller to shut down the cluster; returns lines to print.
 fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<String, String> {
     let text = |e: ClientError| e.detail().map_or_else(|| e.to_string(), str::to_owned);
-    let mut client = Client::connect_to(place, "down").map_err(text)?;
+    let mut client = Client::connect_own(place, "down").map_err(text)?;
     let running = match client.ask(&Request::Diag { reset: false }) {
         Ok(Answer::Diag(diag)) => diag.jobs_running,
         _ => 0,
@@ -215,8 +215,8 @@ fn sweep(place: &Place, names: &[String], keep_jobs: bool) {
             life::kill_steps(place, name);
         }
     }
-    let sockets = [place.controller_socket()];
-    let pids = names.iter().map(|name| place.node_pid(name)).chain([place.controller_pid()]);
+    let sockets = [place.controller_socket(), place.head_socket()];
+    let pids = names.iter().map(|name| place.node_pid(name)).chain([place.controller_pid(), place.login_pid()]);
     for file in pids.chain(sockets) {
         // No daemon uses these files any more; a missing file is no error.
         drop(std::fs::remove_file(file));

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use squall_files::place::Place;
+use squall_files::place::{Place, SocketPath};
 use squall_host::controld;
 use squall_host::life::{self, Daemon};
 use squall_host::trust::{Joined, Trust};
@@ -266,6 +267,9 @@ fn start(options: &Options) -> Result<String, String> {
     }
     start_controller(place, options.further()).inspect_err(|_| plan.take_back(place))?;
     let started = start_nodes(place, config)?;
+    if config.has_standbys() {
+        start_login(place)?;
+    }
     let state = if was_alive && started == 0 { "runs already" } else { "is up" };
     let nodes = match names.len() {
         0 => "no nodes on this machine (`squall token NODE` lets others join)".to_owned(),
@@ -322,7 +326,7 @@ fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
     let mut started = None;
     daemon.ensure(place, &[], &mut started)?;
     let begin = Instant::now();
-    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+    while UnixStream::connect(&socket).is_err() {
         daemon.ensure(place, &[], &mut started)?;
         if begin.elapsed() > NODE_TIME {
             return Err(format!("{what} does not come up; see {}", daemon.log_file(place).display()));
@@ -352,7 +356,7 @@ pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), St
 /// Returns whether the controller of this cluster answers. A standby passes that on to the one that leads, and must have a
 /// state itself, by which it could take over.
 pub(super) fn is_answering(place: &Place) -> bool {
-    let answers = Client::connect_to(place, "up").and_then(|mut client| client.ask(&Request::Ping)).is_ok();
+    let answers = Client::connect_own(place, "up").and_then(|mut client| client.ask(&Request::Ping)).is_ok();
     let here = || {
         let mut client = Client::connect_here_to(place, "up")?;
         client.greet()?;
@@ -387,6 +391,16 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
     }
 }
 
+/// Starts the login daemon of one of several heads, by which commands here reach the other controllers while its own is
+/// away, unless it runs.
+fn start_login(place: &Place) -> Result<(), String> {
+    let (daemon, socket, mut started) = (Daemon::Login, place.head_socket(), None);
+    let listens = || SocketPath::new(&socket).and_then(|path| UnixStream::connect(path.as_path())).is_ok();
+    let begun = life::wait_until(NODE_TIME, || daemon.ensure(place, &[], &mut started).is_err() || listens());
+    daemon.ensure(place, &[], &mut started)?;
+    if begun { Ok(()) } else { Err(format!("{daemon} does not come up; see {}", daemon.log_file(place).display())) }
+}
+
 /// Returns the message that the controller has ended, with the reason from its log.
 fn ended(place: &Place) -> String {
     let log = Daemon::Controller.log_file(place);
@@ -401,7 +415,7 @@ fn ended(place: &Place) -> String {
 /// returned as long as any node is missing, because nodes are then only counted.
 fn missing_nodes(place: &Place, names: &[String], all: bool) -> Result<Vec<String>, String> {
     let answer =
-        Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
+        Client::connect_own(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
             // Asking for every node's name in each round would be expensive.
             Answer::Diag(diag) if !all && diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
             _ => client.ask(&Request::Nodes),

@@ -25,6 +25,8 @@ pub(crate) struct Cluster {
     pub(crate) network: Network,
     /// Each host's daemon; none is in it while it is meant to be dead.
     daemons: BTreeMap<Host, Child>,
+    /// The login daemon of a head.
+    stand_in: Option<Child>,
     /// What was done to the site: for a failure's message.
     done: Vec<String>,
 }
@@ -45,7 +47,7 @@ impl Cluster {
         fs::create_dir_all(folder.join("marks")).unwrap();
         let binary =
             std::env::var_os("SQUALL_CRASH_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_squall").into(), PathBuf::from);
-        let mut cluster = Self { folder, binary, network, daemons: BTreeMap::new(), done: Vec::new() };
+        let mut cluster = Self { folder, binary, network, daemons: BTreeMap::new(), stand_in: None, done: Vec::new() };
         for member in Host::members() {
             cluster.begin(member);
         }
@@ -213,6 +215,22 @@ impl Cluster {
         self.daemons.insert(host, child);
     }
 
+    /// Starts the login daemon of a head, which serves commands there while its controller is away.
+    pub(crate) fn serve_commands(&mut self, head: Host) {
+        let child = self.spawn(head, &["login"]);
+        self.stand_in = Some(child);
+        self.until("the head's login daemon listens", |c| c.state(head).join("run/head.sock").exists());
+    }
+
+    /// Ends it.
+    pub(crate) fn serve_no_commands(&mut self, head: Host) {
+        if let Some(mut child) = self.stand_in.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            self.note(&format!("the login daemon of {} is killed", head.name()));
+        }
+    }
+
     /// Starts a controller of another cluster with these keys, at the address of the first head, whose own must be dead.
     pub(crate) fn impostor(&mut self, keys: &Path) -> Child {
         let (host, state) = (Host::Head(0), self.folder.join("impostor"));
@@ -372,7 +390,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for child in self.daemons.values_mut() {
+        for child in self.daemons.values_mut().chain(&mut self.stand_in) {
             drop(child.kill());
             drop(child.wait());
         }

@@ -15,6 +15,7 @@ mod audit;
 mod cluster;
 mod faults;
 mod figures;
+mod heads;
 mod joins;
 mod keys;
 #[path = "../crash/load.rs"]

@@ -1,23 +1,26 @@
-//! Proxy for commands on a machine that has joined a cluster: the daemon forwards their requests to the controller, and
-//! vouches for the user's identity as reported by the kernel. The controller accepts that from a login host, and from a
-//! node for users who have a job there.
+//! Proxy for commands on a machine without a controller that runs: the daemon forwards their requests to the controller
+//! that leads, and vouches for the user's identity as reported by the kernel. The controller accepts that from a login
+//! host, from a node for users who have a job there, and from a head, which has the controllers' own key.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use squall_files::place::{Place, SocketPath};
+use squall_files::place::SocketPath;
 use squall_model::wire::client::Refusal;
 use squall_model::wire::join::Vouched;
-use squall_model::wire::{Hello, Role};
+use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::errands::Membership;
 use crate::auth::{Users, is_operator};
+use crate::leader::Controllers;
 use crate::sys::limits;
+use crate::trust::Trust;
 use crate::{hop, link, proxy};
 
 /// Number of commands connected at once, at most.
@@ -27,31 +30,47 @@ const COMMANDS_OF_USER_MAX: usize = COMMANDS_MAX / 8;
 /// Time within which a command must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 
-/// Listens on the controller's socket path for as long as the daemon runs.
-pub(super) fn open(place: &Place, membership: &Membership) -> io::Result<()> {
-    let path = place.controller_socket();
-    match std::fs::remove_file(&path) {
+/// The way from this machine to the controller that leads; may be cloned.
+#[derive(Clone)]
+pub(super) struct Way {
+    /// Name of this machine in the cluster.
+    pub(super) name: String,
+    pub(super) controllers: Controllers,
+    /// The keys of a head, which calls as one of the controllers. None: this machine is none.
+    pub(super) head: Option<Trust>,
+}
+
+impl Way {
+    /// Returns the way of a machine that has joined a cluster.
+    pub(super) fn of(membership: &Membership) -> Self {
+        Self { name: membership.name().to_owned(), controllers: membership.controllers.clone(), head: None }
+    }
+}
+
+/// Listens on a socket of this path for as long as the daemon runs.
+pub(super) fn open(path: &Path, way: Way) -> io::Result<()> {
+    match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    let listener = UnixListener::bind(SocketPath::new(&path)?.as_path())?;
+    let listener = UnixListener::bind(SocketPath::new(path)?.as_path())?;
     let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     let users = Users::within(COMMANDS_OF_USER_MAX, limits::open_files());
-    tokio::task::spawn_local(accept(listener, membership.clone(), users));
+    tokio::task::spawn_local(accept(listener, way, users));
     Ok(())
 }
 
-async fn accept(listener: UnixListener, membership: Membership, users: Users) {
+async fn accept(listener: UnixListener, way: Way, users: Users) {
     let seats = Arc::new(Semaphore::new(COMMANDS_MAX));
     loop {
         let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (membership, users) = (membership.clone(), users.clone());
+                let (way, users) = (way.clone(), users.clone());
                 tokio::task::spawn_local(async move {
                     // After an error the command sees the end of its connection, and tries again.
-                    drop(serve(stream, &membership, &users).await);
+                    drop(serve(stream, &way, &users).await);
                     drop(seat);
                 });
             }
@@ -63,7 +82,7 @@ async fn accept(listener: UnixListener, membership: Membership, users: Users) {
     }
 }
 
-async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io::Result<()> {
+async fn serve(stream: UnixStream, way: &Way, users: &Users) -> io::Result<()> {
     let peer = stream.peer_cred()?;
     let root = rustix::process::geteuid().is_root();
     if !root && !is_operator(peer.uid()) {
@@ -73,7 +92,15 @@ async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io
     let (mut reader, mut writer) = hop::local(stream)?;
     let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let hello = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let Some(hello) = hello else { return Ok(()) };
+    // It vouches for the peer and nobody else: not for the user of a token.
+    let Some(hello) = hello.filter(|hello| hello.proof == Proof::Peer) else { return Ok(()) };
+    if let Some(trust) = &way.head {
+        // The controllers' keys may have been rotated.
+        let keys = trust.controller_key()?;
+        if keys.public != way.controllers.key() {
+            way.controllers.rekey(&keys);
+        }
+    }
     match hello.role {
         Role::Client(_) => {}
         Role::Reader(_) => {
@@ -83,9 +110,8 @@ async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io
         }
         _ => return Ok(()),
     }
-    let node = membership.name().to_owned();
-    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root, over_http: false };
-    proxy::command(&membership.controllers, (&mut reader, &mut writer), hello, &vouched, false).await
+    let vouched = Vouched { node: way.name.clone(), uid: peer.uid(), gid: peer.gid(), owner: !root, over_http: false };
+    proxy::command(&way.controllers, (&mut reader, &mut writer), hello, &vouched, false).await
 }
 
 #[cfg(test)]

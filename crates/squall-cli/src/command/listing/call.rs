@@ -58,6 +58,9 @@ pub(crate) trait Controller {
     /// Returns the name that this host has as one of several controllers. None: it is none, as far as is known.
     fn name_here(&self) -> Option<String>;
     /// From now on asks the controller of this host, which may be a standby.
+    /// Returns names and addresses of several controllers, as the configuration on this machine has them. Empty: there is
+    /// one, or it is not known here.
+    fn configured(&self) -> Vec<(String, String)>;
     fn ask_this_host(&mut self);
     /// Returns what the standby has told of itself that has given the answers. None: the controller that leads has.
     fn standby(&self) -> Option<&Standby>;
@@ -365,6 +368,10 @@ impl Controller for Live {
     }
 
     fn ask_this_host(&mut self) {
+    fn configured(&self) -> Vec<(String, String)> {
+        Place::find().map(|place| squall_client::configured(&place)).unwrap_or_default()
+    }
+
         self.here = true;
     }
 

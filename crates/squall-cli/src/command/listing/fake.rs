@@ -58,6 +58,8 @@ pub(crate) struct Fake {
     pub(crate) licenses: Vec<LicenseInfo>,
     /// All controllers, if there are several.
     pub(crate) controllers: Vec<ControllerInfo>,
+    /// Names and addresses of controllers in the configuration of this machine.
+    pub(crate) configured: Vec<(String, String)>,
     /// What the standby on this host says, if the command asks one.
     pub(crate) standby: Option<Standby>,
 }
@@ -73,6 +75,10 @@ impl Controller for Fake {
 
     fn name_here(&self) -> Option<String> {
         Some("head2".to_owned())
+    }
+
+    fn configured(&self) -> Vec<(String, String)> {
+        self.configured.clone()
     }
 
     fn ask_this_host(&mut self) {
@@ -560,6 +566,7 @@ pub(crate) fn fake() -> Fake {
         nodes,
         partitions: vec![partition("debug", true, "n[1-4]", 4), partition("long", false, "n[3-4]", 2)],
         controllers: Vec::new(),
+        configured: Vec::new(),
         standby: None,
         rows: rows(),
         diag: diag(),

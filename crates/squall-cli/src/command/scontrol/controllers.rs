@@ -1,6 +1,7 @@
 //! `scontrol ping`, `show controllers` and `takeover`: the controllers of the cluster.
 
-use std::time::Instant;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Request};
@@ -14,6 +15,8 @@ use squall_text::refusal;
 use squall_text::shapes::{Kind, step as shapes};
 
 const TAKEOVER: &str = "slurm_takeover error";
+/// Time within which a controller that can't be asked must take a connection.
+const KNOCK_TIME: Duration = Duration::from_secs(1);
 
 /// A controller as `ping` shows it.
 struct Pinged {
@@ -81,7 +84,11 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         }
         Ok(_) => call.failed("slurm_ping error", &unexpected()),
         Err(e) => {
-            show(call, manner, "", &[Pinged { host: "localhost".to_owned(), answered_us: None }]);
+            let mut all: Vec<Pinged> = call.controller.configured().iter().map(knock).collect();
+            if all.is_empty() {
+                all.push(Pinged { host: "localhost".to_owned(), answered_us: None });
+            }
+            show(call, manner, "", &all);
             let why = match &e {
                 ClientError::Refused(refusal) => refusal::detail(refusal),
                 e => e.detail().map(str::to_owned),
@@ -89,7 +96,7 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
             if let Some(why) = why {
                 call.say(&format!("scontrol: {why}"));
             }
-            Err(Fail(1))
+            if all.iter().any(|one| one.answered_us.is_some()) { Ok(()) } else { Err(Fail(1)) }
         }
     }
 }
@@ -106,6 +113,14 @@ fn hint(call: &mut Call<'_>, manner: Manner, is: ClusterVersion, newest: Cluster
 fn show(call: &mut Call<'_>, manner: Manner, cluster: &str, all: &[Pinged]) {
     let each = all.iter().enumerate().map(|(index, one)| (shapes::mode(index, all.len()), one));
     let text = match manner.dialect {
+/// Asks whether anything listens at a controller's address, for a command that reaches no controller itself.
+fn knock((name, address): &(String, String)) -> Pinged {
+    let asked = Instant::now();
+    let listens = |address: SocketAddr| TcpStream::connect_timeout(&address, KNOCK_TIME).is_ok();
+    let up = address.to_socket_addrs().is_ok_and(|mut all| all.any(listens));
+    Pinged { host: name.clone(), answered_us: up.then(|| asked.elapsed().as_micros() as u64) }
+}
+
         None => each.map(|(mode, one)| line(&mode, &one.host, one.answered_us.is_some())).collect(),
         Some(dialect) => {
             let pings: Vec<_> = each.map(|(mode, one)| shapes::ping(&one.host, &mode, one.answered_us)).collect();
@@ -256,6 +271,26 @@ mod tests {
     }
 
     #[test]
+    /// faults.md R11.
+    #[test]
+    fn a_ping_that_reaches_no_controller_names_those_of_the_configuration() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap().to_string();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let ping = |addresses: &[&String]| {
+            let mut fake = Fake { down: true, ..fake() };
+            fake.configured =
+                (1..).zip(addresses).map(|(n, address)| (format!("head{n}"), (*address).clone())).collect();
+            run_with(&mut fake, "scontrol", scontrol, &["ping"], &[])
+        };
+        let one = ping(&[&closed, &open]);
+        let lines = "Slurmctld(primary) at head1 is DOWN\nSlurmctld(backup) at head2 is UP\n";
+        assert_eq!((one.out.as_str(), one.code), (lines, 0), "{}", one.err);
+        assert!(one.err.contains("nobody listens"), "{}", one.err);
+        assert_eq!(ping(&[&closed, &closed]).code, 1);
+        assert_eq!(ping(&[]).out, "Slurmctld(primary) at localhost is DOWN\n");
+    }
+
     fn a_takeover_is_asked_for_by_index_or_name_or_here() {
         let asked = |roles: &[ControllerRole], args: &[&str]| {
             let mut fake = site(roles);
