@@ -109,6 +109,21 @@ fn up_again_resumes_whatever_died_and_down_ends_all() {
     assert_eq!(c.queue(), ids);
 }
 
+/// faults.md R9.
+#[test]
+fn a_message_about_a_hostile_archive_does_not_control_the_terminal() {
+    let c = Cluster::new("hostile");
+    std::fs::create_dir_all(&c.dir).unwrap();
+    let name = "x\u{1b}]0;title\u{7}\u{1b}[31mevil";
+    std::fs::write(c.dir.join(name), "").unwrap();
+    let file = c.dir.join("hostile.tgz");
+    let packed = Command::new("tar").arg("-czf").arg(&file).arg("-C").arg(&c.dir).arg(name).status().unwrap();
+    assert!(packed.success());
+    let out = c.squall(&["restore", file.to_str().unwrap(), "--state", c.dir.join("new").to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out).contains("evil") && !text(&out).contains('\u{1b}'), "{:?}", text(&out));
+}
+
 #[test]
 fn a_backup_of_a_running_cluster_is_restored_and_nothing_happens_twice() {
     let c = Cluster::new("restored");

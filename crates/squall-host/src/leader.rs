@@ -51,6 +51,8 @@ struct Shared {
     addresses: Mutex<Vec<String>>,
     /// The controller that led last, as far as is known.
     leader: watch::Sender<Option<Leader>>,
+    /// Why none may lead, for the error of a call that finds none.
+    why: Mutex<Option<String>>,
     /// Task that notices when another controller leads, while anybody waits for that.
     watcher: Mutex<Weak<Watcher>>,
 }
@@ -80,8 +82,8 @@ impl Controllers {
     pub(crate) fn new(name: &str, keys: KeyPair, theirs: PublicKey, addresses: Vec<String>) -> Self {
         let (leader, _) = watch::channel(None);
         let (name, addresses, watcher) = (name.to_owned(), Mutex::new(addresses), Mutex::default());
-        let (keys, theirs) = (Mutex::new(keys), Mutex::new(theirs));
-        Self(Arc::new(Shared { name, keys, theirs, keeper: None, addresses, leader, watcher }))
+        let (keys, theirs, why) = (Mutex::new(keys), Mutex::new(theirs), Mutex::default());
+        Self(Arc::new(Shared { name, keys, theirs, keeper: None, addresses, leader, why, watcher }))
     }
 
     /// Keeps a key to which the controllers' one is rotated in the state folder of a machine that has joined. Before this
@@ -133,6 +135,10 @@ impl Controllers {
         loop {
             match self.0.round(hello, &mut silent).await {
                 Err(_) if self.0.are_several() && Instant::now() + ROUND_PAUSE < until => sleep(ROUND_PAUSE).await,
+                Err(e) => match &*lock(&self.0.why) {
+                    Some(why) => return Err(io::Error::new(e.kind(), format!("{e}; {why}"))),
+                    None => return Err(e),
+                },
                 met => return met,
             }
         }
@@ -147,6 +153,11 @@ impl Controllers {
         let mut leader = self.0.leader.subscribe();
         // Fails only if the sender is gone, which `self` has.
         drop(leader.wait_for(|now| now.as_ref().is_some_and(|now| now.term > term)).await);
+    }
+
+    /// Takes in why none may lead, as this controller itself knows; None: nothing keeps them from it.
+    pub(crate) fn explain(&self, why: Option<String>) {
+        *lock(&self.0.why) = why;
     }
 
     /// Takes in that a standby has named a leader.

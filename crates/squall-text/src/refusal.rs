@@ -124,7 +124,9 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::TooLarge(what, limit) => Some(format!("{what} is too large; at most {limit} bytes are allowed")),
         Refusal::QueueFull(limit) => Some(format!("the queue holds {limit} jobs, its limit; try again later")),
         Refusal::DiskFull => {
-            Some("the controller's disk is full: no new jobs until there is room; running jobs go on".to_owned())
+            let full = "there is no room for new jobs: the controller's disk is full, or etcd where there are several \
+                 controllers. `scontrol ping` says which, and what to do; running jobs go on";
+            Some(full.to_owned())
         }
         Refusal::Limit(whose, limit) => Some(limit_reason(*whose, *limit).to_owned()),
         Refusal::Contradiction(what, why) => Some(format!("{what}: {why}")),

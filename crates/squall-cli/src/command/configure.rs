@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use squall_text::format::harmless_lines;
 use squall_files::place::Place;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::life::{self, Daemon};
@@ -60,8 +61,8 @@ impl Plan {
         match self.checked.oddities.first() {
             Some(odd) if options.strict => Err(odd.clone()),
             _ => {
-                self.checked.oddities.iter().for_each(|odd| eprintln!("squall up: warning: {odd}"));
-                self.checked.notices.iter().for_each(|notice| eprintln!("squall up: {notice}"));
+                self.checked.oddities.iter().for_each(|odd| eprintln!("squall up: warning: {}", harmless_lines(odd)));
+                self.checked.notices.iter().for_each(|notice| eprintln!("squall up: {}", harmless_lines(notice)));
                 Ok(self)
             }
         }

@@ -57,6 +57,7 @@ use std::process::ExitCode;
 use squall_files::place::{Place, STATE_VARIABLE};
 use squall_host::life;
 use squall_text::options::flag::Arguments;
+use squall_text::format::harmless_lines;
 use squall_text::page::Page;
 
 /// Ends a command that starts or ends daemons: prints its result or its error, and returns the exit code.
@@ -67,7 +68,7 @@ fn end(command: &str, done: Result<String, String>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(problem) => {
-            eprintln!("squall {command}: error: {problem}");
+            eprintln!("squall {command}: error: {}", harmless_lines(&problem));
             ExitCode::FAILURE
         }
     }
@@ -81,7 +82,7 @@ fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<S
         Ok(given) => given,
         Err(problem) => {
             let problem = problem.replace('\n', "; ");
-            eprintln!("squall {name}: error: {problem}; see `squall {name} --help`");
+            eprintln!("squall {name}: error: {}; see `squall {name} --help`", harmless_lines(&problem));
             return ExitCode::FAILURE;
         }
     };

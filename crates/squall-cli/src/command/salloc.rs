@@ -26,6 +26,7 @@ use crate::client::{Client, ClientError};
 use crate::command::allocation::{self, Ask, Granted, ready};
 use crate::command::submission;
 use crate::contact::{Search, may_pass};
+use squall_text::format::harmless_lines;
 use squall_text::options::asked::Asked;
 use squall_text::options::{Stop, Tool, collect};
 
@@ -182,7 +183,7 @@ struct Hold {
 impl Hold {
     fn say(&self, text: &str) {
         if !self.asked.quiet {
-            eprintln!("salloc: {text}");
+            eprintln!("salloc: {}", harmless_lines(&text));
         }
     }
 
@@ -253,7 +254,7 @@ impl Hold {
         let Some(client) = &mut self.client else { return };
         match client.receive() {
             Ok(Answer::JobDone { outcome, .. }) => self.revoke(child, Some(&outcome)),
-            Ok(Answer::Notice(text)) => eprintln!("salloc: {text}"),
+            Ok(Answer::Notice(text)) => eprintln!("salloc: {}", harmless_lines(&text)),
             Ok(_) => {}
             Err(error) if may_pass(&error) => {
                 self.client = None;

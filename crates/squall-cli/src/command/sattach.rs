@@ -24,6 +24,7 @@ use crate::command::srun::input::{Chunk, Input};
 use crate::command::srun::link::{Link, Listener, Room, missing_output};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
+use squall_text::format::harmless_lines;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
@@ -282,7 +283,7 @@ impl Watch {
 
     fn tell_exits(&mut self, now: Instant, end: bool) {
         for message in self.exits.messages(now, end, &self.layout) {
-            eprintln!("sattach: error: {message}");
+            eprintln!("sattach: error: {}", harmless_lines(&message));
         }
     }
 
@@ -290,7 +291,7 @@ impl Watch {
     fn tell_missing(&self) -> bool {
         let missing = missing_output(&self.links, &self.layout, 0);
         for text in &missing {
-            eprintln!("sattach: error: {text}");
+            eprintln!("sattach: error: {}", harmless_lines(&text));
         }
         !missing.is_empty()
     }

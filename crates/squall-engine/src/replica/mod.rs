@@ -41,6 +41,9 @@ use side::Side;
 
 /// Pause after a question that etcd did not answer.
 const RETRY: Span = Span::from_millis(50);
+/// What to do when etcd has no room.
+pub const MAKE_ROOM: &str = "compact it, defragment it and disarm its alarm (`etcdctl compact`, `defrag`, `alarm disarm`), or \
+     raise its quota (--quota-backend-bytes)";
 /// Time without an answer after which that is said.
 const TROUBLE: Span = Span::from_secs(1);
 
@@ -180,7 +183,7 @@ pub enum Act {
     },
     /// Whether etcd has little room left.
     Full(bool),
-    /// etcd does not answer (why), or does again (None).
+    /// etcd does not answer, or has no room (why), or all is well again (None).
     Trouble(Option<String>),
     /// This run is over. Nothing that the controller says counts any more.
     Ended(Why),
@@ -338,12 +341,18 @@ impl Replica {
     /// Notes whether etcd answers. A failed comparison is an answer.
     fn hear(&mut self, now: Time, reply: &Result<Reply, Problem>, out: &mut Vec<Act>) {
         let why = match reply {
-            Ok(_) | Err(Problem::NoSpace(_)) => {
+            Ok(_) => {
                 self.silent_since = None;
                 if std::mem::take(&mut self.troubled) {
+                    // If it has no room either, it says so again.
+                    self.side.roomless = false;
                     out.push(Act::Trouble(None));
                 }
                 return;
+            }
+            Err(Problem::NoSpace(why)) => {
+                (self.silent_since, self.troubled) = (None, false);
+                return self.side.lacks_room(why, out);
             }
             Err(Problem::Unavailable(why) | Problem::Refused(why)) => why,
         };

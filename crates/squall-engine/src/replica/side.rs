@@ -9,7 +9,7 @@ use squall_model::wire::join::PublicKey;
 
 use super::etcd::{Ask, Done, Op, Problem, Reply, Txn};
 use super::follow::decoded;
-use super::{Act, Lane, Phase, RETRY, Replica};
+use super::{Act, Lane, MAKE_ROOM, Phase, RETRY, Replica};
 
 /// Interval at which a controller tells how far its copy is, by which others see that it runs.
 const TELL: Span = Span::from_secs(1);
@@ -80,6 +80,8 @@ pub(super) struct Side {
     measured: Option<Time>,
     used: u64,
     full: bool,
+    /// Whether etcd has refused to write, and nothing was written since.
+    pub(super) roomless: bool,
 }
 
 impl Side {
@@ -102,6 +104,7 @@ impl Side {
             measured: None,
             used: 0,
             full: false,
+            roomless: false,
         }
     }
 
@@ -118,6 +121,16 @@ impl Side {
     /// than it would, and a standby which lacks records must see that.
     pub(super) fn see_first(&mut self, first: u64) {
         self.trimmed.0 = first.saturating_sub(1);
+    }
+
+    /// Takes in that etcd refuses to write. It then grants no lease either, so that no further controller can lead.
+    pub(super) fn lacks_room(&mut self, why: &str, out: &mut Vec<Act>) {
+        if !std::mem::replace(&mut self.roomless, true) {
+            out.push(Act::Trouble(Some(format!("it has no room: {why}. As its administrator {MAKE_ROOM}"))));
+            if !std::mem::replace(&mut self.full, true) {
+                out.push(Act::Full(true));
+            }
+        }
     }
 
     /// Returns when something is due, for a leader or a standby.
@@ -220,8 +233,8 @@ impl Replica {
     pub(super) fn take_side(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
         let asked = std::mem::replace(&mut self.side.asked, Asked::Nothing);
         match (asked, reply) {
-            (asked, Err(_)) => {
-                self.side.next = now + RETRY;
+            (asked, Err(problem)) => {
+                self.side.next = now + if matches!(problem, Problem::NoSpace(_)) { LOOK } else { RETRY };
                 match asked {
                     Asked::Tell => self.side.told_at = None,
                     // A file that was changed again meanwhile stays as it is now.
@@ -234,6 +247,12 @@ impl Replica {
             // Files that were given while this was under way are still to be passed on.
             (Asked::Push(_), Ok(Reply::Txn(_))) if self.side.pushes.is_empty() => {
                 out.push(Act::Shared { given: self.side.given });
+            }
+            (Asked::Tell, Ok(_)) => {
+                if std::mem::take(&mut self.side.roomless) {
+                    out.push(Act::Trouble(None));
+                    self.measured(self.side.used, out);
+                }
             }
             (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
             (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),
@@ -282,7 +301,7 @@ impl Replica {
 
     fn measured(&mut self, used: u64, out: &mut Vec<Act>) {
         self.side.used = used;
-        let full = used > self.settings.quota / 5 * 4;
+        let full = self.side.roomless || used > self.settings.quota / 5 * 4;
         if std::mem::replace(&mut self.side.full, full) != full {
             out.push(Act::Full(full));
         }

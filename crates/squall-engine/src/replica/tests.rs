@@ -93,6 +93,8 @@ struct World {
     down_until: Time,
     take_overs: u64,
     calm_at: Time,
+    /// What each has said of etcd's troubles.
+    said: Vec<(usize, Option<String>)>,
 }
 
 fn settings(of: usize, life: u64, host: Option<&Host>) -> Settings {
@@ -142,6 +144,7 @@ impl World {
             down_until: Time(0),
             take_overs: 0,
             calm_at,
+            said: Vec::new(),
         };
         for of in 0..3 {
             let at = Time(1 + world.chance.below(1_000_000));
@@ -302,7 +305,8 @@ impl World {
                 (host.journal, host.log, host.runs) = (journal, log, false);
                 self.add(now + Span(1000), Event::Start { of });
             }
-            Act::Leader(_) | Act::Members(_) | Act::Trust(_) | Act::Shared { .. } | Act::Full(_) | Act::Trouble(_) => {}
+            Act::Trouble(why) => self.said.push((of, why)),
+            Act::Leader(_) | Act::Members(_) | Act::Trust(_) | Act::Shared { .. } | Act::Full(_) => {}
         }
     }
 
@@ -371,6 +375,25 @@ fn a_shutdown_ends_the_standbys_and_a_controller_that_is_started_right_after_it_
     let (leads, runs): (Vec<bool>, Vec<bool>) = world.hosts.iter().map(|host| (host.leads, host.runs)).unzip();
     let only: Vec<bool> = (0..3).map(|of| of == leader).collect();
     assert_eq!((leads, runs), (only.clone(), only));
+}
+
+/// faults.md R9.
+#[test]
+fn each_controller_says_once_that_etcd_has_no_room_and_takes_it_back() {
+    let mut world = World::new(3, Time(0));
+    world.run(Time::from_secs(5));
+    world.said.clear();
+    world.etcd.quota = Some(0);
+    world.run(Time::from_secs(10));
+    let said = std::mem::take(&mut world.said);
+    let whom: std::collections::BTreeSet<usize> = said.iter().map(|(of, _)| *of).collect();
+    assert_eq!((whom.len(), said.len()), (3, 3), "{said:?}");
+    let named = |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains("room") && why.contains("alarm disarm"));
+    assert!(said.iter().all(|(_, why)| named(why)), "{said:?}");
+    world.etcd.quota = None;
+    world.run(Time::from_secs(13));
+    assert!(world.said.len() == 3 && world.said.iter().all(|(_, why)| why.is_none()), "{:?}", world.said);
+    assert!(world.hosts.iter().filter(|host| host.leads).count() == 1);
 }
 
 #[test]

@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::programs::Programs;
 use super::ring::Ring;
+use super::room::Room;
 use super::{groups, token_key};
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::bearer::{Bearers, Borne};
@@ -214,6 +215,7 @@ pub(super) struct Door {
     /// The controllers of the cluster, if it has several.
     others: Option<Others>,
     phase: watch::Sender<Phase>,
+    room: Room,
 }
 
 impl Door {
@@ -236,9 +238,9 @@ impl Door {
         let users = Users::within(CONNECTIONS_OF_USER_MAX, files);
         let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
-        let phase = watch::channel(Phase::Leads(None)).0;
+        let (phase, room) = (watch::channel(Phase::Leads(None)).0, Room::default());
         let door =
-            Self { cluster, ring, last, arrivals, authority, seats, clients, users, hosts, bearers, others, phase };
+            Self { cluster, ring, last, arrivals, authority, seats, clients, users, hosts, bearers, others, phase, room };
         (Arc::new(door), inbox)
     }
 
@@ -252,13 +254,25 @@ impl Door {
     /// From now on this controller leads, in the term of this number. None: it is the only one.
     pub(super) fn lead(&self, term: Option<u64>) {
         if let (Some(others), Some(term)) = (&self.others, term) {
-            others.controllers.note(&Leader { address: others.address.clone(), term });
             // The others ask for it from now on, so a token is good at each of them as soon as it is made.
             if let Err(e) = self.bearers.key() {
                 tracing::error!(error = %e, "the key of tokens can't be made: no token is good until it can");
             }
+            others.controllers.note(&Leader { address: others.address.clone(), term });
         }
         self.phase.send_replace(Phase::Leads(term));
+    }
+
+    /// Returns the word on the log's room, which commands are told.
+    pub(super) fn room(&self) -> Room {
+        self.room.clone()
+    }
+
+    /// Takes in why etcd takes nothing, for commands that find no controller which leads. None: it does.
+    pub(super) fn explain(&self, why: Option<String>) {
+        if let Some(others) = &self.others {
+            others.controllers.explain(why.map(|why| format!("etcd: {why}")));
+        }
     }
 
     /// Takes in what is known of all controllers, for commands that ask.
@@ -278,6 +292,13 @@ impl Door {
         self.phase.send_if_modified(|phase| phase.follow(leader, as_of));
     }
 
+    /// Has this controller, while it follows, sign and check tokens by the key of the one that leads.
+    pub(super) async fn keep_token_key(self: Arc<Self>) {
+        if let Some(others) = &self.others {
+            token_key::keep(others, &self.bearers).await;
+        }
+    }
+
     /// Returns what runs programs around jobs, and reports their ends like events of nodes.
     pub(super) fn programs(&self) -> Programs {
         Programs::reporting_to(self.arrivals.nodes.clone())
@@ -291,13 +312,6 @@ impl Door {
     }
 
     /// Accepts connections of this machine, without end.
-    /// Has this controller, while it follows, sign and check tokens by the key of the one that leads.
-    pub(super) async fn keep_token_key(self: Arc<Self>) {
-        if let Some(others) = &self.others {
-            token_key::keep(others, &self.bearers).await;
-        }
-    }
-
     pub(super) async fn accept(self: Arc<Self>, listener: UnixListener) {
         loop {
             let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return };
@@ -336,6 +350,7 @@ impl Door {
             bearers: self.bearers.clone(),
             others: self.others.clone(),
             phase: self.phase.subscribe(),
+            room: self.room.clone(),
         }
     }
 }
@@ -353,6 +368,7 @@ struct Guest {
     bearers: Bearers,
     others: Option<Others>,
     phase: watch::Receiver<Phase>,
+    room: Room,
 }
 
 impl Guest {
@@ -551,6 +567,8 @@ impl Guest {
             } else if way.over_http && matches!(request, Request::Token { .. }) {
                 let why = "no token is made over HTTP, nor by another token: `scontrol token` makes one";
                 out.push(&Answer::Refused(Refusal::BadToken(why.to_owned()))).map_err(io::Error::other)?;
+            } else if let Some(refusal) = self.room.refusal(&request) {
+                out.push(&Answer::Refused(refusal)).map_err(io::Error::other)?;
             } else {
                 let (id, who, via) = (self.id, who.clone(), way.via.cloned());
                 let (request, at) = (Box::new(request), Instant::now());
@@ -622,14 +640,3 @@ async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {
     let greeting = timeout(GREETING_TIME, link::read_greeting(reader)).await;
     greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
-    /// Whether a daemon passes them on: that of another machine, or a front. If it dies, the client comes back.
-    relayed: bool,
-    /// Whether a front passes the client's requests on.
-    relayed: bool,
-}
-
-impl Named {
-    /// Returns a user as the kernel reports it.
-    fn by_kernel(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, until: None, link: None, relayed: false }
-    }

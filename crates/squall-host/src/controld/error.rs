@@ -56,6 +56,12 @@ pub enum ControllerError {
         /// Number of the first record that is in etcd.
         first: u64,
     },
+    /// Its copy of the log can't be read, and other controllers have it.
+    #[error(
+        "{0}. The log is in etcd, and the leader has all of it: a copy of that is fetched. If no controller can lead any more, \
+         start one once with `squall up --accept-loss`"
+    )]
+    Broken(String),
     /// It is older than the version of the cluster.
     #[error("{0}")]
     TooOld(TooOld),

@@ -150,6 +150,10 @@ impl Standby {
                             return Ok(None);
                         }
                         // A batch may wait long for room on the disk.
+                        Some(News::Trouble(why)) => {
+                            say_trouble(why.as_deref());
+                            door.explain(why);
+                        }
                         Some(news) => tokio::select! {
                             heard = self.hear(news) => heard?,
                             () = signals.heard() => return Ok(None),
@@ -195,10 +199,9 @@ impl Standby {
             News::Apply(last, bytes) => self.apply(last, &bytes).await?,
             News::Trust(files) => self.sharing.keep(files),
             News::Shared(given) => self.sharing.shared(given),
-            News::Trouble(why) => say_trouble(why.as_deref()),
             News::Behind(first) => return Err(ControllerError::Behind { first }),
             News::Ended(why) => return Err(ControllerError::Unfit(why)),
-            News::Lead(_) | News::Leader(_) => {}
+            News::Lead(_) | News::Leader(_) | News::Trouble(_) => {}
         }
         Ok(())
     }
@@ -420,7 +423,7 @@ pub(super) fn check_version(cluster: ClusterVersion) -> Result<(), ControllerErr
 
 fn say_trouble(why: Option<&str>) {
     if let Some(why) = why {
-        error!(error = why, "etcd does not answer: nothing is accepted until it does");
+        error!(error = why, "etcd takes nothing: nothing is accepted until it does");
     } else {
         info!("etcd answers again");
     }

@@ -12,6 +12,7 @@ pub(crate) mod error;
 mod fair;
 mod fetch;
 mod follow;
+mod flush;
 mod groups;
 mod join;
 mod keyring;
@@ -19,6 +20,7 @@ mod meter;
 mod programs;
 mod ring;
 mod screen;
+mod room;
 mod sealer;
 mod share;
 mod standby;
@@ -108,7 +110,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
             warn!("this controller leads no more: {why}. It goes on as a standby");
             return Err(begin_anew());
         }
-        Err(error @ ControllerError::Behind { .. }) => {
+        Err(error @ (ControllerError::Behind { .. } | ControllerError::Broken(_))) => {
             warn!("{error}");
             return fetch_copy(&place).await;
         }
@@ -213,7 +215,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let term = crown.as_ref().map(Crown::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
     let helpers = (backups, sealer, door.programs());
-    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers), (mouth, clock, crown), helpers);
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers, door.room()), (mouth, clock, crown), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
@@ -253,7 +255,13 @@ fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerEr
         durable: settings.durable,
         ..Options::default()
     };
-    let Opened { log, state, report, notices } = FileLog::open(&place.journal(), options)?;
+    let Opened { log, state, report, notices } = match FileLog::open(&place.journal(), options) {
+        // One of several controllers needs nobody's word to go on without what others have.
+        Err(e) if config.has_standbys() && !settings.accept_loss && is_copy(place) => {
+            return Err(e.loss().map_or(ControllerError::Journal(e), ControllerError::Broken));
+        }
+        opened => opened?,
+    };
     for notice in &notices {
         warn!("{notice}");
     }
@@ -271,6 +279,11 @@ fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerEr
 
 /// The signals that tell a controller to end.
 pub(in crate::controld) struct Signals {
+/// Whether the journal of this state folder is a copy of the log that several controllers share.
+fn is_copy(place: &Place) -> bool {
+    squall_store::etcd::copy_of(&place.journal()).is_ok_and(|log| log.is_some())
+}
+
     terminate: Signal,
     interrupt: Signal,
 }

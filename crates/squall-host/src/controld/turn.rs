@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
+use squall_engine::commit::{Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
 use squall_engine::replica::Why;
 use squall_files::place::Place;
@@ -15,7 +15,6 @@ use squall_model::wire::fabric::DownFrame;
 use squall_model::wire::info::Diag;
 use squall_store::accounts::Accounts;
 use squall_store::{Log, LogError};
-use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
 
 use super::backups::Backups;
@@ -24,9 +23,11 @@ use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
+use super::flush::{Flushed, Flushing, append, flushed, lost};
 use super::follow::{self, Crown};
-use super::meter::{self, Appended, Meter};
+use super::meter::{self, Meter};
 use super::programs::Programs;
+use super::room::Room;
 use super::screen::Screened;
 use super::sealer::Sealer;
 use super::{ControllerError, Signals};
@@ -76,6 +77,7 @@ pub(super) struct Daemon {
     backups: Backups,
     programs: Programs,
     desk: Desk,
+    room: Room,
     sealer: Sealer,
     meter: Meter,
     tails: Tails,
@@ -122,7 +124,7 @@ impl Daemon {
         machine: Controller,
         log: Box<dyn Log>,
         accounts: Accounts,
-        (place, bearers): (Place, Bearers),
+        (place, bearers, room): (Place, Bearers, Room),
         (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
         (backups, sealer, programs): (Backups, Sealer, Programs),
     ) -> Self {
@@ -136,6 +138,7 @@ impl Daemon {
             backups,
             programs,
             desk,
+            room,
             sealer,
             meter,
             tails: Tails::default(),
@@ -336,6 +339,7 @@ impl Daemon {
         let capacity = log.capacity();
         if capacity.full != self.full {
             self.full = capacity.full;
+            self.room.full(log.trouble());
             if let Some(why) = log.trouble() {
                 error!(error = %why, "no room for the journal: submissions are refused, running jobs go on");
             } else {
@@ -591,6 +595,7 @@ impl Daemon {
                 Ok(appended) => {
                     self.meter.flushed(&work.records, appended);
                     self.log = Some(log);
+                    self.room.stuck(None);
                     if let Some(release) = self.pipeline.flushed() {
                         self.release(release);
                     }
@@ -602,6 +607,7 @@ impl Daemon {
                         log.take_snapshot();
                     }
                     said = true;
+                    self.room.stuck(Some(e.to_string()));
                     tokio::time::sleep(DISK_POLL).await;
                     flushed = append(log, work).await.map_err(lost)?;
                 }
@@ -726,6 +732,7 @@ impl Daemon {
             let children = self.peers.values().filter(|p| p.node).count();
             self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
         }
+        self.room.explain(&mut answer);
         answer.on_clock_ahead(self.clock.ahead_us());
         let start = matches!(answer, Answer::Followed(_)).then(Instant::now);
         if let Some(peer) = self.peers.get(&id)
@@ -751,49 +758,10 @@ impl Daemon {
     }
 }
 
-type Flushed = (Box<dyn Log>, Append, Result<Appended, LogError>);
-
-/// A batch being appended to the journal on another thread.
-struct Flushing {
-    work: JoinHandle<Flushed>,
-}
-
-impl Flushing {
-    async fn wait(&mut self) -> Result<Flushed, ControllerError> {
-        (&mut self.work).await.map_err(lost)
-    }
-}
-
 /// Waits until the leadership of one of several controllers is over; with None it waits forever.
 async fn over(crown: &mut Option<Crown>) -> Why {
     match crown {
         None => std::future::pending().await,
         Some(crown) => crown.over().await,
     }
-}
-
-/// Waits for the flush that `flushing` holds, and sets it to None; with None it waits forever.
-async fn flushed(flushing: &mut Option<Flushing>) -> Result<Flushed, ControllerError> {
-    match flushing {
-        None => std::future::pending().await,
-        Some(one) => {
-            let flushed = one.wait().await;
-            *flushing = None;
-            flushed
-        }
-    }
-}
-
-/// Appends and flushes on another thread, so that this one can continue.
-fn append(mut log: Box<dyn Log>, work: Append) -> JoinHandle<Flushed> {
-    tokio::task::spawn_blocking(move || {
-        let start = Instant::now();
-        let appended = log.append(&work).and_then(|bytes| log.flush().map(|()| bytes));
-        let done = appended.map(|bytes| Appended { bytes, flush: start.elapsed() });
-        (log, work, done)
-    })
-}
-
-fn lost(e: JoinError) -> ControllerError {
-    ControllerError::io("write to", "the journal".into())(std::io::Error::other(e))
 }

@@ -74,7 +74,7 @@ pub enum News {
     Shared(u64),
     /// See [`Act::Behind`].
     Behind(u64),
-    /// etcd does not answer (why), or does again (None).
+    /// See [`Act::Trouble`].
     Trouble(Option<String>),
     /// The run is over. Nothing that this process says counts any more.
     Ended(Why),

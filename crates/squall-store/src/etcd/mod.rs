@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use squall_engine::commit::{Append, Capacity};
 use squall_files::durable;
+use squall_engine::replica::MAKE_ROOM;
 use squall_model::event::Record;
 
 use crate::entry::Entry;
@@ -130,8 +131,8 @@ pub fn append_to_copy(copy: &mut FileLog, batch: &Append) -> Result<u64, LogErro
 
 fn no_room(why: &str) -> String {
     format!(
-        "etcd has no room for the log: {why}. Old records are removed when the other controllers have them; otherwise raise \
-         its quota (--quota-backend-bytes), or compact and defragment it and disarm its alarm"
+        "etcd has no room for the log: {why}. Old records are removed when the other controllers have them. If that is not \
+         enough, {MAKE_ROOM}"
     )
 }
 

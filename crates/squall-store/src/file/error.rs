@@ -84,24 +84,22 @@ impl fmt::Display for JournalError {
                  changed. Start the version of squall that wrote it",
                 path.display()
             ),
-            Self::Damaged { path, offset, what, problem } if path.extension().is_some_and(|e| e == "snap") => write!(
+            Self::Damaged { path, .. } if path.extension().is_some_and(|e| e == "snap") => write!(
                 f,
-                "{} is damaged at offset {offset} ({what}): {problem}. Nothing was changed. Restore the file from a \
-                 copy of the journal folder",
-                path.display()
+                "{}. Nothing was changed. Restore the file from a copy of the journal folder",
+                self.loss().unwrap_or_default()
             ),
-            Self::Damaged { path, offset, what, problem } => write!(
+            Self::Damaged { .. } => write!(
                 f,
-                "{} is damaged at offset {offset} ({what}): {problem}. Nothing was changed. Restore the file from a \
-                 copy; or, to go on without this and everything after it, start once with \
-                 `squall controller --accept-loss`",
-                path.display()
+                "{}. Nothing was changed. Restore the file from a copy; or, to go on without this and everything after \
+                 it, start once with `squall controller --accept-loss`",
+                self.loss().unwrap_or_default()
             ),
-            Self::Missing { path, why } => write!(
+            Self::Missing { .. } => write!(
                 f,
-                "{} is missing: {why}. Restore the file; or, to go on without it and everything after it, start once \
-                 with `squall controller --accept-loss`",
-                path.display()
+                "{}. Restore the file; or, to go on without it and everything after it, start once with `squall \
+                 controller --accept-loss`",
+                self.loss().unwrap_or_default()
             ),
             Self::Short { have, seen } => write!(
                 f,
@@ -143,6 +141,17 @@ impl JournalError {
             offset: damage.offset as u64,
             what: format!("frame {}, record {next_seq}", damage.frame),
             problem: damage.problem,
+        }
+    }
+
+    /// Returns what the journal has lost, without a remedy. None: it has lost nothing, as far as this version can judge.
+    pub fn loss(&self) -> Option<String> {
+        match self {
+            Self::Damaged { path, offset, what, problem } if self.is_damage() => {
+                Some(format!("{} is damaged at offset {offset} ({what}): {problem}", path.display()))
+            }
+            Self::Missing { path, why } => Some(format!("{} is missing: {why}", path.display())),
+            _ => None,
         }
     }
 

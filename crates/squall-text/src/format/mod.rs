@@ -104,13 +104,20 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     if text.contains(harmful) { Cow::Owned(text.replace(harmful, "?")) } else { Cow::Borrowed(text) }
 }
 
+/// Does the same with a message of several lines, which may quote a file or what another process has said.
+pub fn harmless_lines(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c.is_control() && c != '\t' && c != '\n';
+    if text.contains(harmful) { Cow::Owned(text.replace(harmful, "?")) } else { Cow::Borrowed(text) }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::harmless;
+    use super::{harmless, harmless_lines};
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(harmless("a name\twith ü"), "a name\twith ü");
         assert_eq!(harmless("x\n99 root R\u{1b}[2J\u{9b}2J"), "x?99 root R?[2J?2J");
+        assert_eq!(harmless_lines("one\n\ttwo ü\u{1b}[2J\r\0"), "one\n\ttwo ü?[2J??");
     }
 }

@@ -27,6 +27,7 @@ use squall_host::life::{self, Daemon};
 use squall_host::past;
 use squall_model::job::Owner;
 use squall_model::time::Time;
+use squall_text::format::harmless_lines;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{self, Page};
@@ -157,7 +158,7 @@ fn bring(file: &Path, place: &Place) -> Result<String, String> {
     }
     life::make_folders(place)?;
     let brought = past::bring(place, &history.jobs)?;
-    history.notes.iter().for_each(|note| eprintln!("squall import: {}: {note}", file.display()));
+    history.notes.iter().for_each(|note| eprintln!("squall import: {}: {}", file.display(), harmless_lines(note)));
     let highest = history.jobs.iter().map(|job| job.id.0).max().unwrap_or(0);
     let advice = match brought.added {
         0 => String::new(),
@@ -191,7 +192,7 @@ fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, Stri
     std::fs::create_dir_all(place.dir()).map_err(|e| format!("cannot create {}: {e}", place.dir().display()))?;
     imported.files.write(&place)?;
     let notes = imported.checked.oddities.iter().chain(&imported.checked.notices);
-    notes.for_each(|note| eprintln!("squall import: {note}"));
+    notes.for_each(|note| eprintln!("squall import: {}", harmless_lines(&note)));
     let config = place.config().display().to_string();
     Ok(format!(
         "{}{config}: {}\nto start it: squall up --config {config}\n",

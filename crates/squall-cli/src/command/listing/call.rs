@@ -29,6 +29,7 @@ use crate::contact::Patience;
 use squall_client::broadcast::{self, Sent};
 use squall_client::{Follower, Wanted};
 use squall_text::format::clock::{Clock, Style};
+use squall_text::format::harmless_lines;
 use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -57,10 +58,10 @@ pub(crate) trait Controller {
     fn home(&mut self) -> Option<(PathBuf, u32)>;
     /// Returns the name that this host has as one of several controllers. None: it is none, as far as is known.
     fn name_here(&self) -> Option<String>;
-    /// From now on asks the controller of this host, which may be a standby.
     /// Returns names and addresses of several controllers, as the configuration on this machine has them. Empty: there is
     /// one, or it is not known here.
     fn configured(&self) -> Vec<(String, String)>;
+    /// From now on asks the controller of this host, which may be a standby.
     fn ask_this_host(&mut self);
     /// Returns what the standby has told of itself that has given the answers. None: the controller that leads has.
     fn standby(&self) -> Option<&Standby>;
@@ -151,12 +152,12 @@ impl Call<'_> {
 
     /// Prints a line on standard error, without a prefix.
     pub(crate) fn say(&mut self, text: &str) {
-        drop(writeln!(self.err, "{}", plain(text)));
+        drop(writeln!(self.err, "{}", harmless_lines(&plain(text))));
     }
 
     /// Prints `NAME: error: TEXT` on standard error.
     pub(crate) fn complain(&mut self, text: &str) {
-        drop(writeln!(self.err, "{}: error: {}", self.name, plain(text)));
+        drop(writeln!(self.err, "{}: error: {}", self.name, harmless_lines(&plain(text))));
     }
 
     /// Prints an error message and fails with exit code 1.
@@ -367,11 +368,11 @@ impl Controller for Live {
         Some(place.controller_name().unwrap_or_else(squall_host::life::host_name))
     }
 
-    fn ask_this_host(&mut self) {
     fn configured(&self) -> Vec<(String, String)> {
         Place::find().map(|place| squall_client::configured(&place)).unwrap_or_default()
     }
 
+    fn ask_this_host(&mut self) {
         self.here = true;
     }
 

@@ -63,11 +63,7 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         let all: Vec<Pinged> = several.iter().map(pinged).collect();
         let cluster = call.cluster("slurm_ping error")?;
         show(call, manner, &cluster, &all);
-        if several.iter().any(|one| one.role == ControllerRole::Leader)
-            && let Ok(Answer::Pong { cluster_version, speaks, .. }) = call.controller.ask(&Request::Ping)
-        {
-            hint(call, manner, cluster_version, speaks);
-        }
+        trouble(call, manner, several.iter().any(|one| one.role == ControllerRole::Leader));
         return if all.iter().any(|one| one.answered_us.is_some()) { Ok(()) } else { Err(Fail(1)) };
     }
     let asked = Instant::now();
@@ -101,6 +97,30 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     }
 }
 
+/// Says what keeps several controllers from their work, and that the version of the cluster can be raised. `led`: whether
+/// one of them leads.
+fn trouble(call: &mut Call<'_>, manner: Manner, led: bool) {
+    if !led {
+        return call.complain("no controller leads at the moment: `squall doctor` on a head says why");
+    }
+    match call.controller.ask(&Request::Ping) {
+        Ok(Answer::Pong { trouble, cluster_version, speaks, .. }) => {
+            hint(call, manner, cluster_version, speaks);
+            trouble.iter().for_each(|trouble| call.complain(trouble));
+        }
+        Err(ClientError::Refused(refusal)) => refusal::detail(&refusal).iter().for_each(|why| call.complain(why)),
+        Ok(_) | Err(_) => {}
+    }
+}
+
+/// Asks whether anything listens at a controller's address, for a command that reaches no controller itself.
+fn knock((name, address): &(String, String)) -> Pinged {
+    let asked = Instant::now();
+    let listens = |address: SocketAddr| TcpStream::connect_timeout(&address, KNOCK_TIME).is_ok();
+    let up = address.to_socket_addrs().is_ok_and(|mut all| all.any(listens));
+    Pinged { host: name.clone(), answered_us: up.then(|| asked.elapsed().as_micros() as u64) }
+}
+
 /// Says that the version of the cluster can be raised.
 fn hint(call: &mut Call<'_>, manner: Manner, is: ClusterVersion, newest: ClusterVersion) {
     if manner.dialect.is_none() && is < newest {
@@ -113,14 +133,6 @@ fn hint(call: &mut Call<'_>, manner: Manner, is: ClusterVersion, newest: Cluster
 fn show(call: &mut Call<'_>, manner: Manner, cluster: &str, all: &[Pinged]) {
     let each = all.iter().enumerate().map(|(index, one)| (shapes::mode(index, all.len()), one));
     let text = match manner.dialect {
-/// Asks whether anything listens at a controller's address, for a command that reaches no controller itself.
-fn knock((name, address): &(String, String)) -> Pinged {
-    let asked = Instant::now();
-    let listens = |address: SocketAddr| TcpStream::connect_timeout(&address, KNOCK_TIME).is_ok();
-    let up = address.to_socket_addrs().is_ok_and(|mut all| all.any(listens));
-    Pinged { host: name.clone(), answered_us: up.then(|| asked.elapsed().as_micros() as u64) }
-}
-
         None => each.map(|(mode, one)| line(&mode, &one.host, one.answered_us.is_some())).collect(),
         Some(dialect) => {
             let pings: Vec<_> = each.map(|(mode, one)| shapes::ping(&one.host, &mode, one.answered_us)).collect();
@@ -259,18 +271,6 @@ mod tests {
         assert_eq!(modes, [(&"primary".into(), &"UP".into()), (&"backup".into(), &"DOWN".into())]);
     }
 
-    #[test]
-    fn controllers_are_shown() {
-        let all = said(&[Leader, Standby, Down], &["show", "controllers"]);
-        let one = said(&[Leader, Standby, Down], &["-o", "show", "controllers", "head3"]);
-        check("scontrol_controllers", &format!("{}{}", all.out, one.out));
-        let unknown = said(&[Leader], &["show", "controllers", "head9"]);
-        assert_eq!((unknown.code, unknown.err.as_str()), (1, "scontrol: error: Controller head9 not found\n"));
-        let single = said(&[], &["show", "controllers"]);
-        assert!(single.code == 1 && single.err.contains("this cluster has one controller"), "{}", single.err);
-    }
-
-    #[test]
     /// faults.md R11.
     #[test]
     fn a_ping_that_reaches_no_controller_names_those_of_the_configuration() {
@@ -291,6 +291,18 @@ mod tests {
         assert_eq!(ping(&[]).out, "Slurmctld(primary) at localhost is DOWN\n");
     }
 
+    #[test]
+    fn controllers_are_shown() {
+        let all = said(&[Leader, Standby, Down], &["show", "controllers"]);
+        let one = said(&[Leader, Standby, Down], &["-o", "show", "controllers", "head3"]);
+        check("scontrol_controllers", &format!("{}{}", all.out, one.out));
+        let unknown = said(&[Leader], &["show", "controllers", "head9"]);
+        assert_eq!((unknown.code, unknown.err.as_str()), (1, "scontrol: error: Controller head9 not found\n"));
+        let single = said(&[], &["show", "controllers"]);
+        assert!(single.code == 1 && single.err.contains("this cluster has one controller"), "{}", single.err);
+    }
+
+    #[test]
     fn a_takeover_is_asked_for_by_index_or_name_or_here() {
         let asked = |roles: &[ControllerRole], args: &[&str]| {
             let mut fake = site(roles);

@@ -28,6 +28,7 @@ use crate::command::srun::prepare::Prepared;
 use crate::command::srun::terminal::Raw;
 use crate::command::srun::x11::{Screen, Who};
 use crate::contact::Search;
+use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
 
 /// Time that a step may wait for free cores before a message about the wait is printed.
@@ -217,7 +218,7 @@ impl<'a> Session<'a> {
 
     fn say(&self, text: &str) {
         if !self.manners.quiet {
-            eprintln!("srun: {text}");
+            eprintln!("srun: {}", harmless_lines(&text));
         }
     }
 

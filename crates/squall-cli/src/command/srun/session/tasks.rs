@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use squall_text::format::harmless_lines;
 use squall_model::job::ExitCode;
 use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::node::EndReason;
@@ -28,7 +29,7 @@ impl Session<'_> {
             }
             FromStep::Failed { rank, code, error } => {
                 let name = self.created.as_ref().and_then(|c| c.layout.nodes.get(node as usize));
-                eprintln!("slurmstepd-{}: error: {error}", name.as_deref().unwrap_or("?"));
+                eprintln!("slurmstepd-{}: error: {}", name.as_deref().unwrap_or("?"), harmless_lines(&error));
                 self.task_ended(rank, ExitCode { code, signal: 0 }, false, now);
             }
             FromStep::Output { rank, stderr, bytes } => {
@@ -40,7 +41,7 @@ impl Session<'_> {
                 }
             }
             FromStep::Exited { rank, exit, oom } => self.task_ended(rank, exit, oom, now),
-            FromStep::Notice(text) => eprintln!("slurmstepd: {text}"),
+            FromStep::Notice(text) => eprintln!("slurmstepd: {}", harmless_lines(&text)),
             FromStep::Within(within) => self.wireup_changed(node, within),
             FromStep::Aborted { code } => self.aborted(code, Some(node)),
             FromStep::Pass { to, message } => {
