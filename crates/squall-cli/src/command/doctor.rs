@@ -16,7 +16,9 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 use squall_files::place::Place;
 use squall_host::checkup::{self, Confinement};
+use squall_engine::replica::MAKE_ROOM;
 use squall_host::controld::check_config;
+use squall_host::controld::etcd::{CLOSE_ETCD, look_at_etcd};
 use squall_host::life::{self, Daemon};
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
@@ -172,6 +174,9 @@ fn examine(place: &Place) -> Vec<Finding> {
     findings.push(port(&site));
     findings.push(disk(place));
     keys(place, &mut findings);
+    if site.config.has_standbys() {
+        etcd(&site.config, &mut findings);
+    }
     limits(&site, &mut findings);
     enforcement(&site, &mut findings);
     exposed::look(&site, &mut findings);
@@ -435,6 +440,29 @@ fn disk(place: &Place) -> Finding {
         _ if free < DISK_MB.1 => fail("disk", text, "make room: without it submissions are refused"),
         _ if free < DISK_MB.0 => warn("disk", text, "make room"),
         _ => ok("disk", text),
+    }
+}
+
+/// Checks that the etcd of several controllers answers, has room, and takes nothing from strangers.
+fn etcd(config: &Config, findings: &mut Vec<Finding>) {
+    let seen = match look_at_etcd(config) {
+        Ok(seen) => seen,
+        Err(e) => return findings.push(warn("etcd", e, "correct [log], or run `squall doctor` as root")),
+    };
+    if !seen.roomless.is_empty() {
+        let text = format!("has no room, so nothing can be decided: {}", seen.roomless.join("; "));
+        findings.push(fail("etcd", text, format!("as etcd's administrator {MAKE_ROOM}")));
+    }
+    if !seen.silent.is_empty() {
+        let result = if seen.fine.is_empty() { fail } else { warn };
+        findings.push(result("etcd", seen.silent.join("; "), "see etcd's log, and [log] in the configuration"));
+    }
+    match seen.is_open() {
+        Some(open) => findings.push(warn("etcd", open, CLOSE_ETCD)),
+        None if !seen.fine.is_empty() => {
+            findings.push(ok("etcd", format!("takes nothing from strangers: {}", seen.fine.join(", "))));
+        }
+        None => {}
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use squall_files::place::{Place, SocketPath};
-use squall_host::controld;
+use squall_host::controld::{self, etcd};
 use squall_host::life::{self, Daemon};
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
@@ -269,6 +269,9 @@ fn start(options: &Options) -> Result<String, String> {
     let started = start_nodes(place, config)?;
     if config.has_standbys() {
         start_login(place)?;
+        if let Some(open) = etcd::look_at_etcd(config).ok().and_then(|seen| seen.is_open()) {
+            eprintln!("squall up: {open}: {}", etcd::CLOSE_ETCD);
+        }
     }
     let state = if was_alive && started == 0 { "runs already" } else { "is up" };
     let nodes = match names.len() {

@@ -33,7 +33,7 @@ const WORKERS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Programs that this machine may lack. A page ends at the first command that needs a missing one.
-const OPTIONAL: [&str; 7] = ["cc", "curl", "etcd", "mpicc", "mpicc.mpich", "mpicc.openmpi", "python3"];
+const OPTIONAL: [&str; 8] = ["cc", "curl", "etcd", "mpicc", "mpicc.mpich", "mpicc.openmpi", "openssl", "python3"];
 
 /// The machine of a page that names none.
 const HOST: &str = "head";

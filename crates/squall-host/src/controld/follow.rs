@@ -18,7 +18,7 @@ use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_model::wire::join::PublicKey;
 use squall_store::accounts::Accounts;
 use squall_store::entry::Entry;
-use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
+use squall_store::etcd::{self, Appends, EtcdLog, News, Reign};
 use squall_store::file::FileLog;
 use squall_store::{Log, LogError};
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +27,7 @@ use tracing::{error, info};
 
 use super::clock::Clock;
 use super::connection::{Door, Inbox};
+use super::etcd::{prefix, servers};
 use super::ring::Ring;
 use super::share::{Asker, Sharing};
 use super::standby::Readers;
@@ -124,10 +125,10 @@ impl Standby {
         signals: &mut Signals,
     ) -> Result<Option<Begun>, ControllerError> {
         spawn_local(roll(Arc::clone(door), self.config.clone(), self.reign.clone()));
-        let mut readers = Readers::default();
         // Ends when this controller leads.
         let mut following = JoinSet::new();
         following.spawn_local(door.clone().keep_token_key());
+        let mut readers = Readers::default();
         let mut leader = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -149,11 +150,11 @@ impl Standby {
                             info!("{why}");
                             return Ok(None);
                         }
-                        // A batch may wait long for room on the disk.
                         Some(News::Trouble(why)) => {
                             say_trouble(why.as_deref());
                             door.explain(why);
                         }
+                        // A batch may wait long for room on the disk.
                         Some(news) => tokio::select! {
                             heard = self.hear(news) => heard?,
                             () = signals.heard() => return Ok(None),
@@ -425,19 +426,8 @@ fn say_trouble(why: Option<&str>) {
     if let Some(why) = why {
         error!(error = why, "etcd takes nothing: nothing is accepted until it does");
     } else {
-        info!("etcd answers again");
+        info!("etcd answers and takes what it is given");
     }
-}
-
-/// Reads how etcd is reached. Err: a file that the configuration names can't be read.
-fn servers(config: &Config) -> Result<Servers, String> {
-    let log = &config.log.0;
-    let read = |path: &str| std::fs::read(path).map_err(|e| format!("[log] {path}: {e}"));
-    let some = |path: &String| (!path.is_empty()).then(|| read(path)).transpose();
-    let (ca, certificate, key) = (some(&log.ca)?, some(&log.certificate)?, some(&log.certificate_key)?);
-    let password = some(&log.password_file)?.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-    let user = (!log.user.is_empty()).then(|| log.user.clone());
-    Ok(Servers { members: log.etcd.clone(), ca, identity: certificate.zip(key), user: user.zip(password) })
 }
 
 /// Returns how this controller takes part in the log.
@@ -458,9 +448,8 @@ pub(super) fn settings(
     let all = &config.controllers.0;
     let rank = all.iter().position(|one| one.name() == name).unwrap_or_default();
     let log = &config.log.0;
-    let prefix = if log.prefix.is_empty() { format!("/squall/{}", config.cluster) } else { log.prefix.clone() };
     Ok(replica::Settings {
-        prefix: prefix.trim_end_matches('/').to_owned(),
+        prefix: prefix(config),
         name: name.to_owned(),
         address: all.get(rank).map(|own| own.address.clone()).unwrap_or_default(),
         release: version.to_owned(),

@@ -8,26 +8,27 @@ mod changes;
 mod clock;
 mod connection;
 mod desk;
+pub mod etcd;
 pub(crate) mod error;
 mod fair;
 mod fetch;
-mod follow;
 mod flush;
+mod follow;
 mod groups;
 mod join;
 mod keyring;
 mod meter;
 mod programs;
 mod ring;
-mod screen;
 mod room;
+mod screen;
 mod sealer;
 mod share;
 mod standby;
+mod token_key;
 mod turn;
 
 use std::io;
-mod token_key;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -194,6 +195,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let config = Box::new(config);
     let mut entrance = Entrance::new(&place, gate);
     let begun = if several {
+        spawn_local(etcd::warn_if_open((*config).clone()));
         door.follow(None, None);
         entrance.open(&door)?;
         let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
@@ -277,13 +279,13 @@ fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerEr
     Ok((Own { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
 }
 
-/// The signals that tell a controller to end.
-pub(in crate::controld) struct Signals {
 /// Whether the journal of this state folder is a copy of the log that several controllers share.
 fn is_copy(place: &Place) -> bool {
     squall_store::etcd::copy_of(&place.journal()).is_ok_and(|log| log.is_some())
 }
 
+/// The signals that tell a controller to end.
+pub(in crate::controld) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }

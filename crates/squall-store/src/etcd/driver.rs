@@ -43,7 +43,8 @@ impl Servers {
         self.members.iter().map(|member| self.endpoint(member)).collect()
     }
 
-    fn endpoint(&self, member: &str) -> Result<Endpoint, String> {
+    /// Returns the way to one member.
+    pub(super) fn endpoint(&self, member: &str) -> Result<Endpoint, String> {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let wrong = |e: tonic::transport::Error| format!("etcd at {member}: {e}");
         let endpoint = Endpoint::from_shared(format!("{scheme}://{member}")).map_err(wrong)?;

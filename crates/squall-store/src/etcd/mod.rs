@@ -5,6 +5,7 @@
 
 mod caller;
 mod driver;
+mod probe;
 mod proto;
 
 use std::path::Path;
@@ -13,8 +14,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use squall_engine::commit::{Append, Capacity};
-use squall_files::durable;
 use squall_engine::replica::MAKE_ROOM;
+use squall_files::durable;
 use squall_model::event::Record;
 
 use crate::entry::Entry;
@@ -23,6 +24,7 @@ use crate::log::{BlobReader, Log, LogError, Snapshot};
 
 use driver::Appended;
 pub use driver::{News, Reign, Servers, start};
+pub use probe::{Probe, probe};
 
 /// Time after which the copy is flushed at the next batch. Nothing depends on it but how much a controller that lost its
 /// machine's power reads again from etcd.
