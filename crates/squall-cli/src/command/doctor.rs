@@ -253,7 +253,7 @@ fn running(site: &Site<'_>, findings: &mut Vec<Finding>) {
         }
         Ok(_) => {}
         Err(e) if controller => {
-            let why = e.detail().map_or_else(|| e.to_string(), str::to_owned);
+            let why = e.lines("it refuses").first().cloned().unwrap_or_default();
             findings.push(fail("answers", format!("the controller does not answer: {why}"), "see its log"));
         }
         // A machine that has joined has no controller of its own.
