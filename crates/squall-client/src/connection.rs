@@ -133,13 +133,15 @@ impl Client {
     /// controller does not run, the head's login daemon passes the requests on to another one.
     pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
         Self::connect_own(place, command).or_else(|e| match e {
-            ClientError::Connect(why) if is_head(place) => {
-                Self::connect_by(&place.head_socket(), &Hello::new(Role::Client(command.into()))).map_err(|_| {
-                    let both = "the controller of this head does not run, and neither does its login daemon, through which \
+            ClientError::Connect(why) if is_head(place) => Self::connect_by(
+                &place.head_socket(),
+                &Hello::new(Role::Client(command.into())),
+            )
+            .map_err(|_| {
+                let both = "the controller of this head does not run, and neither does its login daemon, through which \
                          commands reach the other controllers: `squall up` starts both";
-                    ClientError::Connect(format!("{why}; {both}"))
-                })
-            }
+                ClientError::Connect(format!("{why}; {both}"))
+            }),
             e => Err(e),
         })
     }

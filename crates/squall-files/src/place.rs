@@ -47,7 +47,9 @@ impl Place {
         }
         let own = Self::default_of(rustix::process::getuid().as_raw());
         let machine = Self { dir: PathBuf::from(MACHINE) };
-        own.into_iter().chain([machine]).find(|place| place.controller_socket().exists() || place.head_socket().exists())
+        own.into_iter()
+            .chain([machine])
+            .find(|place| place.controller_socket().exists() || place.head_socket().exists())
     }
 
     /// Returns the default place of a user's cluster: the machine's for root, a folder in the home of others, and one

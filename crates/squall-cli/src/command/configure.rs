@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use squall_text::format::harmless_lines;
 use squall_files::place::Place;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::life::{self, Daemon};
 use squall_model::config::Config;
+use squall_text::format::harmless_lines;
 
 use super::import;
 use super::up::Options;

@@ -56,8 +56,8 @@ use std::process::ExitCode;
 
 use squall_files::place::{Place, STATE_VARIABLE};
 use squall_host::life;
-use squall_text::options::flag::Arguments;
 use squall_text::format::harmless_lines;
+use squall_text::options::flag::Arguments;
 use squall_text::page::Page;
 
 /// Ends a command that starts or ends daemons: prints its result or its error, and returns the exit code.

@@ -30,7 +30,9 @@ fn commands_and_tokens_depend_on_no_single_head() {
     ];
     cluster.until("they have begun", |_| begun.iter().all(|mark| mark.exists()));
     cluster.kill(first);
-    cluster.until("commands work on the head without its controller", |c| c.squall_on(first, &["squeue"]).status.success());
+    cluster.until("commands work on the head without its controller", |c| {
+        c.squall_on(first, &["squeue"]).status.success()
+    });
     let pinged = cluster.ok(first, &["scontrol", "ping"]);
     cluster.until("the dead controller is known to be dead", |c| {
         let lines = c.ok(first, &["scontrol", "ping"]);
@@ -108,7 +110,8 @@ fn one_key(cluster: &Cluster) -> Vec<u8> {
     cluster.ok(Host::Login, &["scontrol", "token"]);
     let mut keys = Vec::new();
     cluster.until("all heads have one key of tokens", |c| {
-        keys = Host::heads().into_iter().map(|head| fs::read(c.state(head).join(TOKEN_KEY)).unwrap_or_default()).collect();
+        keys =
+            Host::heads().into_iter().map(|head| fs::read(c.state(head).join(TOKEN_KEY)).unwrap_or_default()).collect();
         keys.iter().all(|key| *key == keys[0] && !key.is_empty())
     });
     let key = keys.remove(0);

@@ -388,7 +388,8 @@ fn each_controller_says_once_that_etcd_has_no_room_and_takes_it_back() {
     let said = std::mem::take(&mut world.said);
     let whom: std::collections::BTreeSet<usize> = said.iter().map(|(of, _)| *of).collect();
     assert_eq!((whom.len(), said.len()), (3, 3), "{said:?}");
-    let named = |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains("room") && why.contains("alarm disarm"));
+    let named =
+        |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains("room") && why.contains("alarm disarm"));
     assert!(said.iter().all(|(_, why)| named(why)), "{said:?}");
     world.etcd.quota = None;
     world.run(Time::from_secs(13));

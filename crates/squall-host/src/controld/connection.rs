@@ -239,8 +239,21 @@ impl Door {
         let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
         let (phase, room) = (watch::channel(Phase::Leads(None)).0, Room::default());
-        let door =
-            Self { cluster, ring, last, arrivals, authority, seats, clients, users, hosts, bearers, others, phase, room };
+        let door = Self {
+            cluster,
+            ring,
+            last,
+            arrivals,
+            authority,
+            seats,
+            clients,
+            users,
+            hosts,
+            bearers,
+            others,
+            phase,
+            room,
+        };
         (Arc::new(door), inbox)
     }
 
@@ -395,10 +408,11 @@ impl Guest {
         match hello.role {
             Role::Client(_) | Role::Reader(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Named { uid, gid, until, link, over_http, relayed } = match self.known(&hello.proof, &reader, peer).await? {
-                    Ok(named) => named,
-                    Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
-                };
+                let Named { uid, gid, until, link, over_http, relayed } =
+                    match self.known(&hello.proof, &reader, peer).await? {
+                        Ok(named) => named,
+                        Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
+                    };
                 if let Some(borne) = link {
                     return self.exchange(&mut reader, &mut writer, &borne).await;
                 }
@@ -467,7 +481,14 @@ impl Guest {
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
                 let named = |borne: Borne| {
                     let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
-                    Named { uid, gid, until, link: borne.link.is_some().then_some(borne), over_http: true, relayed: false }
+                    Named {
+                        uid,
+                        gid,
+                        until,
+                        link: borne.link.is_some().then_some(borne),
+                        over_http: true,
+                        relayed: false,
+                    }
                 };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }

@@ -26,7 +26,10 @@ impl EtcdLook {
     /// Returns the warning that strangers may write to etcd. None: they may not, as far as is known.
     pub fn is_open(&self) -> Option<String> {
         (!self.open.is_empty()).then(|| {
-            format!("etcd ({}) lets anybody who reaches it write, and whoever does is the controller", self.open.join(", "))
+            format!(
+                "etcd ({}) lets anybody who reaches it write, and whoever does is the controller",
+                self.open.join(", ")
+            )
         })
     }
 }

@@ -8,8 +8,8 @@ mod changes;
 mod clock;
 mod connection;
 mod desk;
-pub mod etcd;
 pub(crate) mod error;
+pub mod etcd;
 mod fair;
 mod fetch;
 mod flush;
@@ -217,7 +217,8 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let term = crown.as_ref().map(Crown::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
     let helpers = (backups, sealer, door.programs());
-    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), bearers, door.room()), (mouth, clock, crown), helpers);
+    let mut daemon =
+        Daemon::new(machine, log, accounts, (place.clone(), bearers, door.room()), (mouth, clock, crown), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;

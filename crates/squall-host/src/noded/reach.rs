@@ -251,7 +251,9 @@ impl Far {
                 Ok(peer)
             }
             Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
-            Ok(Told::Charter { .. } | Told::Controller(_) | Told::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
+            Ok(Told::Charter { .. } | Told::Controller(_) | Told::TokenKey(_)) => {
+                Err(io::ErrorKind::InvalidData.into())
+            }
             Err(e) => found().get(name).cloned().map(Some).ok_or(e),
         }
     }

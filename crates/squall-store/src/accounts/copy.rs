@@ -45,7 +45,8 @@ pub fn copy_at_rest(from: &Path, to: &Path) -> Result<u64, String> {
 /// Copies an open database.
 pub(super) fn copied(book: &Book, to: &Path) -> rusqlite::Result<u64> {
     book.checkpoint()?;
-    let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to).map_err(unreadable)?;
+    let mut new =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to).map_err(unreadable)?;
     io::copy(&mut BufReader::with_capacity(COPIED_BYTES, book.raw()?), &mut new).map_err(unreadable)?;
     Ok(book.position())
 }

@@ -99,7 +99,8 @@ mod tests {
         };
         let keys = ctl(&["get", "--prefix", "/", "--keys-only"]);
         assert!(keys.status.success() && keys.stdout.is_empty(), "something was written: {keys:?}");
-        for words in [&["user", "add", "root:secret"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
+        for words in [&["user", "add", "root:secret"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]]
+        {
             let done = ctl(words);
             assert!(done.status.success(), "{words:?}: {done:?}");
         }

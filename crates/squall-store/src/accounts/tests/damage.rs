@@ -188,7 +188,10 @@ fn a9_a_database_without_checksums_is_read_and_gets_them() {
     assert_eq!(pages::has_sums(File::open(&path).unwrap()), Some(false));
     assert!(ask(&path).0 == kept.rows, "read as it is");
     drop(open(&kept.place, kept.cluster, kept.bed.records.len() as u64).unwrap());
-    assert_eq!((pages::has_sums(File::open(&path).unwrap()), pages::damaged(File::open(&path).unwrap()).unwrap()), (Some(true), vec![]));
+    assert_eq!(
+        (pages::has_sums(File::open(&path).unwrap()), pages::damaged(File::open(&path).unwrap()).unwrap()),
+        (Some(true), vec![])
+    );
     assert!(ask(&path) == (kept.rows, vec![]), "and as it is now");
     let files = std::fs::read_dir(kept.bed.dir.path()).unwrap().map(|f| PathBuf::from(f.unwrap().file_name()));
     let left: Vec<_> = files.filter(|f| f.to_string_lossy().contains("accounts")).collect();

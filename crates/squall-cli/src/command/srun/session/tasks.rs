@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use squall_text::format::harmless_lines;
 use squall_model::job::ExitCode;
 use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::node::EndReason;
+use squall_text::format::harmless_lines;
 
 use super::Session;
 use crate::command::srun::input::Chunk;
