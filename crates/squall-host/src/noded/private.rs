@@ -189,3 +189,78 @@ fn job_of(name: &str) -> Option<JobAttempt> {
     let (job, attempt) = name.split_once('.')?;
     Some(JobAttempt { job: JobId(job.parse().ok()?), attempt: Attempt(attempt.parse().ok()?) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    use std::path::Path;
+
+    use squall_model::config::Config;
+    use squall_model::id::{Attempt, JobId};
+    use squall_model::job::JobAttempt;
+
+    use super::PrivateDirs;
+
+    /// attack-trial.md A2, where the user of a job of an earlier release owns its folder still.
+    #[test]
+    fn a2_a_folder_that_was_its_users_becomes_roots_and_a_link_in_it_is_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let base = Path::new("/var/tmp").join(format!("squall-private-unit-{}", std::process::id()));
+        let config = format!("private_tmp = \"{}\"\nprivate_tmp_dirs = \"/tmp\"\n", base.display());
+        let config = Config::from_toml(&config).unwrap();
+        let dirs = PrivateDirs::open(&config, ("c", "n1"), Path::new("/var/lib/squall")).unwrap();
+        let job = |id| JobAttempt { job: JobId(id), attempt: Attempt(1) };
+        let meta = |path: &str| fs::symlink_metadata(base.join("squall-jobs-c-n1").join(path)).unwrap();
+        let users = |id: u32| {
+            let own = base.join(format!("squall-jobs-c-n1/{id}.1"));
+            fs::create_dir(&own).unwrap();
+            chown(&own, Some(1), Some(1)).unwrap();
+            own
+        };
+        fs::create_dir(users(1).join("tmp")).unwrap();
+        dirs.of_job(job(1)).unwrap();
+        assert_eq!((meta("1.1").uid(), meta("1.1").mode() & 0o7777), (0, 0o700));
+        assert_eq!((meta("1.1/tmp").uid(), meta("1.1/tmp").mode() & 0o7777), (0, 0o1777));
+        // A link, and a folder of the user's own.
+        let target = base.join("target");
+        fs::create_dir(&target).unwrap();
+        fs::set_permissions(&target, fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&target, users(2).join("tmp")).unwrap();
+        let own = users(3).join("tmp");
+        fs::create_dir(&own).unwrap();
+        chown(&own, Some(1), Some(1)).unwrap();
+        assert!(dirs.of_job(job(2)).is_err() && dirs.of_job(job(3)).is_err());
+        assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o700);
+        // What a job sees there is reached through what is opened.
+        fs::write(base.join("squall-jobs-c-n1/1.1/tmp/file"), "x").unwrap();
+        let reached = dirs.seen_by(job(1), b"/tmp/file");
+        assert_eq!(fs::read(&reached.path).unwrap(), b"x");
+        assert_eq!(dirs.seen_by(job(4), b"/tmp/file").path, Path::new("/tmp/file"));
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    /// Nobody else may be able to replace the folder, or what it is mounted over.
+    #[test]
+    fn a2_folders_that_others_can_replace_are_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let base = Path::new("/var/tmp").join(format!("squall-private-exposed-{}", std::process::id()));
+        fs::create_dir_all(base.join("users/jobs")).unwrap();
+        fs::create_dir_all(base.join("over")).unwrap();
+        chown(base.join("users"), Some(1), None).unwrap();
+        let open = |tmp: &str, over: &str| {
+            let text = format!("private_tmp = \"{0}/{tmp}\"\nprivate_tmp_dirs = \"{0}/{over}\"\n", base.display());
+            PrivateDirs::open(&Config::from_toml(&text).unwrap(), ("c", "n1"), Path::new("/var/lib/squall"))
+        };
+        open("own", "over").unwrap();
+        for (tmp, over) in [("users/jobs", "over"), ("users/none", "over"), ("own", "users/jobs")] {
+            let problem = open(tmp, over).unwrap_err().to_string();
+            assert!(problem.contains("can replace what is in") && problem.contains("/users"), "{problem}");
+        }
+        fs::remove_dir_all(base).unwrap();
+    }
+}
