@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use squall_host::backup::{self, Checked, Manifest, Restored};
+use squall_host::life;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{self, Page};
@@ -54,6 +55,7 @@ fn restore(given: &Arguments) -> Result<String, String> {
     let file = super::one_operand(&PAGE, given)?;
     let file = file.ok_or("from which file? `squall restore FILE`, or `squall restore -` for standard input")?;
     let place = super::place(given.last("state").map(Path::new))?;
+    life::check_place(&place)?;
     let from: Box<dyn Read> = match file.as_str() {
         "-" => Box::new(io::stdin().lock()),
         _ => Box::new(File::open(&file).map_err(|e| format!("{file}: {e}"))?),

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use squall_model::job::Digest;
 
 use super::containers::{bundle, contained, runtime};
-use super::{Cluster, has, text};
+use super::{Cluster, USER, has, text};
 
 /// attack-trial.md L3: columns between bars are as in Slurm, which does not escape them; programs read JSON.
 #[test]
@@ -38,6 +40,69 @@ fn l4_a_stranger_is_refused_before_anything_is_said() {
         assert!(!said.contains("ending") && !said.contains("key"), "{args:?}: {said}");
     }
     assert_eq!(cluster.ok(&["sinfo", "-h", "-o", "%D %t"]), "2 idle");
+}
+
+/// A folder of user `daemon`'s, with one of root's in it, which that user can replace by another one.
+fn below_a_users(test: &str) -> Option<PathBuf> {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("skipped: only root can be two users");
+        return None;
+    }
+    let folder = std::env::temp_dir().join(format!("squall-below-{}-{test}", std::process::id()));
+    fs::create_dir_all(folder.join("roots")).unwrap();
+    std::os::unix::fs::chown(&folder, Some(USER), Some(USER)).unwrap();
+    Some(folder)
+}
+
+/// attack-trial.md A2, neighbours: root's daemons would use a state folder that a user has put in the place of root's, and
+/// root's commands would write where a user's cluster leads them.
+#[test]
+fn a2_root_uses_no_state_folder_below_a_users() {
+    let Some(folder) = below_a_users("state") else { return };
+    let run = |args: &[&str], state: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        text(&command.args(args).arg("--state").arg(state).output().unwrap())
+    };
+    for args in [&["up"][..], &["node"], &["controller"], &["restore", "/dev/null"]] {
+        let said = run(args, &folder.join("roots/state"));
+        assert!(said.contains("can replace what is in"), "{args:?}: {said}");
+    }
+    assert!(!folder.join("roots/state/run").exists());
+    // The user's own cluster.
+    let said = run(&["token", "n1"], &folder);
+    assert!(said.contains("run this as daemon"), "{said}");
+    assert!(!folder.join("keys").exists());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// attack-trial.md A1 and A2: those who ran a build with these faults are told, and those who offer an occasion.
+#[test]
+fn a1_doctor_and_up_name_exposed_sockets_and_faults_of_earlier_builds() {
+    let Some(folder) = below_a_users("socket") else { return };
+    let cluster = Cluster::start("doctor", "");
+    let findings = || {
+        let out = cluster.command(&["doctor", "--json"]).output().unwrap();
+        let all: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let mut found: Vec<(String, String)> = Vec::new();
+        for row in all.as_array().unwrap().iter().filter(|row| row["result"] == "warn") {
+            found.push((row["check"].as_str().unwrap().into(), row["finding"].as_str().unwrap().into()));
+        }
+        found
+    };
+    let has = |check: &str, what: &str| findings().iter().any(|(name, text)| name == check && text.contains(what));
+    assert!(!has("folders", "") && !has("builds", "under a build"), "{:?}", findings());
+    // The cluster as an earlier build has left it.
+    cluster.ok(&["down"]);
+    fs::remove_file(cluster.path("state/builds")).unwrap();
+    let socket = folder.join("roots/rest.sock");
+    let config = format!("[rest]\nlisten = \"unix:{}\"\n[[nodes]]\nname = \"n[1-2]\"\nforce = true\n", socket.display());
+    fs::write(cluster.path("squall.toml"), config).unwrap();
+    let out = cluster.command(&["up", "--config", &cluster.path("squall.toml")]).output().unwrap();
+    assert!(out.status.success() && text(&out).contains("daemon can replace what is in"), "{}", text(&out));
+    assert!(has("folders", "another socket in the place of"), "{:?}", findings());
+    assert!(has("builds", "may have run with unix:") && !has("builds", "private_tmp"), "{:?}", findings());
+    drop(cluster);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 /// faults.md R12: a node whose empty cgroups somebody has removed runs jobs as before, and in cgroups.

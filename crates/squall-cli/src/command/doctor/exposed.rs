@@ -27,13 +27,13 @@ pub(super) fn look(site: &Site<'_>, findings: &mut Vec<Finding>) {
 fn of_earlier_build(risk: Risk, site: &Site<'_>) -> Finding {
     let (text, remedy) = match risk {
         Risk::UnixSocket => (
-            "it ran with unix: in [rest] listen under a build in which users could act as others, root included \
+            "it may have run with unix: in [rest] listen under a build in which users could act as others, root included \
              (attack A1 in docs/security.md)",
             "look at the jobs of root and operators, make their tokens invalid (`scontrol token revoke`), restart all \
              daemons",
         ),
         Risk::PrivateTmp => (
-            "it ran with private_tmp under a build in which a job's user could become root of the node (attack A2 in \
+            "it may have run with private_tmp under a build in which a job's user could become root of the node (attack A2 in \
              docs/security.md)",
             "if a user may have done so, install the nodes anew and let them join again, restart all daemons",
         ),
