@@ -38,8 +38,15 @@ impl Risk {
     }
 }
 
-/// Notes that this build serves the cluster with this configuration. `older`: the state folder was in use before.
-pub(crate) fn note(place: &Place, config: &Config, older: bool) -> io::Result<()> {
+/// Notes that this build serves the cluster with this configuration. `older`: the state folder was in use before. An error
+/// is logged.
+pub(crate) fn note(place: &Place, config: &Config, older: bool) {
+    if let Err(e) = try_note(place, config, older) {
+        tracing::warn!(file = %place.builds().display(), error = %e, "the build can't be noted");
+    }
+}
+
+fn try_note(place: &Place, config: &Config, older: bool) -> io::Result<()> {
     let path = place.builds();
     let before = match std::fs::read_to_string(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -98,7 +105,7 @@ mod tests {
         let plain = Config::default();
         // A new cluster has never run under an earlier build, whatever its options.
         assert_eq!(risks(&place, &private).unwrap(), []);
-        note(&place, &private, false).unwrap();
+        note(&place, &private, false);
         assert_eq!(risks(&place, &private).unwrap(), []);
         std::fs::remove_file(place.builds()).unwrap();
         // One of an earlier build, not started since; then started, with another configuration before and after.
@@ -106,9 +113,9 @@ mod tests {
         assert_eq!(risks(&place, &private).unwrap(), [Risk::PrivateTmp]);
         let old = "[rest]\nlisten = \"127.0.0.1:1,unix:/run/squall/rest.sock\"\n";
         std::fs::write(place.config().with_extension("toml.old"), old).unwrap();
-        note(&place, &private, true).unwrap();
-        note(&place, &plain, true).unwrap();
-        note(&place, &plain, true).unwrap();
+        note(&place, &private, true);
+        note(&place, &plain, true);
+        note(&place, &plain, true);
         assert_eq!(risks(&place, &plain).unwrap(), [Risk::UnixSocket, Risk::PrivateTmp]);
         assert_eq!(std::fs::read_to_string(place.builds()).unwrap().lines().count(), 3);
         std::fs::remove_dir_all(&dir).unwrap();

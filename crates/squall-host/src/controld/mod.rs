@@ -165,9 +165,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     }
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
-    if let Err(e) = builds::note(&place, &config, place.mark().exists()) {
-        warn!(file = %place.builds().display(), error = %e, "the build can't be noted");
-    }
+    builds::note(&place, &config, place.mark().exists());
     lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
