@@ -95,7 +95,8 @@ fn a1_doctor_and_up_name_exposed_sockets_and_faults_of_earlier_builds() {
     cluster.ok(&["down"]);
     fs::remove_file(cluster.path("state/builds")).unwrap();
     let socket = folder.join("roots/rest.sock");
-    let config = format!("[rest]\nlisten = \"unix:{}\"\n[[nodes]]\nname = \"n[1-2]\"\nforce = true\n", socket.display());
+    let config =
+        format!("[rest]\nlisten = \"unix:{}\"\n[[nodes]]\nname = \"n[1-2]\"\nforce = true\n", socket.display());
     fs::write(cluster.path("squall.toml"), config).unwrap();
     let out = cluster.command(&["up", "--config", &cluster.path("squall.toml")]).output().unwrap();
     assert!(out.status.success() && text(&out).contains("daemon can replace what is in"), "{}", text(&out));
