@@ -64,7 +64,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
-    let waiting = Waiting { tool, job, several, quiet, client, step_asked, told: false };
+    let waiting = Waiting { tool, job, several, quiet, immediate_s, client, step_asked, told: false };
     match note {
         Some(Refusal::NotSupported(what)) => eprintln!("{}: warning: {what}", tool.name()),
         Some(note) => waiting.say(&refusal::text(&note)),
@@ -80,6 +80,7 @@ struct Waiting {
     /// queue.
     several: bool,
     quiet: bool,
+    immediate_s: Option<u32>,
     client: Client,
     step_asked: bool,
     told: bool,
@@ -117,7 +118,7 @@ impl Waiting {
                         self.client = attach(self.tool, self.job)?;
                         self.step_asked = false;
                     }
-                    Err(error) => return Err(failed(self.tool, &error)),
+                    Err(error) => return Err(self.refused(&error)),
                 }
             } else if !self.told && Instant::now() >= due {
                 self.told = true;
@@ -126,6 +127,19 @@ impl Waiting {
                 }
                 self.say(&format!("job {} queued and waiting for resources", self.job));
             }
+        }
+    }
+
+    /// Returns why the allocation was not granted; when the time of `--immediate` is over, in Slurm's words.
+    fn refused(&self, error: &ClientError) -> Stop {
+        match (error, self.immediate_s) {
+            (ClientError::Refused(Refusal::Busy), Some(2..)) => {
+                Stop::bad("Unable to allocate resources: Connection timed out")
+            }
+            (ClientError::Refused(Refusal::Busy), Some(_)) => {
+                Stop::bad("Unable to allocate resources: Requested nodes are busy")
+            }
+            _ => failed(self.tool, error),
         }
     }
 

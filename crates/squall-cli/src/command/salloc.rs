@@ -101,10 +101,8 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>),
         submission::obey(&mut asked, SALLOC, &lines[at], vars)?;
         submission::place(&mut asked, SALLOC, args)?;
         if asked.spec.name.is_empty() {
-            let base = || Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
-            let named = if operands.is_empty() { None } else { base() };
-            let nameless = if asked.alloc.no_shell { "no-shell" } else { "interactive" };
-            asked.spec.name = named.unwrap_or_else(|| nameless.to_owned());
+            // As in Slurm, whatever the manual says of the command's name.
+            asked.spec.name = if asked.alloc.no_shell { "no-shell" } else { "interactive" }.to_owned();
         }
         if asked.alloc.no_shell {
             asked.spec.options.no_shell = true;
@@ -155,17 +153,16 @@ impl Drop for Terminal {
     }
 }
 
-/// Returns the path of a command: a bare name is looked for in PATH, then in the working directory, as in Slurm.
-fn program_of(name: &OsStr, vars: &Vars, dir: &Path) -> OsString {
-    if name.as_bytes().contains(&b'/') {
-        return name.to_owned();
-    }
+/// Returns the path of a command, as Slurm finds it: an absolute path as it is, one that begins with a dot from the
+/// working directory, any other name in PATH and then in the working directory. None: there is no such program.
+fn program_of(name: &OsStr, vars: &Vars, dir: &Path) -> Option<PathBuf> {
     let path = vars.iter().find(|(var, _)| var == "PATH").map_or(OsStr::new(""), |(_, value)| value);
-    std::env::split_paths(path)
+    let searched = if name.as_bytes().starts_with(b".") { OsStr::new("") } else { path };
+    std::env::split_paths(searched)
+        .filter(|folder| !folder.as_os_str().is_empty())
         .chain([dir.to_owned()])
         .map(|folder| dir.join(folder).join(name))
         .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
-        .map_or_else(|| name.to_owned(), PathBuf::into_os_string)
 }
 
 /// State of salloc while the command runs in the allocation.
@@ -188,8 +185,14 @@ impl Hold {
     }
 
     fn run(mut self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<u8, Stop> {
-        let spawned = self.spawn(command, vars, facts);
-        let status = spawned.and_then(|child| self.wait_for(child));
+        let status = match self.spawn(command, vars, facts) {
+            Ok(child) => self.wait_for(child),
+            // Said before the allocation is given back, which can take a while.
+            Err(stop) => {
+                eprint!("{}", stop.complaint(SALLOC));
+                Err(Stop::Silent(stop.exit()))
+            }
+        };
         let exit = match &status {
             Ok(status) => {
                 JobExit { code: status.code().unwrap_or(0) as u8, signal: status.signal().unwrap_or(0) as u8 }
@@ -206,19 +209,18 @@ impl Hold {
     }
 
     fn spawn(&self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<Child, Stop> {
-        let mut program = Command::new(program_of(&command[0], vars, Path::new(&facts.spec.work_dir)));
-        program.args(&command[1..]).env_clear().current_dir(&facts.spec.work_dir).process_group(0);
+        let name = command[0].to_string_lossy();
+        let path = program_of(&command[0], vars, Path::new(&facts.spec.work_dir))
+            .ok_or_else(|| Stop::bad(format!("_fork_command: Unable to find command \"{name}\"")))?;
+        let mut program = Command::new(&path);
+        program.arg0(&command[0]).args(&command[1..]).env_clear();
+        program.current_dir(&facts.spec.work_dir).process_group(0);
         // Variables set by an outer job must not mix with those of this job.
         let own = vars.iter().filter(|(name, _)| name.to_str().is_none_or(|name| !is_output(name)));
         program.envs(own.map(|(name, value)| (name.as_os_str(), value.as_os_str())));
         program.envs(job_env(facts));
-        let name = command[0].to_string_lossy();
-        let child = unblock_signals(&mut program).spawn().map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound if Path::new(&facts.spec.work_dir).is_dir() => {
-                Stop::bad(format!("Unable to find command \"{name}\""))
-            }
-            _ => Stop::bad(format!("Unable to exec command \"{name}\": {e}")),
-        })?;
+        let failed = |e| Stop::bad(format!("_fork_command: Unable to exec command \"{}\": {e}", path.display()));
+        let child = unblock_signals(&mut program).spawn().map_err(failed)?;
         if let Some(group) = group_of(&child) {
             self.terminal.give_to(group);
             if self.terminal.before.is_some() {
@@ -357,8 +359,9 @@ mod tests {
         assert_eq!(case(&["-n2"]), ("interactive".into(), "/bin/zsh".into()));
         assert_eq!(
             case(&["-n2", "/usr/bin/mpirun", "-n", "2", "x"]),
-            ("mpirun".into(), "/usr/bin/mpirun -n 2 x".into())
+            ("interactive".into(), "/usr/bin/mpirun -n 2 x".into())
         );
+        assert_eq!(case(&["--no-shell"]).0, "no-shell");
         assert_eq!(case(&["-J", "me", "true"]), ("me".into(), "true".into()));
     }
 }

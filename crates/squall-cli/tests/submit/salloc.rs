@@ -29,7 +29,7 @@ fn the_command_runs_here_with_the_jobs_variables() {
     let [Request::Allocate { spec, .. }, Request::Finish { job: JobId(5), exit }] = heard.as_slice() else {
         panic!("{heard:?}")
     };
-    assert_eq!((spec.kind, spec.name.as_str(), spec.need.nodes_min), (JobKind::Allocation, "sh", Some(2)));
+    assert_eq!((spec.kind, spec.name.as_str(), spec.need.nodes_min), (JobKind::Allocation, "interactive", Some(2)));
     assert_eq!(*exit, ExitCode { code: 9, signal: 0 });
 }
 
@@ -42,13 +42,30 @@ fn quiet_and_without_a_shell() {
     assert_eq!(cluster.heard.lock().unwrap().len(), 1);
 }
 
+/// faults.md P13: what is wrong is said in Slurm's words, before the allocation is given back.
 #[test]
-fn a_command_that_does_not_exist() {
+fn p13_a_command_that_does_not_exist() {
     let cluster = granting();
-    let (code, _, error) = cluster.run("salloc", &["no-such-command"]);
-    assert_eq!(code, 1);
-    assert!(error.contains("salloc: error: Unable to find command \"no-such-command\"\n"), "{error}");
-    assert!(error.contains("salloc: Relinquishing job allocation 5\n"), "{error}");
+    let folder = cluster.dir().to_string_lossy().into_owned();
+    for name in ["no-such-command", "./no-such-command", "/no/such/command", folder.as_str()] {
+        let (code, _, error) = cluster.run("salloc", &[name]);
+        let said = format!(
+            "salloc: Granted job allocation 5\n\
+             salloc: error: _fork_command: Unable to find command \"{name}\"\n\
+             salloc: Relinquishing job allocation 5\n"
+        );
+        assert_eq!((code, error), (1, said));
+    }
+}
+
+/// faults.md F13: the command gets its name as typed, so a launcher that looks at it finds what the user meant.
+#[test]
+fn f13_a_command_gets_its_name_as_typed() {
+    let cluster = granting();
+    std::os::unix::fs::symlink("/bin/sh", cluster.dir().join("named")).unwrap();
+    for name in ["named", "./named", "sh", "/bin/sh"] {
+        assert_eq!(cluster.run("salloc", &["-Q", name, "-c", "echo $0"]), (0, format!("{name}\n"), String::new()));
+    }
 }
 
 #[test]
@@ -60,6 +77,18 @@ fn a_command_in_the_working_directory() {
     assert_eq!(cluster.run("salloc", &["-Q", "test.sh"]), (0, "here\n".into(), String::new()), "PATH, then here");
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     assert_eq!(cluster.run("salloc", &["-Q", "test.sh"]).0, 1);
+}
+
+/// faults.md F16: what `--immediate` says when its time is over.
+#[test]
+fn f16_the_time_of_immediate_is_over() {
+    for (option, why) in [("-I", "Requested nodes are busy"), ("-I3", "Connection timed out")] {
+        let cluster = Cluster::play(|_, _| {
+            vec![say(Answer::Submitted { job: JobId(5), note: None }), say(Answer::Refused(Refusal::Busy))]
+        });
+        let said = format!("salloc: error: Unable to allocate resources: {why}\n");
+        assert_eq!(cluster.run("salloc", &[option, "true"]), (1, String::new(), said));
+    }
 }
 
 #[test]
