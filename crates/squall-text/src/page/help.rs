@@ -118,7 +118,8 @@ mod tests {
         notes: "More.\n",
     };
 
-    /// Fault D13: `--help` begins with "Usage:", names every option and fits the terminal.
+    /// Fault D13: `--help` begins with "Usage:", names every option and fits the terminal. faults.md F16: the options
+    /// about the command itself have Slurm's title.
     #[test]
     fn d13_help_begins_with_usage_names_every_option_and_fits() {
         let expected = "\
@@ -129,6 +130,8 @@ Usage: x [OPTIONS] FILE
       --sort=fields           sort by these
   -j, --job[=job]             one job
   -t format                   a letter only
+
+Help options:
       --help                  show this help
       --usage                 show all options in a few lines
   -V, --version               show the version

@@ -84,20 +84,24 @@ impl Page {
         flag::parse(own, &args.iter().map(|arg| arg.as_ref().to_owned()).collect::<Vec<_>>())
     }
 
-    /// Returns the options that users are told of, in titled groups. An empty title: there is one group only.
+    /// Returns the options that users are told of, in titled groups; as in Slurm, those about the command itself are the
+    /// last one. The others have no title if they are one group.
     fn groups(&self) -> Vec<(&'static str, Vec<Row>)> {
-        match self.options {
+        let mut groups: Vec<(&str, Vec<Row>)> = match self.options {
             Options::Own(own) => {
                 let told = flag::all(own).map(|flag| (flag, flag.told())).filter(|(_, told)| !told.is_empty());
                 vec![("", told.map(|(flag, told)| Row::of(flag, &told)).collect())]
             }
             Options::Job(tool) => {
                 let shown = |option: &&Opt| option.tools.has(tool) && !option.doc.is_empty();
-                let rows =
-                    |options: &'static [Opt]| options.iter().filter(shown).map(|o| Row::of_job(o, tool)).collect();
-                let groups = GROUPS.iter().map(|group| (group.title, rows(group.options)));
-                groups.filter(|(_, rows): &(_, Vec<Row>)| !rows.is_empty()).collect()
+                let rows = |options: &'static [Opt]| options.iter().filter(shown).map(|o| Row::of_job(o, tool));
+                GROUPS.iter().map(|group| (group.title, rows(group.options).collect())).collect()
             }
-        }
+        };
+        let about = |row: &mut Row| matches!(row.long.first(), Some(&("help" | "usage" | "version")));
+        let help = groups.iter_mut().flat_map(|(_, rows)| rows.extract_if(.., about)).collect();
+        groups.push(("Help options", help));
+        groups.retain(|(_, rows)| !rows.is_empty());
+        groups
     }
 }
