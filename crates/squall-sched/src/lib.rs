@@ -25,7 +25,7 @@ pub use explain::{Explained, Misfit, explain, has_such};
 pub use gang::{Piece, turns};
 pub use gate::Gate;
 pub use grain::{Grain, PerTask};
-pub use nodes::{Nodes, UNLIMITED};
+pub use nodes::{Nodes, UNLIMITED, have_such};
 pub use place::{deal_evenly, deal_in_turn};
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;

@@ -24,6 +24,7 @@ use crate::scratch::Scratch;
 use crate::view::{Bars, Candidate, Closed, Given, PartitionView, Row, View};
 use licenses::Lacks;
 pub(crate) use licenses::licensed;
+pub use together::have_such;
 use walk::{Ends, Walk};
 
 /// Expected run time of a job without a time limit, as in Slurm.

@@ -102,6 +102,9 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
             "CPUs" => "CPU count per node can not be satisfied".to_owned(),
             "tmp disk" => "Temporary disk specification can not be satisfied".to_owned(),
             "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
+            "components" => {
+                "too few nodes for all components: no two components of a heterogeneous job share a node".to_owned()
+            }
             "sockets" => "Socket, core and/or thread specification can not be satisfied".to_owned(),
             "threads" => {
                 "Socket, core and/or thread specification can not be satisfied: where CPUs are given out one by \

@@ -1,12 +1,19 @@
-//! Placement of heterogeneous jobs: all components start at one time, or none.
+//! Placement of heterogeneous jobs: all components start at one time, or none, and no two of them share a node.
+
+use std::borrow::Cow;
 
 use squall_model::job::PendingReason;
+use squall_model::job::network::Class;
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 
 use super::walk::{Ends, Turn};
 use super::{Lacks, Nodes, PATIENCE, SOON, apart, span, unbarred};
 use crate::place::{Condition, capacity, place};
 use crate::policy::Blocked;
+use crate::request::Request;
+use crate::scratch::Scratch;
+use crate::topology::Wish;
 use crate::view::{Candidate, Given, Start, View};
 
 /// A component, and the partitions in which it may run.
@@ -81,7 +88,11 @@ impl<V: View> Nodes<'_, V> {
     ) -> Result<Given, Blocked> {
         let before = (self.scratch.mark(), self.rooms.clone());
         let mut found: Vec<Start> = Vec::new();
+        let required = required(choices.iter().map(|(job, _)| job.need));
+        let mut used = NodeSet::new();
         for (job, partitions) in choices {
+            let need = beside(job.need, &required, &used);
+            let job = &Candidate { need: &*need, ..*job };
             let mut blocked = Blocked::Never(PendingReason::PartitionDown);
             let started = partitions.iter().filter(|at| self.view.partition(**at).starts).find_map(|&at| {
                 match one(self, job, at) {
@@ -96,6 +107,7 @@ impl<V: View> Nodes<'_, V> {
                 self.rooms = before.1;
                 return Err(blocked);
             };
+            used.union_with(&started.given.alloc.nodes());
             found.push(started);
         }
         found.sort_by_key(|start| (start.item != leader.item, start.item));
@@ -109,19 +121,68 @@ impl<V: View> Nodes<'_, V> {
     fn choosiest_first<'a>(&self, job: &Candidate<'a>, at: usize) -> Vec<Choice<'a>> {
         let others = job.others.iter().map(|other| (other.candidate(), other.partitions.clone()));
         let mut choices: Vec<Choice<'a>> = std::iter::once((*job, vec![at])).chain(others).collect();
-        choices.sort_by_cached_key(|(job, partitions)| self.choice(job, partitions));
+        choices.sort_by_cached_key(|(job, partitions)| choice(self.view, self.scratch, job.need, partitions));
         choices
     }
+}
 
-    /// Returns the number of nodes that would suit a component if they were free.
-    fn choice(&self, job: &Candidate<'_>, partitions: &[usize]) -> usize {
-        let request = job.need;
-        if request.required.len() >= request.nodes_max as usize {
-            return 0;
-        }
-        let does =
-            |id| !request.excluded.contains(id) && capacity(self.view, self.scratch, request, id, Condition::Ideal) > 0;
-        let nodes = |at: &usize| self.view.partition(*at).nodes.iter().filter(|id| does(*id)).count();
-        partitions.iter().map(nodes).sum()
+/// Returns whether the components of a heterogeneous job, each with its partitions, could ever run at the same time: on
+/// nodes with the requested properties, of which no two components share one. As with `has_such`, state, usage and
+/// position in the network of nodes do not count. Also true if a component fits nowhere even alone, which is a different
+/// pending reason, or if a node's hardware is unknown.
+pub fn have_such(view: &impl View, scratch: &mut Scratch, components: &[(Request, Vec<usize>)]) -> bool {
+    let unknown = |at: &usize| view.partition(*at).nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
+    if components.iter().flat_map(|(_, partitions)| partitions).any(unknown) {
+        return true;
     }
+    let network = Class::Anywhere;
+    let mut order: Vec<(Request, &Vec<usize>)> = components
+        .iter()
+        .map(|(request, at)| (Request { wish: Wish { network, ..Wish::default() }, ..request.clone() }, at))
+        .collect();
+    order.sort_by_cached_key(|(request, partitions)| choice(view, scratch, request, partitions));
+    let required = required(order.iter().map(|(request, _)| request));
+    let mut used = NodeSet::new();
+    for (request, partitions) in &order {
+        let mut anywhere = |request: &Request| {
+            let on = |at: &usize| place(view, scratch, request, view.partition(*at).nodes, Condition::Ideal);
+            partitions.iter().find_map(on)
+        };
+        match anywhere(&beside(request, &required, &used)) {
+            Some(given) => used.union_with(&given.alloc.nodes()),
+            None => return anywhere(request).is_none(),
+        }
+    }
+    true
+}
+
+/// Returns all nodes that components require.
+fn required<'a>(requests: impl Iterator<Item = &'a Request>) -> NodeSet {
+    requests.fold(NodeSet::new(), |mut all, request| {
+        all.union_with(&request.required);
+        all
+    })
+}
+
+/// Returns a component's request without nodes of the others: those that they have, `used`, and those that some
+/// component requires. No two components share a node, as in Slurm.
+fn beside<'a>(request: &'a Request, required: &NodeSet, used: &NodeSet) -> Cow<'a, Request> {
+    let mut others = required.clone();
+    others.subtract(&request.required);
+    others.union_with(used);
+    let mut request = Cow::Borrowed(request);
+    if !others.is_empty() {
+        request.to_mut().excluded.union_with(&others);
+    }
+    request
+}
+
+/// Returns the number of nodes that would suit a component if they were free.
+fn choice(view: &impl View, scratch: &Scratch, request: &Request, partitions: &[usize]) -> usize {
+    if request.required.len() >= request.nodes_max as usize {
+        return 0;
+    }
+    let does = |id| !request.excluded.contains(id) && capacity(view, scratch, request, id, Condition::Ideal) > 0;
+    let nodes = |at: &usize| view.partition(*at).nodes.iter().filter(|id| does(*id)).count();
+    partitions.iter().map(nodes).sum()
 }

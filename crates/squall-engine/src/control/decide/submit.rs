@@ -10,9 +10,10 @@ use squall_model::job::gpus::Gpus;
 use squall_model::job::{Blob, Digest, JobKind, JobSpec, Need};
 use squall_model::limits::HET_COMPONENTS_MAX;
 use squall_model::resource::Memory;
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
-use squall_sched::{Scratch, has_such};
+use squall_sched::{Scratch, has_such, have_such};
 
 use crate::control::controller::Controller;
 use crate::control::decide::admit;
@@ -107,6 +108,9 @@ pub(crate) fn accept_all(
         note_content(spec, if at == 0 { bytes } else { 0 });
         settle(c, ask, spec)?;
     }
+    if each.len() > 1 {
+        apart(c, ask.now, each)?;
+    }
     if c.disk_full {
         return Err(Refusal::DiskFull);
     }
@@ -188,6 +192,26 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
         false => "such nodes",
     };
     Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
+}
+
+/// Refuses a heterogeneous job that can never start because no two of its components share a node, as in Slurm: two of
+/// them require the same one, or there are too few nodes for all.
+fn apart(c: &Controller, now: Time, specs: &[Arc<JobSpec>]) -> Result<(), Refusal> {
+    let read = |spec: &Arc<JobSpec>| Some((request_of(&c.state, spec)?, partitions_of(&c.state, spec).collect()));
+    let Some(components) = specs.iter().map(read).collect::<Option<Vec<(_, Vec<usize>)>>>() else { return Ok(()) };
+    let mut required = NodeSet::new();
+    for (request, _) in &components {
+        if let Some(node) = request.required.intersection(&required).first().and_then(|id| c.state.node(id)) {
+            let problem = "two components name this node, but no two components share a node".to_owned();
+            return Err(Refusal::InvalidValue { option: "nodelist".to_owned(), value: node.name.clone(), problem });
+        }
+        required.union_with(&request.required);
+    }
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    if have_such(&sight, &mut Scratch::default(), &components) {
+        return Ok(());
+    }
+    Err(Refusal::NodeConfigNotAvailable("components".to_owned()))
 }
 
 /// Applies the cluster's `delay_boot` to a job that says nothing of it, where nodes are powered up for jobs.

@@ -103,6 +103,31 @@ fn the_component_that_has_least_choice_is_served_first() {
     assert_eq!(states(&d, job), [RUNNING, RUNNING]);
 }
 
+// faults.md F1.
+#[test]
+fn f1_no_two_components_share_a_node() {
+    let mut d = Driver::new(3, 4);
+    let nodes = |d: &Driver, leader: JobId| {
+        let on = |at| d.c.state().jobs[&JobId(leader.0 + at)].run().unwrap().alloc.nodes().iter().next().unwrap().0;
+        (0..3).map(on).collect::<Vec<u32>>()
+    };
+    let free = submit(&mut d, vec![batch(), batch(), batch()]);
+    assert_eq!(nodes(&d, free), [0, 1, 2], "one node would have had the CPUs for all");
+    d.cancel(free);
+    (0..3).for_each(|at| gone(&mut d, JobId(free.0 + at)));
+    // A node that one component requires is no other's, even if that one is placed first.
+    let mut wide = batch();
+    wide.need = Need { nodes_min: Some(2), nodes_max: Some(2), nodelist: Some("n1".into()), ..wide.need };
+    let wide = submit(&mut d, vec![batch(), wide]);
+    let held = |at| d.c.state().jobs[&JobId(wide.0 + at)].run().unwrap().alloc.nodes();
+    assert!(held(0).is_disjoint(&held(1)) && !held(0).contains(squall_model::id::NodeId(0)), "{:?} {:?}", held(0), held(1));
+    // Without nodes of their own they wait, though there are CPUs for both.
+    let mut d = Driver::new(2, 4);
+    d.submit(on_nodes(1));
+    let waits = submit(&mut d, vec![batch(), batch()]);
+    assert_eq!(states(&d, waits), [PENDING, PENDING]);
+}
+
 #[test]
 fn room_is_kept_for_all_components_at_one_time() {
     let mut d = Driver::new(3, 1);
@@ -123,7 +148,8 @@ fn room_is_kept_for_all_components_at_one_time() {
 #[test]
 fn one_name_means_all_and_a_pending_component_takes_the_others_along() {
     for named in [0, 1] {
-        let mut d = Driver::new(1, 1);
+        let mut d = Driver::new(2, 1);
+        let _blocker = d.submit(on_nodes(1));
         let job = submit(&mut d, vec![on_nodes(1), on_nodes(1)]);
         assert_eq!(infos(&mut d, these(job)).len(), 2);
         let jobs = JobSelection { ids: vec![JobRef::Component(job, 1)], ..JobSelection::default() };
@@ -210,6 +236,22 @@ fn what_can_never_be_is_refused() {
     let large = request(&mut d, vec![batch(), large]);
     assert!(matches!(d.ask(1, ADA, large)[..], [Answer::Refused(Refusal::NodeConfigNotAvailable(_))]));
     assert!(d.c.state().jobs.is_empty(), "not even one of them is accepted");
+    let named = |node: &str| JobSpec {
+        need: Need { nodelist: Some(node.into()), ..Need::default() },
+        ..batch()
+    };
+    // faults.md F1.
+    let same = request(&mut d, vec![named("n1"), named("n1")]);
+    let answers = d.ask(1, ADA, same);
+    assert!(
+        matches!(&answers[..], [Answer::Refused(Refusal::InvalidValue { option, value, .. })]
+            if (option.as_str(), value.as_str()) == ("nodelist", "n1")),
+        "{answers:?}"
+    );
+    let three = request(&mut d, vec![batch(), batch(), batch()]);
+    let few = Refusal::NodeConfigNotAvailable("components".into());
+    assert_eq!(d.ask(1, ADA, three), [Answer::Refused(few)], "there are two nodes");
+    assert!(d.c.state().jobs.is_empty());
     let twice = request(&mut d, vec![batch(), batch()]);
     let first = d.ask(1, ADA, twice.clone());
     assert_eq!(d.ask(1, ADA, twice), first);
