@@ -190,13 +190,16 @@ pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: 
         || more_cpus(view, request, nodes)
 }
 
-/// Returns whether a job needs more CPUs than these nodes have. False if a node's CPUs are unknown.
+/// Returns whether a job needs more CPUs than these nodes have, so that more nodes of their kinds would help. False if a
+/// node's CPUs are unknown.
 fn more_cpus(view: &impl View, request: &Request, nodes: &NodeSet) -> bool {
     let hardware = || nodes.iter().map(|id| u64::from(view.node(id).hardware.cpus));
     let tasks = request.tasks.unwrap_or(request.nodes_min.saturating_mul(request.tasks_per_node.unwrap_or(1)));
     let tasks = tasks.max(request.nodes_min);
     let cpus = if request.overcommit { 0 } else { u64::from(tasks) * u64::from(request.task_cpus) };
-    hardware().all(|cpus| cpus > 0) && cpus > hardware().sum()
+    // Where `--nodes` allows too few of the largest nodes, no number of nodes would help.
+    let allowed = hardware().max().unwrap_or(0).saturating_mul(request.nodes_max.into());
+    hardware().all(|cpus| cpus > 0) && cpus > hardware().sum() && cpus <= allowed
 }
 
 /// Returns whether the job's node list allows a node: a list with as many nodes as the job may have excludes all
