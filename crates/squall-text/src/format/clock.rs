@@ -54,15 +54,16 @@ impl Clock {
     }
 
     /// Completes the period of a query of past jobs (sacct(1), `--starttime` and `--state`). Without a start it begins
-    /// at midnight; with jobs, at the beginning of accounting; with states, at the present moment. With states and a
-    /// start, it ends at its start.
+    /// at midnight; with jobs, at the beginning of accounting; with states, at the present moment. With states and without
+    /// an end, it ends at its start.
     pub fn complete_period(&self, query: &mut AccountingQuery) {
         if query.start.is_some() {
             query.end = if query.states.is_empty() { query.end } else { query.end.or(query.start) };
         } else if query.ids.is_empty() && query.states.is_empty() {
             query.start = self.midnight();
         } else if query.ids.is_empty() {
-            query.start = Some(*query.end.get_or_insert(self.now));
+            query.start = Some(self.now);
+            query.end.get_or_insert(self.now);
         }
     }
 
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(period(&[], &[], None, None), (Some(midnight), None));
         assert_eq!(period(&[], &job, None, None), (None, None), "a job is found whenever it ran");
         assert_eq!(period(&running, &[], None, None), (Some(now), Some(now)), "what runs now");
-        assert_eq!(period(&running, &[], None, Some(before)), (Some(before), Some(before)));
+        assert_eq!(period(&running, &[], None, Some(before)), (Some(now), Some(before)), "an error");
         assert_eq!(period(&running, &[], Some(before), None), (Some(before), Some(before)));
         assert_eq!(period(&[], &[], Some(before), None), (Some(before), None));
     }

@@ -199,6 +199,14 @@ fn d6_a_state_and_a_start_without_an_end() {
     assert_eq!(with_end.end, Some(Time::from_secs(NOW)));
 }
 
+/// faults.md F16: a state means now, unless a start is given.
+#[test]
+fn f16_a_state_and_an_end_in_the_past_contradict_each_other() {
+    let past = seen(&["-s", "R", "-E", "now-1hour"]);
+    let text = "Start time (2026-11-21T08:00:00) requested is after end time (2026-11-21T07:00:00).";
+    assert_eq!((past.code, past.err), (1, format!("sacct: error: {text}\n")));
+}
+
 #[test]
 fn d10_steps_have_nodes_and_a_submission_keeps_its_lines() {
     assert_eq!(seen(&["-n", "-P", "-j", "40", "-o", "reqnodes"]).out, "2\n2\n2\n");

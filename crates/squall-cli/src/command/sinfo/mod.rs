@@ -161,7 +161,12 @@ fn show(
         Ok(nodes) => nodes,
         Err(e) => return call.failed("slurm_load_nodes error", &e),
     };
-    let wanted = given.last("partition").map(str::to_owned).or_else(|| call.variable("SINFO_PARTITION"));
+    let named = call.variable("SINFO_PARTITION");
+    if named.is_some() && call.variable("SINFO_ALL").is_some() {
+        let both = "Conflicting options, SINFO_ALL and SINFO_PARTITION, specified. Please choose one or the other.";
+        return call.fail(both);
+    }
+    let wanted = given.last("partition").map(str::to_owned).or(named);
     let wanted = wanted.as_deref().map(names).unwrap_or_default();
     let partitions: Vec<Rc<PartitionInfo>> =
         partitions.into_iter().filter(|p| wanted.is_empty() || wanted.contains(&p.config.name)).map(Rc::new).collect();
