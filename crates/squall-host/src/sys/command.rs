@@ -8,6 +8,7 @@ use std::process::Command;
 use squall_files::users;
 
 use super::identity::{Identity, become_user as become_identity};
+use super::spawn::reset_signals;
 
 /// Becomes the user for good, with `gid` as first group and all other groups of the user. Only root can.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
@@ -15,9 +16,14 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     become_identity(&Identity { uid, gid, groups }).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Makes `command` start its program with no signals blocked, whatever this process blocks for its `SignalFd`.
+/// Signals of the C library, which are never ignored on purpose (see `spawn::reset_signals`).
+const OF_LIBRARY: u64 = 1 << 31 | 1 << 32;
+
+/// Makes `command` start its program with no signals blocked, whatever this process blocks for its `SignalFd`. Signals
+/// that the user has this process ignore stay so.
 pub fn unblock_signals(command: &mut Command) -> &mut Command {
     let unblock = || {
+        reset_signals(OF_LIBRARY);
         let mut none = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: sigemptyset initializes the set before it is used; both calls are async-signal-safe.
         let failed = unsafe {
@@ -26,6 +32,6 @@ pub fn unblock_signals(command: &mut Command) -> &mut Command {
         };
         if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
-    // SAFETY: the closure makes two async-signal-safe calls and allocates nothing.
+    // SAFETY: the closure makes system calls and async-signal-safe calls only, and allocates nothing.
     unsafe { command.pre_exec(unblock) }
 }

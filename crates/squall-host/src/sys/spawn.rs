@@ -300,21 +300,40 @@ fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
+/// What the kernel keeps of a signal: handler, flags, restorer and mask. All zero: the default action.
+///
+/// The C library hides the signals that it uses itself, 32 and 33, from `sigaction`. But its `posix_spawn` leaves 32
+/// ignored in every program that it starts, so in this daemon, too; hence the system call.
+type Action = [u64; 4];
+
+/// Size of the kernel's signal set, bytes.
+const SIGNAL_SET: usize = 8;
+
 /// Returns the signals that this process ignores, which exec would not change. They are constant, so they are looked up
 /// once.
 pub(crate) fn ignored_signals() -> u64 {
     static IGNORED: OnceLock<u64> = OnceLock::new();
     *IGNORED.get_or_init(|| {
         let ignores = |signal: &c_int| {
-            let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: a null new action changes nothing; an all-zero sigaction is valid if the kernel writes none.
-            unsafe {
-                libc::sigaction(*signal, ptr::null(), now.as_mut_ptr()) == 0
-                    && now.assume_init().sa_sigaction == libc::SIG_IGN
-            }
+            let (mut now, none): (Action, *const Action) = ([0; 4], ptr::null());
+            // SAFETY: a null new action changes nothing; the kernel writes one action at most, for which there is room.
+            let done = unsafe { libc::syscall(libc::SYS_rt_sigaction, *signal, none, &raw mut now, SIGNAL_SET) };
+            done == 0 && now[0] == libc::SIG_IGN as u64
         };
         (1..=64).filter(ignores).fold(0, |set, signal| set | 1 << (signal - 1))
     })
+}
+
+/// Gives these signals their default action. Exec itself resets signals that have handlers.
+///
+/// Makes system calls only, so that a child may call it before exec.
+pub(super) fn reset_signals(signals: u64) {
+    let default: Action = [0; 4];
+    let old: *mut Action = ptr::null_mut();
+    for signal in (1..=64).filter(|signal| signals >> (signal - 1) & 1 == 1) {
+        // SAFETY: the kernel reads one action, which is valid; nothing is written.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, old, SIGNAL_SET) };
+    }
 }
 
 /// Returns an error: creating a child in a cgroup is implemented for x86-64 only.
@@ -432,12 +451,7 @@ unsafe fn prepare(plan: &Plan) -> usize {
         if plan.session == Session::Terminal && libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0) != 0 {
             return 1;
         }
-        let mut default = MaybeUninit::<libc::sigaction>::zeroed();
-        (*default.as_mut_ptr()).sa_sigaction = libc::SIG_DFL;
-        // Exec itself resets signals that have handlers.
-        for signal in (1..=64).filter(|signal| plan.ignored >> (signal - 1) & 1 == 1) {
-            libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
-        }
+        reset_signals(plan.ignored);
         for (to, &from) in plan.stdio.iter().enumerate() {
             if libc::dup2(from, to as c_int) < 0 {
                 return 2;
