@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 const JOBS: &str = include_str!("jobs.txt");
 const STEPS: &str = include_str!("steps.txt");
+const HET: &str = include_str!("het.txt");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/combinations");
 
 /// A row of a table: options, and what Squall has to answer.
@@ -173,6 +174,43 @@ fn e_steps_get_the_tasks_and_gpus_that_slurm_gives() {
         }
     }
     judge(answers.into_iter());
+}
+
+/// Where the tasks of a command run, one after the other; or how it was refused.
+fn answer_of_command(cluster: &Cluster, row: &Row) -> String {
+    // Nodes are chosen among those that are free.
+    while cluster.run("sinfo", &["-h", "-o", "%T"]).stdout != b"idle\n" {
+        std::thread::yield_now();
+    }
+    let words = words(&row.options);
+    let done = cluster.run(words[0], &words[1..]);
+    let (out, error) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if done.status.success() {
+        let mut lines: Vec<&str> = out.lines().collect();
+        lines.sort_unstable();
+        return lines.join(", ");
+    }
+    let errors = said(&error, "error: ").into_iter().chain(said(&error, "fatal: ")).collect::<Vec<_>>();
+    let line = errors.last().copied().unwrap_or_default();
+    let line = match line.split_once("for job ") {
+        Some((before, after)) => format!("{before}for job JOB{}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
+        None => line.to_owned(),
+    };
+    format!("refused {}: {line}", done.status.code().unwrap_or(-1))
+}
+
+// faults.md F1, F2, F3 and F16: components of jobs and steps have nodes of their own; `--nodelist` names some of a
+// step's nodes.
+#[test]
+fn f1_tasks_of_components_run_where_slurm_runs_them() {
+    let cluster = Cluster::start("het");
+    let rows = rows(HET);
+    assert!(rows.len() > 40, "{}", rows.len());
+    let answers = rows.into_iter().map(|row| {
+        let answer = answer_of_command(&cluster, &row);
+        (row, answer)
+    });
+    judge(answers);
 }
 
 // faults.md E: `-N4 -n3` says what it does, with sbatch, salloc and srun alike.

@@ -25,7 +25,7 @@ pub fn settle(asked: &mut Asked) -> Result<(), Stop> {
 }
 
 /// Returns the nodes in `--nodelist`, without repetitions. Raises the minimum number of nodes to their number, because
-/// all of them must be in the job. Fails if that is above the maximum.
+/// all of them must be in the job. Fails if that is above the maximum; a step gets the first ones then.
 fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     let need = &mut asked.spec.need;
     let all = need.nodelist.as_deref().and_then(|list| expand(list).ok()).unwrap_or_default();
@@ -33,6 +33,9 @@ fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     let names: Vec<String> = all.iter().filter(|name| seen.insert(name.as_str())).cloned().collect();
     if let Some(min) = need.nodes_min {
         let (least, most) = (min.max(names.len() as u32), need.nodes_max.unwrap_or(min));
+        if least > most && asked.run.job.is_some() {
+            return Ok(names);
+        }
         if least > most {
             return Err(Stop::bad(format!("invalid number of nodes (-N {least}-{most})")));
         }

@@ -1,5 +1,7 @@
-//! A step in several components of a heterogeneous job: one srun process for each component, started together and ended
-//! together.
+//! A step of several components, in a heterogeneous job or in a plain one: one srun process for each component, started
+//! together and ended together.
+
+mod apart;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -14,7 +16,7 @@ use squall_host::sys::command::unblock_signals;
 use squall_host::sys::signals::{SignalFd, kill};
 use squall_model::id::JobId;
 use squall_model::set::IndexSet;
-use squall_model::step::{Among, JobFacts, Layout};
+use squall_model::step::{Among, JobFacts, Layout, StepSpec};
 use squall_model::wire::client::{Answer, Request};
 
 use super::{SIGNALS, SRUN};
@@ -64,15 +66,18 @@ impl Part {
             .map(|(_, value)| value.as_deref().unwrap_or(""))
     }
 
-    /// Returns the numbers of tasks and of nodes that the part has in a component.
-    fn size(&self, component: &JobFacts, vars: &Vars) -> Result<(u32, u32), Stop> {
-        // Messages are printed later, when the part runs.
+    /// Returns the step that the part asks for with these variables. Messages are printed later, when the part runs.
+    fn spec(&self, vars: &Vars) -> Result<StepSpec, Stop> {
         let quiet = self.options.iter().filter(|(option, _)| option.long != "verbose").cloned();
         let args: Vec<OsString> = Self { options: quiet.collect(), ..self.clone() }.args().collect();
-        let vars = variables(component, vars);
-        let (mut asked, command) = super::gather(&args, &vars)?;
+        let (mut asked, command) = super::gather(&args, vars)?;
         asked.quiet = true;
-        let spec = super::request::step(&asked, &command, &vars, true)?.spec;
+        Ok(super::request::step(&asked, &command, vars, true)?.spec)
+    }
+
+    /// Returns the numbers of tasks and of nodes that the part has in a component.
+    fn size(&self, component: &JobFacts, vars: &Vars) -> Result<(u32, u32), Stop> {
+        let spec = self.spec(&variables(component, vars))?;
         let all = component.nodes.len() as u32;
         let nodes = spec.nodes_max.or(spec.nodes_min).unwrap_or(all).min(all);
         let ntasks = spec.ntasks.unwrap_or(nodes * spec.ntasks_per_node.unwrap_or(1));
@@ -146,7 +151,13 @@ pub(super) fn run(parts: &[Part], job: JobId, vars: &Vars) -> Result<u8, Stop> {
 
 /// Runs all parts in a job as [`run`] does, with `facts` about the job that are known already.
 pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8, Stop> {
-    let steps = assign(parts, facts)?;
+    let divided;
+    let steps: Vec<(&Part, &JobFacts)> = if apart::is_in_plain_job(parts, facts) {
+        divided = apart::divide(parts, facts, vars)?;
+        divided.iter().map(|part| (part, facts)).collect()
+    } else {
+        assign(parts, facts)?
+    };
     if steps.len() > 1 {
         steps.iter().try_for_each(|(part, _)| one_program(part, vars))?;
     }
@@ -170,6 +181,17 @@ pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8
     wait_for(running, &signals, bad_ends_all)
 }
 
+/// Returns the numbers of the components in which the part at a position of the command line runs.
+fn numbers_of(part: &Part, at: u32) -> IndexSet {
+    part.groups.clone().unwrap_or_else(|| IndexSet::range(at, at))
+}
+
+fn duplicate(group: u32) -> Stop {
+    Stop::bad(format!(
+        "fatal: Duplicate het groups in single srun not supported: group {group} is named by two programs"
+    ))
+}
+
 /// Assigns each part to its component or components; the result is ordered by component.
 fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &'a JobFacts)>, Stop> {
     let alone = std::slice::from_ref(facts);
@@ -177,8 +199,7 @@ fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &
     let number = |component: &JobFacts| component.key.job.0.saturating_sub(facts.key.job.0);
     let mut steps = Vec::new();
     for (at, part) in (0..).zip(parts) {
-        let groups = part.groups.clone().unwrap_or_else(|| IndexSet::range(at, at));
-        for group in groups.iter() {
+        for group in numbers_of(part, at).iter() {
             let Some(component) = components.iter().find(|component| number(component) == group) else {
                 let most = components.iter().map(number).max().unwrap_or(0);
                 return Err(Stop::bad(format!(
@@ -186,9 +207,7 @@ fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &
                 )));
             };
             if steps.iter().any(|(_, other): &(_, &JobFacts)| number(other) == group) {
-                return Err(Stop::bad(format!(
-                    "fatal: Duplicate het groups in single srun not supported: group {group} is named by two programs"
-                )));
+                return Err(duplicate(group));
             }
             steps.push((part, component));
         }

@@ -110,6 +110,9 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
     if asked.run.job.is_none() && asked.run.relative.is_some() {
         return Err(Stop::bad("fatal: --relative option invalid for job allocation request"));
     }
+    if asked.run.relative.is_some() && (asked.on_line("nodelist") || asked.on_line("exclude")) {
+        return Err(Stop::bad("-r,--relative not allowed with -w,--nodelist or -x,--exclude."));
+    }
     if asked.run.multi_prog && asked.spec.need.ntasks.is_none() {
         asked.spec.need.ntasks = multi_prog::tasks(&program.to_string_lossy())?;
     }

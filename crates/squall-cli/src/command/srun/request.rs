@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use squall_model::encoding::ByteBuf;
+use squall_model::hostlist::{compress, expand};
 use squall_model::id::StepNo;
 use squall_model::job::options::{Chosen, Options};
 use squall_model::limits::UNLIMITED_S;
@@ -168,7 +169,8 @@ fn job_of_environment(asked: &Asked) -> bool {
     matches!(asked.sources.get("jobid"), Some(Source::Variable(_)))
 }
 
-fn number(vars: &Vars, variable: &str) -> Option<u32> {
+/// Returns the number in an environment variable; None: it has none.
+pub(super) fn number(vars: &Vars, variable: &str) -> Option<u32> {
     vars.iter().find(|(name, _)| name == variable)?.1.to_str()?.parse().ok()
 }
 
@@ -180,6 +182,36 @@ fn not_so_many(each: u32, ntasks: u32, nodes: u32) -> String {
     )
 }
 
+/// Refuses `--relative` if fewer nodes than the step has follow in the job of `there` nodes.
+fn within_job(spec: &StepSpec, there: Option<u32>) -> Result<(), Stop> {
+    let (Some(first), Some(there)) = (spec.relative, there) else { return Ok(()) };
+    let nodes = spec.nodes_min.unwrap_or(there);
+    if first.saturating_add(nodes) <= there {
+        return Ok(());
+    }
+    let option = if spec.nodes_min.is_some() { "--nodes" } else { "SLURM_JOB_NUM_NODES" };
+    Err(Stop::bad(format!(
+        "--relative and {option} option incompatible with count of allocated nodes ({first}+{nodes}>{there})"
+    )))
+}
+
+/// Drops nodes of `--nodelist` that are more than the step may have, and says so as Slurm does.
+fn shorten(spec: &mut StepSpec, asked: &Asked) {
+    let (Some(list), Some(most)) = (&spec.nodelist, spec.nodes_max) else { return };
+    let names = expand(list).unwrap_or_default();
+    if matches!(spec.distribution, Distribution::Arbitrary(_)) || names.len() <= most as usize {
+        return;
+    }
+    if !asked.quiet {
+        eprintln!(
+            "srun: error: Required nodelist includes more nodes than permitted by max-node count ({} > {most}). \
+             Eliminating nodes from the nodelist.",
+            names.len()
+        );
+    }
+    spec.nodelist = Some(compress(names.iter().take(most as usize)));
+}
+
 /// Reduces the number of nodes to that of tasks, and drops tasks per node that don't fit the number of tasks. Prints
 /// Slurm's warnings.
 fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop> {
@@ -189,15 +221,25 @@ fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop
     {
         return Err(Stop::bad(format!("Only allocated {there} nodes asked for {nodes}")));
     }
+    let arbitrary = matches!(spec.distribution, Distribution::Arbitrary(_));
+    // As in Slurm, `--nodelist` names some of the step's nodes, which are all of the job's without `--nodes`.
+    if spec.nodes_min.is_none() && spec.nodelist.is_some() && !arbitrary {
+        spec.nodes_max = of_job();
+    }
     let nodes = spec.nodes_min.or_else(of_job);
-    let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks) else { return Ok(()) };
-    if ntasks < nodes && spec.nodelist.is_none() {
+    if let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks)
+        && ntasks < nodes
+        && !arbitrary
+    {
         if !asked.quiet {
             eprintln!("srun: Warning: can't run {ntasks} processes on {nodes} nodes, setting nnodes to {ntasks}");
         }
         spec.nodes_min = Some(ntasks);
         spec.nodes_max = Some(ntasks);
     }
+    within_job(spec, of_job())?;
+    shorten(spec, asked);
+    let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks) else { return Ok(()) };
     let most = spec.nodes_max.or_else(of_job).unwrap_or(nodes);
     if let Some(each) = spec.ntasks_per_node.filter(|each| *each > 0 && ntasks > each.saturating_mul(most)) {
         if !asked.quiet {

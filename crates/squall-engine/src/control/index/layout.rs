@@ -242,8 +242,10 @@ impl Ask {
         let nodes_max = nodes_max.unwrap_or(all).min(all);
         let per_node = spec.ntasks_per_node;
         let Some(ntasks) = spec.ntasks else {
-            // Of a range such as `-N1-4`, the highest number counts.
-            let nodes = if given.is_none() && !required.is_empty() { nodes_min } else { nodes_max };
+            // Of a range such as `-N1-4`, the highest number counts. `--nodelist` alone names all nodes; with a highest
+            // number it names some of them.
+            let named = given.is_none() && spec.nodes_max.is_none() && !required.is_empty();
+            let nodes = if named { nodes_min } else { nodes_max };
             // With `--cpus-per-task` alone, a node gets as many tasks as its CPUs allow.
             let tasks_on = |at: &usize| match (per_node, spec.cpus_per_task) {
                 (None, Some(_)) => tasks_in(&rooms[*at], wanted, rooms[*at].cores.len() as u32).max(1),
