@@ -86,6 +86,10 @@ pub struct StepSpec {
     /// `--cpu-freq` as given, which `scontrol show step` displays. Step daemons read it from the program's options.
     #[n(21)]
     pub cpu_freq: Option<String>,
+    /// `--gres` and `--gpus-per-node` of the step, as `scontrol show step` displays them: `gres/gpu:1`. None: not given.
+    /// The controller takes them from the program's options.
+    #[n(23)]
+    pub tres_per_node: Option<String>,
 }
 
 /// How ranks are assigned to nodes (`--distribution`).

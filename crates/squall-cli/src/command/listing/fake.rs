@@ -362,6 +362,7 @@ fn jobs() -> JobsPage {
         end: None,
         ports: None,
         cpu_freq: None,
+        tres_per_node: Some("gres/gpu:1".into()),
     }];
     let task = |id, index, state| JobInfo { task: Some(ArrayTask { array: JobId(20), index }), ..job(id, 1, state) };
     let waiting = JobInfo {

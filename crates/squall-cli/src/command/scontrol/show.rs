@@ -193,11 +193,10 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
 }
 
 fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
+    let asked = step.tres_per_node.iter().map(|asked| format!("TresPerNode={asked}"));
     let state = step.end.as_ref().map_or("RUNNING", |(_, how)| words::end(how.state).0);
     let start = row.clock.show(step.start);
-    record(
-        manner.oneliner,
-        &[
+    let lines = [
             format!(
                 "StepId={}.{} UserId={} StartTime={start} TimeLimit={}",
                 row.array_id(),
@@ -214,6 +213,6 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
             format!("ResvPorts={}", step.ports.as_ref().map_or_else(|| "(null)".to_owned(), ToString::to_string)),
             format!("CPUFreqReq={} Dist=Block", step.cpu_freq.as_deref().unwrap_or("Default")),
             format!("SrunHost:Pid={}:0", row.spec.submit_host),
-        ],
-    )
+    ];
+    record(manner.oneliner, &lines.into_iter().chain(asked).collect::<Vec<_>>())
 }

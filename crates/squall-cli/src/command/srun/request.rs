@@ -153,11 +153,24 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Resul
         submit_line: asked.spec.submit_line.clone(),
         resv_ports: asked.run.resv_ports,
         cpu_freq: asked.spec.options.shown.cpu_freq.clone(),
+        tres_per_node: tres_per_node(asked),
     };
     if inside {
         fit_nodes(&mut spec, asked, vars)?;
     }
     Ok(spec)
+}
+
+/// Returns the generic resources of each node that the command line of srun asks for, as `scontrol show` displays them.
+fn tres_per_node(asked: &Asked) -> Option<String> {
+    let named = asked.spec.need.gres.iter().filter(|_| asked.on_line("gres")).flat_map(|list| list.split(','));
+    let gpus = asked.spec.options.gpus.per_node.iter().filter(|_| asked.on_line("gpus-per-node"));
+    let all: Vec<String> = named
+        .filter(|word| !word.is_empty() && *word != "none")
+        .map(|word| format!("gres/{}", word.trim_start_matches("gres:").trim_start_matches("gres/")))
+        .chain(gpus.map(|count| format!("gres/gpu:{}", count.text)))
+        .collect();
+    (!all.is_empty()).then(|| all.join(","))
 }
 
 fn step_name(command: &[OsString]) -> String {

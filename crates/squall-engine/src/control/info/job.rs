@@ -292,6 +292,7 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
         end: step.ended.clone(),
         ports: step.layout.ports.clone(),
         cpu_freq: step.spec.cpu_freq.clone(),
+        tres_per_node: step.spec.tres_per_node.clone(),
     }
 }
 

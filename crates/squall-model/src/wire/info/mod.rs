@@ -220,6 +220,9 @@ pub struct StepInfo {
     /// `--cpu-freq` of the step, as given. None: not given.
     #[n(14)]
     pub cpu_freq: Option<String>,
+    /// Generic resources that the step asked for on each node: `gres/gpu:1`. None: it asked for none of its own.
+    #[n(15)]
+    pub tres_per_node: Option<String>,
 }
 
 /// State, hardware and description of a node, as clients show it.

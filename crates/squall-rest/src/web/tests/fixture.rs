@@ -169,6 +169,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
             end: ended.map(|outcome| (start + Span::from_secs(600), outcome)),
             ports: None,
             cpu_freq: None,
+            tres_per_node: None,
         }],
         ..RunInfo::default()
     };
