@@ -64,7 +64,11 @@ fn failing_prolog(c: &Cluster) {
     assert!(done.err.contains("slurmstepd: error: execve(): nosuchcmd: No such file or directory"), "{done:?}");
     // An epilog that does not end is ended, and with it the step.
     script(c, "hangs.sh", "sleep 1000");
-    assert_eq!(c.ok(&["srun", "--task-epilog=hangs.sh", "echo", "over"]), "over");
+    let done = c.run(&["srun", "--task-epilog=hangs.sh", "echo", "over"]);
+    // faults.md F16: and the user is told, with the status of wait(2).
+    let text = |status: u32| format!("slurmstepd: error: TaskEpilog failed status={status}\n");
+    assert_eq!((done.status, done.out.as_str(), done.err), (0, "over\n", text(9)));
+    assert_eq!(c.run(&["srun", "--task-epilog=fails.sh", "true"]).err, text(3 << 8));
 }
 
 fn around_srun(c: &Cluster) {

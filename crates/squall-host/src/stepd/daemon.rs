@@ -269,6 +269,9 @@ impl Daemon {
 
     fn reap(&mut self, answers: &mut VecDeque<StepInput>) {
         let found = self.processes.reap(&mut self.meter, &self.folder);
+        for text in self.processes.complaints() {
+            self.notice(&text);
+        }
         if let Some(wireup) = &mut self.wireup {
             for input in &found {
                 if let StepInput::Exited { rank, exit, .. } = input {
@@ -554,6 +557,11 @@ impl Daemon {
         self.tell_srun(&frame);
         !matches!(&frame, FromStep::Output { bytes, .. } if bytes.is_empty())
     }
+}
+
+/// Returns whether a step daemon's notice to srun says that its step is being ended: one of [`end_notice`].
+pub fn is_end_notice(text: &str) -> bool {
+    text.starts_with("error: *** STEP ") && text.contains(" CANCELLED AT ")
 }
 
 /// Returns the notice for the user when a step is ended.

@@ -66,6 +66,7 @@ use folder::{Folder, FolderError};
 use node_link::NodeLinks;
 
 pub use container::run_contained;
+pub use daemon::is_end_notice;
 pub(crate) use nursery::LIBRARIES_VARIABLE;
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};

@@ -41,6 +41,8 @@ pub(super) struct Processes {
     epilogs: BTreeMap<u32, Epilog>,
     /// Ends of tasks that are reported when their epilog has ended, by the epilog's process id.
     held: BTreeMap<u32, StepInput>,
+    /// Texts for the user about epilogs that failed, not sent yet.
+    complaints: Vec<String>,
     /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
     /// End time and exit code of an emulated task; None: there is none.
@@ -137,8 +139,10 @@ impl Processes {
             let mut usage = reaped.usage;
             if let Some(end) = self.held.remove(&pid) {
                 if reaped.exit != ExitCode::OK {
+                    // As in Slurm, the status is that of wait(2).
                     let ExitCode { code, signal } = reaped.exit;
-                    tracing::warn!("TaskEpilog failed status={code}:{signal}");
+                    let status = u32::from(code) << 8 | u32::from(signal);
+                    self.complaints.push(format!("TaskEpilog failed status={status}"));
                 }
                 inputs.push(end);
                 continue;
@@ -176,6 +180,11 @@ impl Processes {
             }
         }
         inputs
+    }
+
+    /// Takes the texts for the user about epilogs that failed.
+    pub(super) fn complaints(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.complaints)
     }
 
     /// Returns the end of the emulated task, if its time has come.

@@ -9,18 +9,19 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use squall_model::step::{StepLaunch, TaskScripts};
 
 use super::environment::Environment;
 use super::files::{null, reason};
 use super::processes::again_while_busy;
 use super::search::{NotFound, find_program};
+use crate::sys::command::unblock_signals;
 use crate::sys::spawn::{Spawn, SpawnError};
 
 /// Time limit of the user's epilog.
@@ -133,14 +134,19 @@ pub fn run_epilogs(args: &[OsString]) -> u8 {
     let env: Variables = std::env::vars_os().collect();
     let run = |path: &OsString, limit: Option<Duration>| {
         if path.is_empty() {
-            return 0;
+            return ExitStatus::default();
         }
         let status = script(path, "epilog_task", &env).spawn().and_then(|child| wait(child, limit));
-        status.map_or_else(|e| e.raw_os_error().unwrap_or(1) as u8, |status| code(status).unwrap_or(1))
+        status.unwrap_or_else(|e| ExitStatus::from_raw((e.raw_os_error().unwrap_or(1) & 0xff) << 8))
     };
     let status = run(own, Some(EPILOG));
     let of_site = run(site, None);
-    if status == 0 { of_site } else { status }
+    let status = if status.success() { of_site } else { status };
+    if let Some(signal) = status.signal().and_then(Signal::from_named_raw) {
+        // The step daemon learns how the epilog ended from how this process does.
+        let _ = kill_process(getpid(), signal);
+    }
+    code(status).unwrap_or(1)
 }
 
 fn usage() -> u8 {
@@ -157,6 +163,8 @@ fn script(path: &OsStr, context: &str, env: &Variables) -> Command {
     let mut script = Command::new(path);
     script.env_clear();
     script.envs(env).env(CONTEXT, context).stdin(Stdio::null()).process_group(0);
+    // The standard library's way to start programs would have them ignore a signal.
+    unblock_signals(&mut script);
     script
 }
 
