@@ -131,6 +131,8 @@ pub const RECALLED_MAX: usize = 4096;
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 /// Most changes of accounts in one request.
 pub const POLICY_CHANGES_MAX: usize = 100_000;
+/// Most signals that the controller keeps for a node which does not answer; the oldest is dropped.
+pub const SIGNALS_KEPT_MAX: usize = 256;
 /// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …
 pub const DAMAGED_MAX: u32 = 100;
 /// Most bytes of one value in a daemon's log line; the rest is cut off.

@@ -22,6 +22,7 @@ use crate::control::index::lists::Lists;
 use crate::control::index::power::Powers;
 use crate::control::index::programs::Programs;
 use crate::control::index::queue::Queue;
+use crate::control::index::signals::Signals;
 use crate::control::index::timers::Timers;
 use crate::control::index::todo::{Leaving, Todo};
 use crate::control::index::waits::Waits;
@@ -108,6 +109,8 @@ pub struct Controller {
     pub(crate) programs: Programs,
     /// Nodes that are gone, as the host was told in this run of the controller.
     pub(crate) dismissed: NodeSet,
+    /// Signals for jobs that nodes may not have got; soft state.
+    pub(crate) signals: Signals,
     /// Launches in a row that each node failed by its own fault; soft state.
     pub(crate) failures: BTreeMap<NodeId, (u32, Time)>,
     /// The shutdown under way; None: no shutdown was requested.
@@ -159,6 +162,7 @@ impl Controller {
             powers: Powers::default(),
             programs: Programs::default(),
             dismissed: NodeSet::default(),
+            signals: Signals::default(),
             failures: BTreeMap::default(),
             leaving: Option::default(),
             forget_checked: Time::default(),

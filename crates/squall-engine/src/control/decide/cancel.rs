@@ -6,13 +6,15 @@ use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{JobSelection, Refusal};
-use squall_model::wire::node::{Down, EndReason, SignalTarget};
+use squall_model::wire::node::{EndReason, SignalTarget};
 
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::each::to_each;
 use crate::control::decide::select::select_to_change;
+use crate::control::effects::signals;
 use crate::control::effects::steps;
+use crate::control::index::signals::JobSignal;
 use crate::control::port::Out;
 use crate::control::state::job::Phase;
 
@@ -144,8 +146,8 @@ fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) 
         return Err(Refusal::AlreadyDone);
     }
     let nodes = of_step.map_or_else(|| run.left.clone(), |step| step.left.clone());
-    let attempt = JobAttempt { job: id, attempt: job.attempt };
-    c.links.put(&nodes, Down::Signal { job: attempt, target, signal });
+    let job = JobAttempt { job: id, attempt: job.attempt };
+    signals::send(c, &nodes, JobSignal { job, target, signal });
     Ok(())
 }
 

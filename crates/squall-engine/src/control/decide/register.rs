@@ -28,6 +28,7 @@ use crate::control::effects::power;
 use crate::control::effects::programs;
 use crate::control::effects::queries;
 use crate::control::effects::reboot;
+use crate::control::effects::signals;
 use crate::control::effects::steps;
 use crate::control::effects::work;
 use crate::control::index::facts;
@@ -81,6 +82,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     let unknown = newer::unknown(c, now, id, (said, unmet), out);
     reconcile(c, id, said, &unknown);
     steps::registered(c, id, &said.steps);
+    signals::registered(c, id);
     gang::registered(c, now, id);
     power::registered(c, now, id, out);
     notice::refresh(c, id);

@@ -18,6 +18,7 @@ pub(crate) mod queries;
 pub(crate) mod reboot;
 pub(crate) mod reserve;
 pub(crate) mod shutdown;
+pub(crate) mod signals;
 pub(crate) mod steps;
 pub(crate) mod wall;
 pub(crate) mod work;

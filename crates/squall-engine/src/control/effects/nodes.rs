@@ -9,6 +9,7 @@ use squall_model::time::{Span, Time};
 
 use crate::control::controller::Controller;
 use crate::control::effects::queries;
+use crate::control::effects::signals;
 use crate::control::effects::work;
 use crate::control::index::timers::Timer;
 use crate::control::port::{LinkId, Out};
@@ -69,6 +70,7 @@ pub(crate) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out)
 /// Records that a node has reported. A node that was down because of silence is up again.
 pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     c.links.hear(now, id);
+    signals::heard(c, id);
     if c.state.node(id).is_some_and(Node::is_gone) {
         return;
     }

@@ -10,15 +10,17 @@ use squall_model::power::PowerPhase;
 use squall_model::resource::Alloc;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
-use squall_model::wire::node::{Down, SignalTarget};
+use squall_model::wire::node::SignalTarget;
 use squall_sched::Item;
 
 use crate::control::controller::Controller;
 use crate::control::effects::programs;
 use crate::control::effects::reserve;
+use crate::control::effects::signals;
 use crate::control::index::facts;
 use crate::control::index::pending::item_of;
 use crate::control::index::reckon::eligible;
+use crate::control::index::signals::JobSignal;
 use crate::control::index::timers::Timer;
 use crate::control::state::LineId;
 use crate::control::state::gates::first_partition;
@@ -342,8 +344,8 @@ fn updated(c: &mut Controller, now: Time, id: JobId) {
 pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, signal: i32) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let Some(run) = job.run() else { return };
-    let attempt = squall_model::job::JobAttempt { job: id, attempt: job.attempt };
-    c.links.put(&run.left, Down::Signal { job: attempt, target, signal });
+    let (job, nodes) = (squall_model::job::JobAttempt { job: id, attempt: job.attempt }, run.left.clone());
+    signals::send(c, &nodes, JobSignal { job, target, signal });
 }
 
 /// Sets the timers of a running job's time limit and of the `--signal` warning before it, or clears them if the job has

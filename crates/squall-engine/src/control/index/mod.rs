@@ -24,6 +24,7 @@ pub(crate) mod privacy;
 pub(crate) mod programs;
 pub(crate) mod queue;
 pub(crate) mod reckon;
+pub(crate) mod signals;
 pub(crate) mod size;
 pub(crate) mod starved;
 pub(crate) mod timers;

@@ -259,6 +259,10 @@ impl Links {
     pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut Member> {
         self.members.get_mut(&node)
     }
+    /// Returns the number of a node's session; None: it is not in session.
+    pub(crate) fn session(&self, node: NodeId) -> Option<u64> {
+        self.get(node).map(|member| member.session)
+    }
     /// Returns all nodes in session.
     pub(crate) fn connected(&self) -> &NodeSet {
         &self.connected
