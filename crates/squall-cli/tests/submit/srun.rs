@@ -346,6 +346,68 @@ fn a_third_interrupt_ends_srun_at_once_and_has_the_step_killed() {
     assert!(heard.iter().any(cancels), "{heard:?}");
 }
 
+/// faults.md F16: a step that others end is announced as in Slurm, and not called a forced termination.
+#[test]
+fn f16_a_cancelled_step_is_announced_first() {
+    let cluster = cluster(1, (0, 15), |_, mut step| {
+        let text = "*** STEP 5.0 ON n1 CANCELLED AT 2026-11-28T10:00:00 ***";
+        step.tell(&[FromStep::Notice(format!("error: {text}")), exited(0, 0, 15), FromStep::Done]);
+    });
+    let (code, _, error) = cluster.run("srun", &["--jobid=5", "x"]);
+    let expected = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n\
+                    slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-11-28T10:00:00 ***\n\
+                    srun: error: n1: task 0: Terminated\n";
+    assert_eq!((code, error.as_str()), (143, expected));
+}
+
+/// faults.md R7: the controller tells of tasks that died with their step daemon, and `-K` acts.
+#[test]
+fn r7_tasks_that_died_with_their_step_daemon_count_as_killed() {
+    let cluster = Cluster::play(|_, request| match request {
+        Request::CreateStep { program, .. } => {
+            let program = program.clone();
+            let part = Answer::StepPart { step: StepNo(0), nodes: "n2".into(), exit: ExitCode { code: 0, signal: 9 } };
+            let run = Deed::Do(Box::new(move || {
+                // The second step daemon dies: its link ends without a last frame.
+                drop(Stepd::call(&program, 1));
+                let mut other = Stepd::call(&program, 0);
+                std::thread::spawn(move || while other.hear().is_some() {});
+            }));
+            vec![created(2), run, say(part)]
+        }
+        Request::Cancel { step: Some(StepNo(0)), signal: None, .. } => vec![],
+        other => panic!("{other:?}"),
+    });
+    let (mut child, _out) = started(&cluster, &["--jobid=5", "-K", "-n2", "x"]);
+    let error = BufReader::new(child.stderr.take().unwrap());
+    let said: Vec<String> = error.lines().map_while(Result::ok).take(2).collect();
+    assert_eq!(said, ["srun: error: n2: task 1: Killed", "srun: Terminating StepId=5.0"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// faults.md P4.
+#[test]
+fn p4_a_node_that_fails_is_named() {
+    let cluster = Cluster::play(|_, request| match request {
+        Request::CreateStep { program, .. } => {
+            let program = program.clone();
+            let exit = ExitCode { code: 0, signal: 9 };
+            let run = Deed::Do(Box::new(move || {
+                // The node's step daemon may be as quick as the controller.
+                Stepd::call(&program, 1).tell(&[exited(1, 0, 9), FromStep::Done]);
+                Stepd::call(&program, 0).tell(&[exited(0, 0, 0), FromStep::Done]);
+            }));
+            let fails = say(Answer::Notice("error: Node failure on n2".into()));
+            vec![created(2), fails, say(Answer::StepPart { step: StepNo(0), nodes: "n2".into(), exit }), run, done(0, 9)]
+        }
+        other => panic!("{other:?}"),
+    });
+    let (code, _, error) = cluster.run("srun", &["--jobid=5", "-Q", "-n2", "x"]);
+    let said = "srun: error: Node failure on n2\nsrun: error: n2: task 1: Killed\n";
+    assert_eq!((code, error.as_str()), (137, said));
+}
+
 #[test]
 fn a_bad_exit_ends_the_step_where_asked() {
     let cluster = Cluster::play(|_, request| match request {

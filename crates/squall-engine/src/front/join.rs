@@ -103,6 +103,7 @@ pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
         Answer::Allocated(_)
             | Answer::StepCreated { .. }
             | Answer::StepDone { .. }
+            | Answer::StepPart { .. }
             | Answer::Measured(..)
             | Answer::Notice(_)
             | Answer::JobDone { .. }

@@ -86,6 +86,9 @@ pub struct StepSpec {
     /// `--cpu-freq` as given, which `scontrol show step` displays. Step daemons read it from the program's options.
     #[n(21)]
     pub cpu_freq: Option<String>,
+    /// `--no-kill`: if a node of the step fails, its tasks on the other nodes go on. None: not given.
+    #[n(22)]
+    pub no_kill: Option<bool>,
     /// `--gres` and `--gpus-per-node` of the step, as `scontrol show step` displays them: `gres/gpu:1`. None: not given.
     /// The controller takes them from the program's options.
     #[n(23)]

@@ -153,6 +153,7 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Resul
         submit_line: asked.spec.submit_line.clone(),
         resv_ports: asked.run.resv_ports,
         cpu_freq: asked.spec.options.shown.cpu_freq.clone(),
+        no_kill: asked.spec.no_kill.then_some(true),
         tres_per_node: tres_per_node(asked),
     };
     if inside {

@@ -231,7 +231,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
         strays.remove(&attempt);
         match &found.phase {
             Phase::Running(_) if c.state.leaves(job, id) => {
-                let message = work::leave_message(c, job);
+                let message = work::leave_message(c, job, id);
                 c.links.extend(id, message);
             }
             Phase::Running(run) if run.configures() => {}

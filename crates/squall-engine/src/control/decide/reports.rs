@@ -17,6 +17,7 @@ use crate::control::effects::lease;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
 use crate::control::effects::preempt;
+use crate::control::effects::steps;
 use crate::control::index::leases::line_of;
 use crate::control::port::{LinkId, Out};
 use crate::control::state::job::{Phase, Run, Step};
@@ -25,9 +26,6 @@ use crate::control::state::reading::may_requeue;
 
 /// Launches of a node that fail within this time count as one failure.
 const FAILURES_APART: Span = Span::from_secs(10);
-
-/// SIGKILL on Linux.
-const KILL: u8 = 9;
 
 /// Base of the delay before a failed launch is tried again, seconds. It doubles with each failure: 2 s after the first,
 /// at most 64 s. Such a job is never held, because the node was at fault: when a full disk is freed, no job must stay
@@ -142,9 +140,11 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     if let Some(took) = known.and_then(|step| launch_time(step, end)) {
         c.diag.latency.launch.add(took);
     }
-    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: on_our_clock }, out);
+    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: nodes.clone(), end: on_our_clock }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);
+    } else if end.note.is_some() {
+        steps::part_ended(c, key, &nodes, end.exit, out);
     }
 }
 
@@ -195,24 +195,10 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
         if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
             nodes::fail(c, now, job.job, node, "the job vanished from node", out);
         }
-        steps_gone(c, now, &nodes, job, out);
+        nodes::steps_gone(c, now, &nodes, job, out);
         c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
     }
     lease::advance(c, now, line, out);
-}
-
-/// Ends the shares of a running job's steps on nodes that have released the job. A node that was lost when the step was
-/// launched and came back after the job had given it back never had the step, and reports no end of it.
-fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {
-    let Some(Phase::Running(run)) = c.state.jobs.get(&job.job).map(|job| &job.phase) else { return };
-    let shares = run.steps.iter().map(|(&step, of)| (step, of.left.intersection(nodes), of.start));
-    let shares: Vec<(StepNo, NodeSet, Time)> = shares.filter(|(_, nodes, _)| !nodes.is_empty()).collect();
-    for (step, nodes, started) in shares {
-        let exit = ExitCode { code: 0, signal: KILL };
-        let note = Some("the job gave back its nodes".to_owned());
-        let end = StepEnd { exit, oom: false, lost: true, usage: Usage::default(), started, ended: now, note };
-        c.commit(now, Event::StepNodesEnded { job: job.job, attempt: job.attempt, step, nodes, end }, out);
-    }
 }
 
 /// Counts for `sdiag` the reports that repeat an earlier one of the same node. `fresh` are the nodes that reported for

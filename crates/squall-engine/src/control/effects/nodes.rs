@@ -1,24 +1,32 @@
 //! Nodes that stop responding, are lost, or come back.
 
+use std::collections::BTreeSet;
+
 use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
-use squall_model::id::{JobId, NodeId};
-use squall_model::job::{EndState, ExitCode, Outcome};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome, Usage};
+use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
 
 use crate::control::controller::Controller;
 use crate::control::effects::queries;
 use crate::control::effects::signals;
+use crate::control::effects::steps;
 use crate::control::effects::work;
 use crate::control::index::timers::Timer;
-use crate::control::port::{LinkId, Out};
-use crate::control::state::job::Phase;
+use crate::control::port::{CallerId, LinkId, Out};
+use crate::control::state::job::{Phase, Step};
 use crate::control::state::node::Node;
 use crate::control::state::reading::may_requeue;
 
 /// Reason text of a lost node with jobs that wait for the node.
 const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
+
+/// SIGKILL on Linux.
+const KILL: u8 = 9;
 
 /// Prefix of the drain reason of a node that knows of a newer state than this one.
 pub(crate) const AHEAD: &str = "Knows of a newer state";
@@ -162,22 +170,77 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
 pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
     fail(c, now, job, node, why, out);
     let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else { return };
+    steps_gone(c, now, &NodeSet::one(node), JobAttempt { job, attempt }, out);
     c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
 }
 
-/// Decides the end of a running job that has lost a node. A job with `--no-kill` continues.
+/// Decides the end of a running job that has lost a node. A job with `--no-kill` continues on its other nodes.
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };
-    if c.state.leaves(id, node) {
+    if c.state.leaves(id, node) || !run.left.contains(node) {
         return;
     }
-    if job.spec.no_kill && run.left.len() > 1 && run.batch_node() != Some(node) {
-        return;
+    tell(c, id, node, out);
+    let has_script = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
+    if job.spec.no_kill && run.left.len() > 1 && !has_script {
+        return go_on(c, now, id, node, out);
     }
     let name = c.state.node(node).map_or("", |node| node.name.as_str());
     let reason = Some(format!("{why}: {name}"));
     let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
     let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None });
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}
+
+/// Tells the clients of a job that one of its nodes has failed: the owner of the allocation, and the `srun` of each step
+/// on that node.
+fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
+    let name = c.state.node(node).map_or("", |node| node.name.as_str());
+    let owner = c.waits.owners.get(&id).map(|owner| owner.caller);
+    let callers: BTreeSet<CallerId> = steps::callers_on(c, id, node).chain(owner).collect();
+    let notice = |caller| (caller, Answer::Notice(format!("error: Node failure on {name}")));
+    out.answers.extend(callers.into_iter().map(notice));
+}
+
+/// Has a job with `--no-kill` continue without a node that has failed. As in Slurm its tasks there are killed, and all
+/// tasks of those steps there that were not started with `--no-kill` themselves.
+fn go_on(c: &mut Controller, now: Time, id: JobId, node: NodeId, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Phase::Running(run) = &job.phase else { return };
+    // Such a job gives no node back before its end.
+    if c.state.gang.contains_key(&id) || c.state.het_of(id).is_some() {
+        return;
+    }
+    let attempt = job.attempt;
+    let mut rest = run.alloc.nodes();
+    rest.remove(node);
+    let alloc = run.alloc.split(&rest).0;
+    let frail = |(no, step): &(&StepNo, &Box<Step>)| {
+        **no != StepNo::BATCH && step.left.contains(node) && step.spec.no_kill != Some(true)
+    };
+    let key = |(&step, _)| StepKey { job: id, attempt, step };
+    let frail: Vec<StepKey> = run.steps.iter().filter(frail).map(key).collect();
+    c.commit(now, Event::JobShrunk { id, attempt, alloc }, out);
+    steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
+    for key in frail {
+        steps::kill(c, key);
+    }
+}
+
+/// Ends the shares of a running job's steps on nodes that the job has no more: nodes that have released it, or that were
+/// lost. A node that was lost when the step was launched and came back after the job had given it back never had the
+/// step, and reports no end of it.
+pub(crate) fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {
+    let Some(Phase::Running(run)) = c.state.jobs.get(&job.job).map(|job| &job.phase) else { return };
+    let shares = run.steps.iter().map(|(&step, of)| (step, of.left.intersection(nodes), of.start));
+    let shares: Vec<(StepNo, NodeSet, Time)> = shares.filter(|(_, nodes, _)| !nodes.is_empty()).collect();
+    let JobAttempt { job, attempt } = job;
+    for (step, nodes, started) in shares {
+        let exit = ExitCode { code: 0, signal: KILL };
+        let note = Some("the job gave back its nodes".to_owned());
+        let end = StepEnd { exit, oom: false, lost: true, usage: Usage::default(), started, ended: now, note };
+        c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: nodes.clone(), end }, out);
+        steps::part_ended(c, StepKey { job, attempt, step }, &nodes, exit, out);
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use squall_model::config::{Config, SchedulerType};
-use squall_model::event::{Event, Requeue};
+use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::step::{BatchStart, JobFacts};
@@ -304,19 +304,27 @@ pub(crate) fn send_ends(c: &mut Controller) {
 /// Sends the order to end a job to the nodes that the running job has given back.
 pub(crate) fn send_leaves(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.leaving) {
-        let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes());
-        if let Some((gone, message)) = gone.filter(|gone| !gone.is_empty()).zip(leave_message(c, id)) {
-            c.links.put(&gone, message);
+        let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes()).unwrap_or_default();
+        let (failed, others): (Vec<NodeId>, Vec<NodeId>) = gone.iter().partition(|node| is_down(c, *node));
+        for nodes in [failed, others] {
+            if let Some(message) = nodes.first().and_then(|node| leave_message(c, id, *node)) {
+                c.links.put(&nodes.into_iter().collect(), message);
+            }
         }
     }
 }
 
-/// Returns the order to end a job on nodes that the running job has given back.
-pub(crate) fn leave_message(c: &Controller, id: JobId) -> Option<Down> {
+fn is_down(c: &Controller, node: NodeId) -> bool {
+    c.state.node(node).is_some_and(|node| node.admin == NodeAdmin::Down)
+}
+
+/// Returns the order to end a job on a node that the running job has given back. On a node that was set down its
+/// processes are killed at once.
+pub(crate) fn leave_message(c: &Controller, id: JobId, node: NodeId) -> Option<Down> {
     let attempt = JobAttempt { job: id, attempt: c.state.jobs.get(&id)?.attempt };
     Some(Down::EndJob {
         job: attempt,
-        kill_wait_s: c.state.config.kill_wait_s,
+        kill_wait_s: if is_down(c, node) { 0 } else { c.state.config.kill_wait_s },
         cont: true,
         why: EndReason::None,
         exit: None,

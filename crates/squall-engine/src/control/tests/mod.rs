@@ -21,6 +21,7 @@ mod lease;
 mod licenses;
 mod life;
 mod limits;
+mod losses;
 mod members;
 mod nodes;
 mod numbers;

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::encoding::ByteBuf;
 use crate::foreign::{Question, Reply};
 use crate::id::{JobId, StepNo};
-use crate::job::{ArrayTask, Digest, Outcome, Usage};
+use crate::job::{ArrayTask, Digest, ExitCode, Outcome, Usage};
 use crate::policy::{Limit, Policy, Whose};
 use crate::step::{JobFacts, Layout};
 use crate::time::Time;
@@ -78,6 +78,20 @@ pub enum Answer {
         /// How the step ended.
         #[n(1)]
         outcome: Outcome,
+    },
+    /// The tasks of a step have ended on some of its nodes in a way that their step daemons can't report: these have
+    /// died, or the nodes were lost. Sent to the step's `srun`.
+    #[n(47)]
+    StepPart {
+        /// Number of the step within its job.
+        #[n(0)]
+        step: StepNo,
+        /// The nodes, as a host list.
+        #[n(1)]
+        nodes: String,
+        /// The worst exit of a task on these nodes.
+        #[n(2)]
+        exit: ExitCode,
     },
     /// The job has ended, and this is in the journal.
     #[n(5)]

@@ -12,6 +12,7 @@ use crate::client::ClientError;
 use crate::command::srun::het;
 use crate::command::srun::link::Link;
 use crate::contact::{Patience, Search, may_pass};
+use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
 
 impl Session<'_> {
@@ -31,6 +32,8 @@ impl Session<'_> {
                 }
             }
             Ok(Answer::StepDone { outcome, .. }) => self.step_done(now, outcome),
+            Ok(Answer::StepPart { nodes, exit, .. }) => self.part_ended(&nodes, exit, now),
+            Ok(Answer::Notice(text)) if text.starts_with("error: ") => eprintln!("srun: {}", harmless_lines(&text)),
             Ok(Answer::Notice(text)) => self.say(&text),
             Ok(_) => {}
             Err(error) if may_pass(&error) => {

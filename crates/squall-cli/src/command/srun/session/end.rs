@@ -74,7 +74,7 @@ impl Session<'_> {
         // Messages are printed after the terminal's mode is restored.
         self.manners.terminal = None;
         self.tell_exits(now, true);
-        if self.exits.killed && !self.manners.quiet && !self.unread {
+        if self.exits.killed && !self.revoked && !self.manners.quiet && !self.unread {
             eprintln!("srun: Force Terminated {}", self.name());
         }
         let missing = self.tell_missing();

@@ -130,6 +130,8 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
+    /// Whether the controller ends the step, though this srun has not asked for it.
+    revoked: bool,
     /// Whether an interrupt has ended the step already, so that the next one ends srun.
     aborting: bool,
     /// Nodes on which a task has called MPI_Init.
@@ -187,6 +189,7 @@ impl<'a> Session<'a> {
             kill_at: None,
             wait_until: None,
             forced: false,
+            revoked: false,
             aborting: false,
             spoke: IndexSet::new(),
             within: IndexSet::new(),

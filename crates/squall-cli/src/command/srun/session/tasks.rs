@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use squall_host::stepd::is_end_notice;
+use squall_model::hostlist::expand;
 use squall_model::job::ExitCode;
 use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::node::EndReason;
@@ -41,7 +43,12 @@ impl Session<'_> {
                 }
             }
             FromStep::Exited { rank, exit, oom } => self.task_ended(rank, exit, oom, now),
-            FromStep::Notice(text) => eprintln!("slurmstepd: {}", harmless_lines(&text)),
+            FromStep::Notice(text) => {
+                if is_end_notice(&text) {
+                    self.ended_by_others();
+                }
+                eprintln!("slurmstepd: {}", harmless_lines(&text));
+            }
             FromStep::Within(within) => self.wireup_changed(node, within),
             FromStep::Aborted { code } => self.aborted(code, Some(node)),
             FromStep::Pass { to, message } => {
@@ -75,7 +82,29 @@ impl Session<'_> {
         }
     }
 
+    /// Records that the tasks on some nodes have ended in a way that their step daemons can't report.
+    pub(super) fn part_ended(&mut self, nodes: &str, exit: ExitCode, now: Instant) {
+        let Some(created) = &self.created else { return };
+        let names = expand(nodes).unwrap_or_default();
+        let here = created.layout.nodes.names().into_iter().enumerate().filter(|(_, name)| names.contains(name));
+        let ranks: Vec<u32> = here.flat_map(|(at, _)| created.layout.ranks_on(at)).collect();
+        for rank in ranks {
+            self.task_ended(rank, exit, false, now);
+        }
+    }
+
+    /// Records that the step is being ended by others than this srun, and says so once, as Slurm does.
+    fn ended_by_others(&mut self) {
+        if !self.forced && !std::mem::replace(&mut self.revoked, true) {
+            self.tell_aborted();
+        }
+    }
+
     pub(super) fn task_ended(&mut self, rank: u32, exit: ExitCode, oom: bool, now: Instant) {
+        // The controller and a step daemon may both report the end of a task.
+        if self.ended.contains(rank) || self.failed.contains(rank) {
+            return;
+        }
         self.tell_ended(rank, exit);
         let first_bad = self.failed.is_empty() && !exit.is_ok();
         self.running.remove(rank);

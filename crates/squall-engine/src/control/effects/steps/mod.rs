@@ -14,9 +14,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use squall_model::event::Event;
+use squall_model::hostlist::compress;
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{ExitCode, Outcome};
 use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
+use squall_model::set::NodeSet;
 use squall_model::step::TaskProgram;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
@@ -154,8 +156,15 @@ fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut
     let Some((&no, step)) = known else { return false };
     let key = StepKey { job, attempt: found.attempt, step: no };
     let ended = step.ended.is_some() || !found.is_running();
+    // Its `srun` may have missed what could be told only once.
+    let lost = step.tally.as_ref().filter(|tally| tally.note.is_some()).map(|tally| tally.exit);
+    let mut over = step.alloc.nodes();
+    over.subtract(&step.left);
     tell_created(c, key, request.caller, out);
     adopt(c, now, key, request.caller, &request.program);
+    if let Some(exit) = lost {
+        part_ended(c, key, &over, exit, out);
+    }
     if ended {
         settle(c, now, job, out);
     } else {
@@ -167,11 +176,37 @@ fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut
 
 /// Ends a step: SIGTERM, later SIGKILL. Nodes that are not connected get the order when they come back.
 pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
-    let kill_wait_s = c.state.config.kill_wait_s;
+    end_within(c, key, c.state.config.kill_wait_s, why);
+}
+
+/// Ends a step by SIGKILL at once, as [`end`] does.
+pub(crate) fn kill(c: &mut Controller, key: StepKey) {
+    end_within(c, key, 0, EndReason::None);
+}
+
+fn end_within(c: &mut Controller, key: StepKey, kill_wait_s: u64, why: EndReason) {
     let Some(step) = step_of(c, key).filter(|step| step.ended.is_none()) else { return };
     let nodes = step.left.clone();
     c.links.put(&nodes, Down::EndStep { key, kill_wait_s, why });
     c.steps.live.entry(key).or_default().ending = Some((kill_wait_s, why));
+}
+
+/// Tells a step's `srun` that its tasks on some nodes have ended in a way that their step daemons can't report. If the
+/// step has ended with that, its end says so.
+pub(crate) fn part_ended(c: &Controller, key: StepKey, nodes: &NodeSet, exit: ExitCode, out: &mut Out) {
+    let running = step_of(c, key).is_some_and(|step| step.ended.is_none());
+    let caller = c.steps.live.get(&key).and_then(|live| live.caller);
+    let Some(caller) = caller.filter(|_| running && !nodes.is_empty()) else { return };
+    let names = nodes.iter().filter_map(|node| c.state.node(node)).map(|node| node.name.as_str());
+    let answer = Answer::StepPart { step: key.step, nodes: compress(names), exit };
+    out.answers.push((caller, answer));
+}
+
+/// Returns the clients that serve a job's steps on a node: the connection of each step's `srun`.
+pub(crate) fn callers_on(c: &Controller, job: JobId, node: NodeId) -> impl Iterator<Item = CallerId> + '_ {
+    let live = c.steps.live.range(steps_of(job));
+    let here = live.filter(move |(key, _)| step_of(c, **key).is_some_and(|step| step.left.contains(node)));
+    here.filter_map(|(_, live)| live.caller)
 }
 
 /// Handles steps of a job that has changed (a step ended, the job ends, has ended, or was requeued): sends clients the
