@@ -9,17 +9,17 @@ use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, JobSpec, Owner};
 use squall_model::policy::PolicyChange;
-use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::node::SignalTarget;
 use squall_model::wire::reservation::ReservationChange;
 
 use crate::coverage::Fault;
 use crate::files::Parcel;
 use crate::judge::process::order_of;
 use crate::mutation::Mutation;
-use crate::order::{Order, Truth};
+use crate::order::{Order, Truth, selection};
 use crate::query::Question;
 use crate::trace::{Who, answer_name};
 use crate::world::{Happening, World};
@@ -113,6 +113,8 @@ pub(crate) enum Wish {
         nodes: String,
         admin: NodeAdmin,
     },
+    /// The signal TERM to all processes of the job, with `scancel --signal`.
+    Signal(usize),
     /// Removal of a node, or its creation (true).
     Member(usize, bool),
     /// Rotation of the controllers' keys.
@@ -498,6 +500,10 @@ impl World {
             Wish::Cancel { order, index } => {
                 Request::Cancel { jobs: selection(id_of(order)?, index), signal: None, step: None, verbose: true }
             }
+            Wish::Signal(order) => {
+                let signal = Some((15, SignalTarget::All));
+                Request::Cancel { jobs: selection(id_of(order)?, None), signal, step: None, verbose: true }
+            }
             Wish::Hold { order } => Request::Hold { jobs: selection(id_of(order)?, None), user: true },
             Wish::Release { order } => Request::Release { jobs: selection(id_of(order)?, None) },
             Wish::Requeue { order } => {
@@ -778,6 +784,7 @@ impl Wish {
     fn deed_on(&self) -> Option<usize> {
         match *self {
             Self::Cancel { order, .. }
+            | Self::Signal(order)
             | Self::Hold { order }
             | Self::Release { order }
             | Self::Requeue { order }
@@ -786,12 +793,4 @@ impl Wish {
             _ => None,
         }
     }
-}
-
-fn selection(id: JobId, index: Option<u32>) -> JobSelection {
-    let job = match index {
-        Some(index) => JobRef::Tasks(id, IndexSet::range(index, index)),
-        None => JobRef::Job(id),
-    };
-    JobSelection { ids: vec![job], ..JobSelection::default() }
 }

@@ -6,7 +6,9 @@ use squall_model::job::{
     ArraySpec, Blob, Dependency, DependencyJob, DependencyKind, DependencyTerm, ExitCode, JobKind, JobSpec, Need,
 };
 use squall_model::resource::Memory;
+use squall_model::set::IndexSet;
 use squall_model::time::Span;
+use squall_model::wire::client::{JobRef, JobSelection};
 
 use crate::seed::mix;
 
@@ -194,4 +196,13 @@ mod tests {
     fn a_spec_tells_its_order() {
         assert_eq!(Order::tag_of(&Order::default().spec(12, |_| None)), Some(12));
     }
+}
+
+/// Returns the selection of a job, or of one task of an array.
+pub(crate) fn selection(id: JobId, index: Option<u32>) -> JobSelection {
+    let job = match index {
+        Some(index) => JobRef::Tasks(id, IndexSet::range(index, index)),
+        None => JobRef::Job(id),
+    };
+    JobSelection { ids: vec![job], ..JobSelection::default() }
 }

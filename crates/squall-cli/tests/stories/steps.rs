@@ -17,6 +17,8 @@ pub(crate) const STORIES: &[Story] = &[
     ("many_steps_share_the_cores_of_a_job", many_steps),
     ("multi_prog", multi_prog),
     ("kill_on_bad_exit", kill_on_bad_exit),
+    ("r7_a_task_that_dies_with_its_step_daemon_ends_the_step", killed_with_its_daemon),
+    ("p13_tasks_and_scripts_ignore_no_signal", no_signal_is_ignored),
     ("tasks_are_bound_to_cpus", cpu_bind),
     ("a_program_is_broadcast_and_laid_down_under_slurms_name", broadcast),
     ("d11_srun_does_as_slurms", as_slurm),
@@ -217,6 +219,23 @@ fn multi_prog(c: &Cluster) {
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0: zero 0", "1: others 0", "2: others 1"]);
+}
+
+/// faults.md R7.
+fn killed_with_its_daemon(c: &Cluster) {
+    let task = "[ $SLURM_PROCID = 1 ] || exec sleep 600; kill -9 $PPID $$";
+    let done = c.run(&["srun", "-K1", "-N2", "-n2", "sh", "-c", task]);
+    assert_eq!(done.status, 143, "{done:?}");
+    assert!(done.err.contains(": task 1: Killed\nsrun: Terminating StepId="), "{done:?}");
+}
+
+/// faults.md P13.
+fn no_signal_is_ignored(c: &Cluster) {
+    let ignored = "SigIgn:\t0000000000000000";
+    assert_eq!(c.ok(&["srun", "grep", "SigIgn", "/proc/self/status"]), ignored);
+    assert_eq!(c.ok(&["salloc", "-Q", "grep", "SigIgn", "/proc/self/status"]), ignored);
+    c.sbatch(&["--wait", "--output=ignored.out", "--wrap", "grep SigIgn /proc/self/status"]);
+    assert_eq!(c.read("ignored.out").trim_end(), ignored);
 }
 
 fn kill_on_bad_exit(c: &Cluster) {

@@ -51,6 +51,7 @@ pub(crate) enum Victim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Cancel,
+    Signal,
     Hold,
     Release,
     Requeue,
@@ -317,6 +318,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["down", list] => Ok(Statement::ToNodes { deed: Deed::Down, nodes: names(list)? }),
         ["rotate", "keys"] => Ok(Statement::RotateKeys),
         ["cancel", job] => to_job(Deed::Cancel, job),
+        ["signal", job] => to_job(Deed::Signal, job),
         ["hold", job] => to_job(Deed::Hold, job),
         ["release", job] => to_job(Deed::Release, job),
         ["requeue", job] => to_job(Deed::Requeue, job),

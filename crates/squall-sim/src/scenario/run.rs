@@ -324,6 +324,7 @@ impl World {
         let order = self.order_named(job)?;
         let wish = match deed {
             Deed::Cancel => Wish::Cancel { order, index },
+            Deed::Signal => Wish::Signal(order),
             Deed::Hold => Wish::Hold { order },
             Deed::Release => Wish::Release { order },
             Deed::Requeue => Wish::Requeue { order },
