@@ -371,6 +371,7 @@ fn r7_tasks_that_died_with_their_step_daemon_count_as_killed() {
                 // The second step daemon dies: its link ends without a last frame.
                 drop(Stepd::call(&program, 1));
                 let mut other = Stepd::call(&program, 0);
+                other.tell(&[output(0, false, "ready\n")]);
                 std::thread::spawn(move || while other.hear().is_some() {});
             }));
             vec![created(2), run, say(part)]
