@@ -211,7 +211,7 @@ fn within_job(spec: &StepSpec, there: Option<u32>) -> Result<(), Stop> {
 
 /// Drops nodes of `--nodelist` that are more than the step may have, and says so as Slurm does.
 fn shorten(spec: &mut StepSpec, asked: &Asked) {
-    let (Some(list), Some(most)) = (&spec.nodelist, spec.nodes_max) else { return };
+    let (Some(list), Some(most)) = (&spec.nodelist, spec.nodes_max.or(spec.nodes_min)) else { return };
     let names = expand(list).unwrap_or_default();
     if matches!(spec.distribution, Distribution::Arbitrary(_)) || names.len() <= most as usize {
         return;
