@@ -1,8 +1,9 @@
-//! Messages between a step daemon and its `srun`.
+//! Messages between a step daemon and its `srun`, and how others watch its tasks.
 
 use minicbor::{Decode, Encode};
 
 use crate::encoding::ByteBuf;
+use crate::step::ClientAddress;
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 
@@ -157,4 +158,16 @@ pub enum ToStep {
         #[n(1)]
         bytes: ByteBuf,
     },
+}
+
+/// A further client of a running step (`sattach`), which gets the tasks' output and may send input.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Watcher {
+    /// Address at which this client listens for step daemons.
+    #[n(0)]
+    pub client: ClientAddress,
+    /// Secret by which this client and a step daemon authenticate each other when the daemon connects.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub cookie: [u8; 16],
 }

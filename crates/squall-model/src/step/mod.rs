@@ -4,7 +4,7 @@ pub mod cpu_bind;
 mod link;
 mod x11;
 
-pub use link::{FromStep, ToStep};
+pub use link::{FromStep, ToStep, Watcher};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -788,16 +788,4 @@ pub enum ClientAddress {
         #[n(1)]
         address: String,
     },
-}
-
-/// A further client of a running step (`sattach`), which gets the tasks' output and may send input.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Watcher {
-    /// Address at which this client listens for step daemons.
-    #[n(0)]
-    pub client: ClientAddress,
-    /// Secret by which this client and a step daemon authenticate each other when the daemon connects.
-    #[n(1)]
-    #[cbor(with = "minicbor::bytes")]
-    pub cookie: [u8; 16],
 }
