@@ -193,7 +193,9 @@ fn answer_of_command(cluster: &Cluster, row: &Row) -> String {
     let errors = said(&error, "error: ").into_iter().chain(said(&error, "fatal: ")).collect::<Vec<_>>();
     let line = errors.last().copied().unwrap_or_default();
     let line = match line.split_once("for job ") {
-        Some((before, after)) if after.starts_with(|c: char| c.is_ascii_digit()) => format!("{before}for job JOB{}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
+        Some((before, after)) if after.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("{before}for job JOB{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
         _ => line.to_owned(),
     };
     format!("refused {}: {line}", done.status.code().unwrap_or(-1))

@@ -400,7 +400,13 @@ fn p4_a_node_that_fails_is_named() {
                 Stepd::call(&program, 0).tell(&[exited(0, 0, 0), FromStep::Done]);
             }));
             let fails = say(Answer::Notice("error: Node failure on n2".into()));
-            vec![created(2), fails, say(Answer::StepPart { step: StepNo(0), nodes: "n2".into(), exit }), run, done(0, 9)]
+            vec![
+                created(2),
+                fails,
+                say(Answer::StepPart { step: StepNo(0), nodes: "n2".into(), exit }),
+                run,
+                done(0, 9),
+            ]
         }
         other => panic!("{other:?}"),
     });

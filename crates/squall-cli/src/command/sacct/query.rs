@@ -105,11 +105,9 @@ fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
     query.end = read(given.last("endtime"))?;
     clock.complete_period(query);
     match (query.start, query.end) {
-        (Some(start), Some(end)) if start > end => call.fail(&format!(
-            "Start time ({}) requested is after end time ({}).",
-            clock.show(start),
-            clock.show(end)
-        )),
+        (Some(start), Some(end)) if start > end => {
+            call.fail(&format!("Start time ({}) requested is after end time ({}).", clock.show(start), clock.show(end)))
+        }
         _ => Ok(()),
     }
 }

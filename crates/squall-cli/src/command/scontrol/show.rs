@@ -197,22 +197,22 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
     let state = step.end.as_ref().map_or("RUNNING", |(_, how)| words::end(how.state).0);
     let start = row.clock.show(step.start);
     let lines = [
-            format!(
-                "StepId={}.{} UserId={} StartTime={start} TimeLimit={}",
-                row.array_id(),
-                step.step,
-                row.owner.uid,
-                format_limit(step.time_limit_s)
-            ),
-            format!("State={state} Partition={} NodeList={}", row.class.partition, step.nodes),
-            format!(
-                "Nodes={} CPUs={} Tasks={} Name={} Network=(null)",
-                step.num_nodes, step.num_cpus, step.num_tasks, step.name
-            ),
-            format!("TRES={}", tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes)),
-            format!("ResvPorts={}", step.ports.as_ref().map_or_else(|| "(null)".to_owned(), ToString::to_string)),
-            format!("CPUFreqReq={} Dist=Block", step.cpu_freq.as_deref().unwrap_or("Default")),
-            format!("SrunHost:Pid={}:0", row.spec.submit_host),
+        format!(
+            "StepId={}.{} UserId={} StartTime={start} TimeLimit={}",
+            row.array_id(),
+            step.step,
+            row.owner.uid,
+            format_limit(step.time_limit_s)
+        ),
+        format!("State={state} Partition={} NodeList={}", row.class.partition, step.nodes),
+        format!(
+            "Nodes={} CPUs={} Tasks={} Name={} Network=(null)",
+            step.num_nodes, step.num_cpus, step.num_tasks, step.name
+        ),
+        format!("TRES={}", tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes)),
+        format!("ResvPorts={}", step.ports.as_ref().map_or_else(|| "(null)".to_owned(), ToString::to_string)),
+        format!("CPUFreqReq={} Dist=Block", step.cpu_freq.as_deref().unwrap_or("Default")),
+        format!("SrunHost:Pid={}:0", row.spec.submit_host),
     ];
     record(manner.oneliner, &lines.into_iter().chain(asked).collect::<Vec<_>>())
 }

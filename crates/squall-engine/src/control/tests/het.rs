@@ -120,7 +120,12 @@ fn f1_no_two_components_share_a_node() {
     wide.need = Need { nodes_min: Some(2), nodes_max: Some(2), nodelist: Some("n1".into()), ..wide.need };
     let wide = submit(&mut d, vec![batch(), wide]);
     let held = |at| d.c.state().jobs[&JobId(wide.0 + at)].run().unwrap().alloc.nodes();
-    assert!(held(0).is_disjoint(&held(1)) && !held(0).contains(squall_model::id::NodeId(0)), "{:?} {:?}", held(0), held(1));
+    assert!(
+        held(0).is_disjoint(&held(1)) && !held(0).contains(squall_model::id::NodeId(0)),
+        "{:?} {:?}",
+        held(0),
+        held(1)
+    );
     // Without nodes of their own they wait, though there are CPUs for both.
     let mut d = Driver::new(2, 4);
     d.submit(on_nodes(1));
@@ -236,10 +241,7 @@ fn what_can_never_be_is_refused() {
     let large = request(&mut d, vec![batch(), large]);
     assert!(matches!(d.ask(1, ADA, large)[..], [Answer::Refused(Refusal::NodeConfigNotAvailable(_))]));
     assert!(d.c.state().jobs.is_empty(), "not even one of them is accepted");
-    let named = |node: &str| JobSpec {
-        need: Need { nodelist: Some(node.into()), ..Need::default() },
-        ..batch()
-    };
+    let named = |node: &str| JobSpec { need: Need { nodelist: Some(node.into()), ..Need::default() }, ..batch() };
     // faults.md F1.
     let same = request(&mut d, vec![named("n1"), named("n1")]);
     let answers = d.ask(1, ADA, same);

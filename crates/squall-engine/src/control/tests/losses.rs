@@ -20,7 +20,8 @@ const SRUN: u64 = 9;
 fn allocated(d: &mut Driver, no_kill: bool, step_no_kill: Option<bool>) -> StepKey {
     let need = Need { nodes_min: Some(3), exclusive: true, ..Need::default() };
     let spec = JobSpec { kind: JobKind::Allocation, need, no_kill, ..batch() };
-    let request = Request::Allocate { spec: spec.into(), env: Vec::new().into(), key: d.key(), immediate_s: None, step: None };
+    let request =
+        Request::Allocate { spec: spec.into(), env: Vec::new().into(), key: d.key(), immediate_s: None, step: None };
     let answers = d.ask(SALLOC, ADA, request);
     let Some(&Answer::Submitted { job, .. }) = answers.first() else { panic!("{answers:?}") };
     let attempt = d.attempt(job).attempt;
@@ -89,7 +90,9 @@ fn r7_srun_that_comes_back_is_told_of_what_it_missed() {
     d.report("n3", &[Report::StepEnded { key, end }]);
     d.restart();
     let answers = d.ask(SRUN + 1, ADA, request);
-    let [Answer::StepCreated { .. }, Answer::StepPart { nodes, exit, .. }] = &answers[..] else { panic!("{answers:?}") };
+    let [Answer::StepCreated { .. }, Answer::StepPart { nodes, exit, .. }] = &answers[..] else {
+        panic!("{answers:?}")
+    };
     assert_eq!((nodes.as_str(), exit.signal), ("n3", 9));
 }
 

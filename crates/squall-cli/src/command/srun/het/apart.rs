@@ -59,8 +59,9 @@ impl Room<'_> {
         }
         let first = spec.relative.unwrap_or(0);
         let all = self.facts.nodes.len() as u32;
-        let free: Vec<u32> =
-            (first..all).filter(|at| ![&self.used, &self.excluded, &named].iter().any(|set| set.contains(*at))).collect();
+        let free: Vec<u32> = (first..all)
+            .filter(|at| ![&self.used, &self.excluded, &named].iter().any(|set| set.contains(*at)))
+            .collect();
         let arbitrary = matches!(spec.distribution, Distribution::Arbitrary(_));
         let nodes = if arbitrary { named.len() } else { self.size(&spec, vars, &named, &free) };
         if named.iter().any(|at| self.used.contains(at)) || nodes > named.len() + free.len() {
