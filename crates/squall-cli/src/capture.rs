@@ -224,7 +224,10 @@ pub(crate) fn job() -> Option<JobId> {
 
 /// Returns the id of the session that this process belongs to.
 pub(crate) fn session() -> Option<u32> {
-    rustix::process::getsid(None).ok().map(|id| id.as_raw_nonzero().get().unsigned_abs())
+    // rustix takes session 0 for impossible, which it is not where the session's leader is in an outer PID namespace.
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    after_name.split_ascii_whitespace().nth(3)?.parse().ok().filter(|id| *id > 0)
 }
 
 /// Returns the command line, arguments joined by spaces (the shell's quotes are lost), cut at `STRING_BYTES_MAX`.

@@ -117,8 +117,8 @@ fn options_of_pyxis(cluster: &Cluster, container: &str) {
         done(&step, &contained(cluster, &step))
     };
     assert_eq!(told(&["--container-remap-root"], "id -u"), "0");
-    let mounts = "--container-mounts=./:/work:ro,tmpfs:/scratch";
-    let script = "touch /scratch/a && ls /scratch && ! touch /work/denied 2>/dev/null";
+    let mounts = "--container-mounts=./:/work:ro,tmpfs:/run";
+    let script = "touch /run/a && ls /run && ! touch /work/denied 2>/dev/null";
     assert_eq!(told(&[mounts], script), "a");
     let refused = cluster.users(&["srun", container, "--container-save=/x", "true"]).output().unwrap();
     assert!(text(&refused).contains("--container-save: a bundle is a folder"), "{}", text(&refused));
