@@ -675,3 +675,35 @@ fn the_doctor_names_what_is_wrong_and_the_remedy() {
     assert!(found.iter().all(|f| f["result"] == "ok" || !f["remedy"].as_str().unwrap().is_empty()), "{found:#?}");
     std::fs::write(&config, good).unwrap();
 }
+
+/// Regression test of fault P9 in faults.md.
+#[test]
+fn p9_a_stopped_relay_takes_no_other_node_down() {
+    let c = Cluster::new("relay");
+    std::fs::create_dir_all(&c.dir).unwrap();
+    let config = c.dir.join("squall.toml");
+    let nodes = "tree_width = 2\n[[nodes]]\nname = \"n[1-4]\"\ncpus = 1\nmemory_mb = 100\nforce = true\n";
+    std::fs::write(&config, nodes).unwrap();
+    c.ok(&["up", "--config", config.to_str().unwrap()]);
+    let states = || c.ok(&["sinfo", "-hN", "-o", "%N %t"]);
+    let others = "n2 idle\nn3 idle\nn4 idle\n";
+    assert_eq!(states(), format!("n1 idle\n{others}"));
+    let log = c.state().join("log/node-n2.log");
+    assert!(std::fs::read_to_string(log).unwrap().contains("attached to n1"), "n1 is a relay");
+    c.signal("node-n1", "-STOP");
+    let begin = Instant::now();
+    // In this time a node that does not answer misses two heartbeats of ten seconds, wherever between two it falls silent.
+    while begin.elapsed() < Duration::from_secs(30) {
+        let seen = states();
+        assert_eq!(seen.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>(), others);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert_eq!(states(), format!("n1 idle*\n{others}"), "the stopped one alone");
+    assert_eq!(c.ok(&["srun", "-N3", "-w", "n[2-4]", "-l", "true"]), "");
+    c.signal("node-n1", "-CONT");
+    let patience = Instant::now() + Duration::from_secs(20);
+    while states() != format!("n1 idle\n{others}") {
+        assert!(Instant::now() < patience, "{}", states());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -84,7 +84,7 @@ pub const FEED_TASKS_BYTES_MAX: usize = 64;
 pub const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
 /// Most bytes of a step's command and environment. They must fit into one frame together with the data of the job.
 pub const STEP_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
-/// Most reports of nodes in one frame to the parent in the distribution tree.
+/// Most reports in one message of merged reports that are acknowledged although the nodes do not have what they are about.
 pub const REPORTS_PER_FRAME_MAX: usize = 1024;
 /// Default of the time for which an ended job stays in the controller's memory, seconds (Slurm's `MinJobAge`).
 pub(crate) const MIN_JOB_AGE_S: u64 = 300;
@@ -95,6 +95,12 @@ pub const KILL_WAIT_S: u64 = 30;
 pub const OWNER_GRACE_S: u64 = 60;
 /// Time between two heartbeats of a node, seconds.
 pub const HEARTBEAT_S: u64 = 10;
+/// Time between two heartbeats of a relay of the tree and its children, seconds. A child leaves a relay that is silent for
+/// three of them, and has found another way to the controller before this one has missed the child's own heartbeat twice.
+pub const RELAY_HEARTBEAT_S: u64 = 5;
+/// Least value of `node_timeout_s`, seconds. A node whose relay stops is heard again within 26 s: its last answer may be
+/// 10 s old, it leaves the relay after 15 s, and has to find another way.
+pub const NODE_TIMEOUT_MIN_S: u64 = 30;
 /// Default of `unkillable_step_timeout_s`: seconds after the signal KILL after which a node that still has processes of
 /// the job is drained.
 pub const UNKILLABLE_STEP_S: u64 = 60;

@@ -256,6 +256,7 @@ impl World {
             state.last_id = squall_model::id::JobId(0);
         }
         self.say(Who::Controller, "serves", 0, self.controllers[of].seq);
+        self.judge.silence.controller_from(self.now);
         self.controllers[of].rotations = state.keys.as_deref().map_or(0, rotations_of);
         let mut machine = Controller::new(state);
         machine.set_page(PAGE);
@@ -537,7 +538,10 @@ impl World {
                 Event::JobSuspended { id, suspended } => ("suspended", id.0, u32::from(*suspended)),
                 Event::StepStarted { job, step, .. } => ("step started", job.0, step.0),
                 Event::StepNodesEnded { job, nodes, .. } => ("step ended", job.0, nodes.first().unwrap_or_default().0),
-                Event::NodeDown { node, .. } => ("node down", 0, node.0),
+                Event::NodeDown { node, reason } => {
+                    self.judge_down(*node, reason);
+                    ("node down", 0, node.0)
+                }
                 Event::NodeUp { node } => ("node up", 0, node.0),
                 _ => continue,
             };

@@ -85,6 +85,10 @@ pub enum Fault {
     NodeLies,
     /// A leading controller does nothing for seconds, and then goes on with what it had.
     LeaderPaused,
+    /// A node daemon does nothing for a while, and then goes on with what it had.
+    NodeDaemonStopped,
+    /// The only controller does nothing for a while, and then goes on with what it had.
+    ControllerStopped,
     /// A controller that follows is killed.
     StandbyKilled,
     /// All controllers are killed at the same time.
@@ -141,7 +145,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 67] = [
+    pub const ALL: [Self; 69] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -183,6 +187,8 @@ impl Fault {
         Self::BackupRestored,
         Self::NodeLies,
         Self::LeaderPaused,
+        Self::NodeDaemonStopped,
+        Self::ControllerStopped,
         Self::StandbyKilled,
         Self::AllControllersKilled,
         Self::JournalLost,
@@ -254,6 +260,8 @@ impl Fault {
             Self::BackupRestored => "backup-restored",
             Self::NodeLies => "node-lies",
             Self::LeaderPaused => "leader-paused",
+            Self::NodeDaemonStopped => "node-daemon-stopped",
+            Self::ControllerStopped => "controller-stopped",
             Self::StandbyKilled => "standby-killed",
             Self::AllControllersKilled => "all-controllers-killed",
             Self::JournalLost => "journal-lost",

@@ -43,6 +43,7 @@ mod scenario;
 mod seed;
 mod signers;
 mod step;
+mod stopped;
 mod swf;
 mod trace;
 mod tree;

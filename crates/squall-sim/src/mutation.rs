@@ -204,6 +204,10 @@ mutations! {
     RebootUnjournaled = "reboot-unjournaled",
     /// Jobs do not wait for nodes that are up, but have others switched on at once.
     DelayIgnored = "delay-ignored",
+    /// A node does not notice that its parent in the tree says nothing.
+    SilentParentKept = "silent-parent-kept",
+    /// A controller that was stopped counts the time against the nodes.
+    LatenessUncounted = "lateness-uncounted",
     /// Appends compare nothing with what etcd holds.
     AppendUnfenced = "append-unfenced",
     /// Appends do not compare where the log ends.
@@ -298,6 +302,11 @@ impl Mutation {
     /// Returns whether the bug shows only when nodes are removed and created.
     pub(crate) fn is_of_members(self) -> bool {
         matches!(self, Self::RemovalForgotten | Self::KeyKept | Self::RevokedAtOnce)
+    }
+
+    /// Returns whether the bug shows only when daemons are stopped.
+    pub(crate) fn is_of_stops(self) -> bool {
+        matches!(self, Self::SilentParentKept | Self::LatenessUncounted)
     }
 
     /// Returns whether the bug shows only with several controllers.

@@ -118,6 +118,12 @@ impl World {
 
     /// Suspends checks of timing for `span` and five minutes more.
     pub(crate) fn disturb(&mut self, span: Span) {
+        self.judge.silence.trouble(self.now + span);
+        self.disturb_times(span);
+    }
+
+    /// Suspends checks of timing as `disturb` does; whoever can be heard has to be heard all the same.
+    pub(crate) fn disturb_times(&mut self, span: Span) {
         let until = self.now + Span(span.0 + 300_000_000);
         self.judge.trouble_until = self.judge.trouble_until.max(until);
     }
@@ -399,6 +405,7 @@ impl World {
             }
         }
         self.heal_peers();
+        self.go_on();
         for node in 0..self.nodes.len() {
             self.network.heal(node);
             self.network.slow(node, 1);

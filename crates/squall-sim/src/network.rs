@@ -135,6 +135,12 @@ impl Network {
     pub(crate) fn slowness(&self, node: usize) -> u64 {
         self.ports[node].slowness.max(1)
     }
+    /// Returns whether nothing is cut or slow, and the weather is fine.
+    pub(crate) fn is_fine(&self) -> bool {
+        let fine = |port: &Port| !(port.out_cut || port.in_cut || port.island > 0 || port.slowness > 1);
+        let Weather { delay_max, drop_ppm, .. } = self.weather;
+        self.cuts.is_empty() && self.ports.iter().all(fine) && drop_ppm == 0 && delay_max == Weather::FINE.delay_max
+    }
     /// Returns whether frames can pass from one machine to another.
     pub(crate) fn open(&self, from: usize, to: usize) -> bool {
         let (here, there) = (&self.ports[from], &self.ports[to]);

@@ -94,6 +94,10 @@ pub(crate) struct NodeHost {
     pub(crate) hooks: BTreeSet<(Hook, Option<JobAttempt>)>,
     /// What the node knows of the controllers' keys.
     pub(crate) keys: Arc<NodeKeys>,
+    /// Time until which the daemon does nothing, as it is stopped.
+    pub(crate) stopped_until: Time,
+    /// Number of the last message that the daemon got from its present parent. Only planted bugs use it.
+    pub(crate) heard_hops: u64,
 }
 
 /// A running node daemon.
@@ -169,6 +173,8 @@ impl NodeHost {
             controller: 0,
             begun: Default::default(),
             hooks: BTreeSet::new(),
+            stopped_until: Time(0),
+            heard_hops: 0,
         }
     }
     /// Returns whether the daemon runs and its start number is `life`.
@@ -266,6 +272,7 @@ impl World {
         host.hears.clear();
         host.daemon = Some(Daemon { machine: NodeMachine::new(boot), parent: None, shut_down: false, tick_at: None });
         self.say(Who::Node(node as u32), "daemon starts", 0, life);
+        self.judge.silence.runs_from(node, Some(self.now));
         if self.is_planted(Mutation::SpoolForgotten) {
             let spool = &mut self.nodes[node].spool;
             spool.jobs.clear();
@@ -353,6 +360,8 @@ impl World {
         }
         self.wake_all(node);
         self.nodes[node].queue.clear();
+        self.nodes[node].stopped_until = Time(0);
+        self.judge.silence.runs_from(node, None);
         self.judge.variables_lost(self.now, node);
         self.close_all(node, true);
         for step in self.nodes[node].steps.values_mut() {
@@ -373,6 +382,8 @@ impl World {
     /// Ends all that runs on a node, by a fault or on purpose.
     pub(crate) fn lose_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.nodes[node].daemon = None;
+        self.nodes[node].stopped_until = Time(0);
+        self.judge.silence.runs_from(node, None);
         self.wake_all(node);
         self.judge.variables_lost(self.now, node);
         self.judge.power_lost(node);
@@ -426,6 +437,7 @@ impl World {
         let due = self.nodes[node].daemon.as_mut().filter(|d| d.tick_at.is_some_and(|at| at <= now));
         if let Some(daemon) = due {
             daemon.tick_at = None;
+            self.feign_parent(node);
             self.tell_node(node, NodeInput::Tick { health: health() });
         }
     }

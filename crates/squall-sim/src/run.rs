@@ -218,7 +218,11 @@ pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     for node in &mut world.nodes {
         node.deaf = seed.chance(100_000);
     }
-    if weights != [0; 8] {
+    // Other faults hide whose silence it is.
+    let stops = settings.mutation.map_or(settings.seed % 16 == 12, Mutation::is_of_stops);
+    if stops {
+        world.add_stops(settings.seed, until);
+    } else if weights != [0; 8] {
         world.nemesis.profile = Some(Profile { until, gap, weights });
         world.after(gap, Happening::FaultStrikes);
     }

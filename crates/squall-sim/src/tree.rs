@@ -104,6 +104,10 @@ impl Tree {
     pub(crate) fn parent(&self, hop: u64) -> Option<usize> {
         self.hops.get(&hop).map(|hop| hop.parent.port)
     }
+    /// Returns the port at a connection's child side. None: there is no such connection.
+    pub(crate) fn child(&self, hop: u64) -> Option<usize> {
+        self.hops.get(&hop).map(|hop| hop.child.port)
+    }
     fn close(&mut self, hop: u64, side: Side) {
         let Some(ends) = self.hops.get_mut(&hop) else { return };
         ends.end_mut(side).open = false;
@@ -165,6 +169,10 @@ impl World {
         if !self.listens(port) {
             return self.reach_another(node, port, tries, Span(0));
         }
+        // The kernel takes the connection, and nothing greets back.
+        if self.is_stopped(port) {
+            return self.reach_another(node, port, tries, DIAL_WAIT);
+        }
         self.tree.last += 1;
         let hop = self.tree.last;
         let accepted = self.now + self.network.delay(node, port, &mut self.seed);
@@ -179,6 +187,7 @@ impl World {
         if let Some(of) = self.network.controller_at(port) {
             self.greeted(node, of);
         }
+        self.nodes[node].heard_hops = 0;
         self.tell_node(node, NodeInput::Net(NetInput::ParentOpened));
     }
 
@@ -312,7 +321,11 @@ impl World {
 
     pub(crate) fn down_arrives(&mut self, hop: u64, frame: Box<DownFrame>) {
         match self.live_end(hop, Side::Child) {
-            Some(node) => self.tell_node(node, NodeInput::Net(NetInput::FromParent(frame))),
+            Some(node) => {
+                let last = frame.hop + frame.says.len() as u64 - 1;
+                self.nodes[node].heard_hops = self.nodes[node].heard_hops.max(last);
+                self.tell_node(node, NodeInput::Net(NetInput::FromParent(frame)));
+            }
             None => self.resets(hop, Side::Child),
         }
     }

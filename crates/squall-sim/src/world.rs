@@ -192,6 +192,9 @@ pub(crate) enum Happening {
     EtcdAsked(Box<EtcdQuestion>),
     EtcdAnswers(Box<EtcdAnswer>),
     PeersStruck,
+    DaemonStops { node: usize, span: Span },
+    ControllerStops { span: Span },
+    SessionsSeen,
 }
 
 /// State of a simulation: machines, network, users, faults and the judge.
@@ -320,7 +323,7 @@ impl World {
     }
 
     fn happen(&mut self, what: Happening) {
-        if let Some(until) = self.waits_for_controller(&what) {
+        if let Some(until) = self.waits_until(&what) {
             return self.agenda.at(until, what);
         }
         match what {
@@ -378,6 +381,9 @@ impl World {
             Happening::EtcdAsked(question) => self.etcd_asked(question),
             Happening::EtcdAnswers(answer) => self.etcd_answers(*answer),
             Happening::PeersStruck => self.peers_struck(),
+            Happening::DaemonStops { node, span } => self.stop_daemon(node, span),
+            Happening::ControllerStops { span } => self.stop_controller(span),
+            Happening::SessionsSeen => self.see_sessions(),
         }
     }
 }

@@ -48,13 +48,15 @@ impl Asked {
         self.queries.push(one);
     }
 
-    /// Adds the answer of a child to the results of the query `key`.
-    pub(super) fn answer(&mut self, child: u32, key: (Epoch, u64), tally: &Tally) {
-        if let Some(one) = self.queries.iter_mut().find(|one| one.key == key)
-            && one.children.remove(&child)
-        {
-            one.tally.merge(&one.test.variable, tally);
+    /// Adds the answer of a child to the results of the query `key`. Returns an answer that comes too late for that: the
+    /// query is not open any more, or the child has answered before, for those of its nodes that were in time.
+    pub(super) fn answer(&mut self, child: u32, key: (Epoch, u64), tally: Tally) -> Option<Tally> {
+        let Some(one) = self.queries.iter_mut().find(|one| one.key == key) else { return Some(tally) };
+        if !one.children.remove(&child) {
+            return Some(tally);
         }
+        one.tally.merge(&one.test.variable, &tally);
+        None
     }
 
     /// Stops waiting for answers of a child that is gone, given by connection.

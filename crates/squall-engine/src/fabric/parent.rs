@@ -96,6 +96,13 @@ impl Parent {
         Span::from_secs(path.map_or(HEARTBEAT_S, |path| path.heartbeat_s.max(1)))
     }
 
+    /// Counts the last `away` until `now` as no silence of the parent, as this node itself did not run.
+    pub(super) fn excuse(&mut self, now: Time, away: Span) {
+        if let Some(attached) = &mut self.attached {
+            attached.heard = (attached.heard + away).min(now);
+        }
+    }
+
     /// Records that the requested connection to a parent is open, in place of the previous one.
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);

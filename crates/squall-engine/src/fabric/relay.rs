@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::job::Usage;
+use squall_model::limits::RELAY_HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
@@ -14,6 +15,9 @@ use squall_model::wire::fabric::{
 use super::asked::Asked;
 use super::gather::Gather;
 use super::parent::{Dial, Parent, SILENT_HEARTBEATS};
+
+/// Lateness from which on a node doubts itself.
+const LATE: Span = Span::from_secs(1);
 
 /// Event on a relay's connections, given by the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +110,8 @@ pub struct Relay {
     gather: Gather,
     asked: Asked,
     says: Vec<Upward>,
+    /// When `settle` was due, as of its last call. A node that comes later did not run meanwhile. None: nothing is due.
+    due: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -141,6 +147,7 @@ impl Relay {
             gather: Gather::default(),
             asked: Asked::default(),
             says: Vec::new(),
+            due: None,
         }
     }
 
@@ -217,6 +224,7 @@ impl Relay {
         local: &mut Vec<Delivery>,
         out: &mut NetOut,
     ) {
+        self.doubt_itself(now);
         if self.parent.is_silent(now) {
             out.hang_up = true;
             self.lose_parent(now, local);
@@ -232,6 +240,18 @@ impl Relay {
             }
         }
         self.flush(now, out);
+        self.due = self.deadline();
+    }
+
+    /// Counts no silence of parent and children for the time in which this node itself did not run, because its daemon or
+    /// its machine was stopped or starved: what they have sent meanwhile waits to be read.
+    fn doubt_itself(&mut self, now: Time) {
+        let Some(away) = self.due.map(|due| now.since(due)).filter(|away| *away >= LATE) else { return };
+        self.parent.excuse(now, away);
+        for child in self.children.values_mut() {
+            child.heard = (child.heard + away).min(now);
+        }
+        self.children_due = Some(now);
     }
 
     /// Returns when to call `settle` again if no event comes before.
@@ -242,6 +262,7 @@ impl Relay {
 
     fn flush(&mut self, now: Time, out: &mut NetOut) {
         let heartbeat = self.parent.heartbeat();
+        let below = heartbeat.min(Span::from_secs(RELAY_HEARTBEAT_S));
         if let Some(attached) = &mut self.parent.attached {
             if !self.says.is_empty() || attached.said + heartbeat <= now {
                 let says = std::mem::take(&mut self.says);
@@ -258,14 +279,14 @@ impl Relay {
         }
         self.children_due = None;
         for (&link, child) in &mut self.children {
-            if !child.says.is_empty() || child.said + heartbeat <= now {
+            if !child.says.is_empty() || child.said + below <= now {
                 let says = std::mem::take(&mut child.says);
                 let first = child.said_hops + 1;
                 child.said_hops += says.len() as u64;
                 child.said = now;
                 out.down.push((link, DownFrame { hop: first, says }));
             }
-            let due = (child.heard + Span(heartbeat.0 * SILENT_HEARTBEATS)).min(child.said + heartbeat);
+            let due = (child.heard + Span(heartbeat.0 * SILENT_HEARTBEATS)).min(child.said + below);
             self.children_due = Some(self.children_due.map_or(due, |least| least.min(due)));
         }
     }
@@ -333,6 +354,7 @@ impl Relay {
     fn path_below(&self) -> Option<Path> {
         let attached = self.parent.attached.as_ref()?;
         let mut path = attached.path.clone()?;
+        path.heartbeat_s = path.heartbeat_s.min(RELAY_HEARTBEAT_S);
         if let Dial::Node(parent) = &attached.to {
             path.above.insert(0, parent.clone());
         }
@@ -478,7 +500,7 @@ impl Relay {
                     self.gather.give_up(&composite.lost.keys().copied().collect());
                     self.gather.add(now, *composite, Some((link, batch)));
                 }
-                Upward::Tally { epoch, number, tally } => self.tally(link, epoch, number, &tally),
+                Upward::Tally { epoch, number, tally } => self.tally(link, epoch, number, tally),
                 Upward::Chunk(chunk) => pass_on(chunk, local, out),
                 Upward::Letter(letter) => self.post(letter, local),
             }
@@ -521,8 +543,12 @@ impl Relay {
         None
     }
 
-    fn tally(&mut self, link: u32, epoch: Epoch, number: u64, tally: &Tally) {
-        self.asked.answer(link, (epoch, number), tally);
+    /// Adds a child's answer to a query to this node's own. One that comes after that has left goes up by itself: it still
+    /// shows that the nodes below respond.
+    fn tally(&mut self, link: u32, epoch: Epoch, number: u64, tally: Tally) {
+        if let Some(tally) = self.asked.answer(link, (epoch, number), tally).filter(|_| self.has_path()) {
+            self.says.push(Upward::Tally { epoch, number, tally });
+        }
     }
 }
 

@@ -34,6 +34,9 @@ use crate::trust::Trust;
 const REVISITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
 /// Pause before a controller that could not be reached at the very first start is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time limit for a connection to another node. One that is stopped takes connections and does not greet; this node then has
+/// others to try, before the controller misses its heartbeats.
+const RELAY_TIME: Duration = Duration::from_secs(4);
 /// Time limit for the greeting of the controller on this machine, if others may lead instead.
 const GREETING_TIME: Duration = Duration::from_secs(1);
 
@@ -145,7 +148,13 @@ impl Reach {
 
     /// Connects to the parent that `dial` names, and exchanges greetings.
     pub(super) async fn dial(&self, dial: &Dial) -> io::Result<Conversation> {
-        let conversation = self.connect(dial).await;
+        let conversation = match dial {
+            Dial::Controller => self.connect(dial).await,
+            Dial::Node(_) => match timeout(RELAY_TIME, self.connect(dial)).await {
+                Ok(connected) => connected,
+                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
+            },
+        };
         if let (Dial::Controller, Ok(conversation)) = (dial, &conversation) {
             self.known.learn(conversation.signer);
             self.known.learn_controllers(conversation.theirs);

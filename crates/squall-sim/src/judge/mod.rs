@@ -13,6 +13,7 @@ mod members;
 pub(crate) mod power;
 pub(crate) mod process;
 pub(crate) mod programs;
+mod silence;
 mod told;
 mod wires;
 
@@ -187,6 +188,7 @@ pub(crate) struct Judge {
     lifted: BTreeSet<(usize, usize)>,
     leases: lease::Leases,
     log: log::SharedLog,
+    pub(crate) silence: silence::Silence,
     /// Durable events that followers of events must be sent, in order.
     shown: Vec<(u64, FeedKind, Option<JobId>)>,
 }
@@ -245,6 +247,7 @@ impl Judge {
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),
             log: log::SharedLog::default(),
+            silence: silence::Silence::of(&setup.config, setup.names.len()),
             shown: Vec::new(),
         }
     }

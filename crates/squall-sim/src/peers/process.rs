@@ -18,7 +18,6 @@ use crate::coverage::Fault;
 use crate::judge::Violation;
 use crate::mutation::Mutation;
 use crate::trace::Who;
-use crate::tree::Side;
 use crate::world::{Happening, World};
 
 /// Functions that run a controller's side of the log.
@@ -343,25 +342,6 @@ impl World {
             self.judge
                 .violate("at most one controller's word counts", format!("controller {of} and controller {other}"));
         }
-    }
-
-    /// Returns until when an event must wait, because its controller does nothing at present. None: it need not.
-    pub(crate) fn waits_for_controller(&self, what: &Happening) -> Option<Time> {
-        self.etcd.as_ref()?;
-        let of = match what {
-            Happening::Turn { of, .. }
-            | Happening::Flushed { of, .. }
-            | Happening::ControllerTick { of, .. }
-            | Happening::PeerTick { of, .. }
-            | Happening::AppendRetries { of, .. } => Some(*of),
-            Happening::EtcdAnswers(answer) => Some(answer.of()),
-            Happening::Accepted { hop } | Happening::Up { hop, .. } | Happening::Broken { hop, side: Side::Parent } => {
-                self.tree.parent(*hop).and_then(|port| self.network.controller_at(port))
-            }
-            Happening::Ask { caller, .. } => self.clients.controller_of(*caller),
-            _ => None,
-        };
-        of.map(|of| self.controllers[of].base.paused_until).filter(|until| self.now < *until)
     }
 
     /// Waits until every controller has the whole log, which one of them leads; checks that this comes soon.

@@ -200,6 +200,13 @@ pub(crate) enum Statement {
     ShutDown {
         keep_jobs: bool,
     },
+    /// The daemons are stopped (SIGSTOP), and go on later.
+    Stop {
+        victim: Victim,
+        span: Span,
+    },
+    /// From now on nodes that run must be in session.
+    WatchSessions,
     Run(Span),
     Expect(Box<Expectation>),
     /// A user follows events from now on.
@@ -326,6 +333,8 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["unsuspend", job] => to_job(Deed::Unsuspend, job),
         ["shut", "down", "keeping", "jobs"] => Ok(Statement::ShutDown { keep_jobs: true }),
         ["shut", "down", "ending", "jobs"] => Ok(Statement::ShutDown { keep_jobs: false }),
+        ["stop", ref who @ .., "for", time] => Ok(Statement::Stop { victim: victim(who)?, span: span(time)? }),
+        ["watch", "sessions"] => Ok(Statement::WatchSessions),
         ["run", time] => Ok(Statement::Run(span(time)?)),
         ["expect", ref rest @ ..] => Ok(Statement::Expect(Box::new(super::expect::parse(rest)?))),
         _ => Err(format!("`{}` is not a statement", words.join(" "))),

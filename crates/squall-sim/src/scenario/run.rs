@@ -118,6 +118,18 @@ impl Teller {
             Statement::Submit(order, after) => world.tell_submit(*order, after),
             Statement::Crash { victim, at } => world.tell_crash(victim, at),
             Statement::Restart { victim, after } => world.tell_restart(victim, after),
+            Statement::Stop { victim: Victim::Controller, span } => {
+                world.stop_controller(span);
+                Ok(())
+            }
+            Statement::Stop { victim: Victim::Nodes(names), span } => {
+                world.each_node(&names, |world, node| world.stop_daemon(node, span))
+            }
+            Statement::Stop { .. } => Err("controller and node daemons are stopped".into()),
+            Statement::WatchSessions => {
+                world.watch_sessions();
+                Ok(())
+            }
             Statement::Backup { restore } => world.tell_backup(restore),
             Statement::Lie { node } => {
                 let node = world.node_named(&node)?;

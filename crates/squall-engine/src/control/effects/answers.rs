@@ -34,7 +34,8 @@ pub(crate) fn tally(
         return;
     }
     let late = c.queries.asked.get_mut(&number).is_none_or(|asked| {
-        if asked.children.remove(&link) {
+        // To a heartbeat also those nodes count that are late for their relay's answer.
+        if asked.children.remove(&link) || matches!(asked.purpose, Purpose::Beat) {
             asked.tally.merge(&asked.variable, tally);
         }
         false
@@ -123,6 +124,11 @@ fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, 
         *missed += 1;
         if *missed >= MISSED_MAX {
             c.queries.missed.remove(&node);
+            // A node that is alive and slow begins a new session at once: without a session it would not be asked any more,
+            // and notice that much later.
+            if let Some(link) = c.links.link_of(node) {
+                c.links.rouse(link, node);
+            }
             c.links.forget(node);
             notice::refresh(c, node);
         }

@@ -130,6 +130,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if c.state.epoch == Epoch(0) {
         return;
     }
+    nodes::doubt_itself(c, now);
     while let Some(timer) = c.timers.pop(now) {
         work::fire(c, now, timer, out);
     }
@@ -182,6 +183,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     feed::settle(c, now, out);
     shutdown::proceed(c, now, out);
     c.links.flush(now, out);
+    c.queries.due = answers::deadline(c);
 }
 
 /// Returns when [`settle`] must be called again, even if no input comes before; None: nothing is due.

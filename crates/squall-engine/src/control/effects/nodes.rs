@@ -6,6 +6,7 @@ use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome, Usage};
+use squall_model::limits::HEARTBEAT_S;
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
@@ -17,6 +18,7 @@ use crate::control::effects::signals;
 use crate::control::effects::steps;
 use crate::control::effects::work;
 use crate::control::index::timers::Timer;
+use crate::control::net::queries::Purpose;
 use crate::control::port::{CallerId, LinkId, Out};
 use crate::control::state::job::{Phase, Step};
 use crate::control::state::node::Node;
@@ -56,6 +58,28 @@ pub(crate) fn watch_all(c: &mut Controller, now: Time) {
         if busy {
             c.timers.set(Timer::Lost(id), now + Span::from_secs(c.state.config.node_lost_s));
         }
+    }
+}
+
+/// Lateness from which on the controller doubts itself.
+const LATE: Span = Span::from_secs(1);
+
+/// Time that nodes have at least to be heard after the controller was away: enough for a heartbeat, and to connect again.
+const GREETING_AGAIN: Span = Span::from_secs(2 * HEARTBEAT_S);
+
+/// Counts no silence of others for the time in which this controller itself did not run, because its process or its machine
+/// was stopped or starved: what they have sent meanwhile waits to be read. It knows that from how late it comes to what was
+/// due.
+pub(crate) fn doubt_itself(c: &mut Controller, now: Time) {
+    let Some(away) = c.queries.due.map(|due| now.since(due)).filter(|away| *away >= LATE) else { return };
+    let timeout = Span::from_secs(c.state.config.node_timeout_s);
+    c.links.excuse(now, away, (now + GREETING_AGAIN) - timeout);
+    c.timers.postpone(away, now + GREETING_AGAIN, Timer::is_of_silence);
+    steps::postpone(c, away);
+    // An answer to a heartbeat from before still counts, and its absence does not.
+    c.queries.asked.retain(|_, asked| !matches!(asked.purpose, Purpose::Beat));
+    for asked in c.queries.asked.values_mut() {
+        asked.until = (asked.until + away).max(now + queries::BEAT_WAIT);
     }
 }
 

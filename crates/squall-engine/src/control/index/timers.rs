@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{JobId, NodeId};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_sched::Item;
 
 /// The purpose of a timer, with the job or node that it is for.
@@ -54,6 +54,13 @@ pub(crate) struct Timers {
     times: BTreeMap<Timer, Time>,
 }
 
+impl Timer {
+    /// Returns whether the timer ends the patience with a node or a client that is silent.
+    pub(crate) fn is_of_silence(self) -> bool {
+        matches!(self, Self::Silent(_) | Self::Lost(_) | Self::Reboot(_) | Self::Power(_) | Self::Owner(_))
+    }
+}
+
 impl Timers {
     /// Sets a timer; it replaces one that is set for the same purpose and job or node.
     pub(crate) fn set(&mut self, timer: Timer, time: Time) {
@@ -66,6 +73,14 @@ impl Timers {
     pub(crate) fn clear(&mut self, timer: Timer) {
         if let Some(old) = self.times.remove(&timer) {
             self.by_time.remove(&(old, timer));
+        }
+    }
+    /// Moves the timers for which `moves` holds by `span`, and no earlier than to `least`.
+    pub(crate) fn postpone(&mut self, span: Span, least: Time, moves: impl Fn(Timer) -> bool) {
+        let moved: Vec<(Timer, Time)> =
+            self.times.iter().filter(|(timer, _)| moves(**timer)).map(|(&timer, &time)| (timer, time)).collect();
+        for (timer, time) in moved {
+            self.set(timer, (time + span).max(least));
         }
     }
     /// Returns the time for which a timer is set; None: it is not set.

@@ -174,6 +174,16 @@ impl Links {
         let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
         self.hops.iter().filter(|(_, hop)| hop.heard + patience <= now).map(|(&link, _)| link).collect()
     }
+    /// Counts the last `away` until `now` as no silence of anybody, as this controller did not run. Every node then counts
+    /// as heard at `least` or later.
+    pub(crate) fn excuse(&mut self, now: Time, away: Span, least: Time) {
+        for hop in self.hops.values_mut() {
+            hop.heard = (hop.heard + away).min(now);
+        }
+        for heard in self.heard.values_mut() {
+            *heard = (*heard + away).min(now).max(least);
+        }
+    }
     /// Returns when the first child will have sent nothing for too long, or must be sent a heartbeat. None: there are
     /// no children.
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -254,6 +264,10 @@ impl Links {
     /// Returns session, load and version of a node; None: it is not in session.
     pub(crate) fn get(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
+    }
+    /// Returns the connection by which a node in session is reached. None: it is not in session.
+    pub(crate) fn link_of(&self, node: NodeId) -> Option<LinkId> {
+        self.members.get(&node).map(|member| member.link)
     }
     /// Returns a node in session, to update its load and memory; None: it is not in session.
     pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut Member> {

@@ -20,6 +20,9 @@ pub(crate) struct Queries {
     pub(crate) waiting: VecDeque<Question>,
     pub(crate) writing: bool,
     pub(crate) next_beat: Option<Time>,
+    /// When the next heartbeat or the end of a wait for answers is due, as of the last turn. A controller that comes later
+    /// did not run meanwhile. None: nothing is due.
+    pub(crate) due: Option<Time>,
     pub(crate) beats: u64,
     pub(crate) missed: BTreeMap<NodeId, u32>,
     /// By node: when its session began, and when the latest heartbeat was sent that the node answered in that session;

@@ -9,6 +9,7 @@ use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
+use squall_model::time::Span;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Composite, Downward, Window};
 use squall_model::wire::node::Registration;
@@ -176,6 +177,31 @@ fn a2_a_node_that_was_set_down_has_its_timeout_to_let_go() {
     d.pass(61);
     assert_eq!(d.state_of(job), Some(JobState::Running), "the operator's word and its silence are enough");
     assert_eq!(d.attempt(job).attempt.0, 2);
+}
+
+/// faults.md P9: a controller that was stopped takes nobody's silence in that time for death.
+#[test]
+fn p9_a_controller_that_did_not_run_doubts_itself_first() {
+    let (node_timeout_s, node_lost_s, node_lost_action) = (30, 30, NodeLostAction::Requeue);
+    let mut d = Driver::empty(Config { node_timeout_s, node_lost_s, node_lost_action, ..Config::default() });
+    (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let jobs = [d.submit(batch()), d.submit(batch())];
+    let all_up = |d: &Driver| d.c.state().nodes.iter().all(|node| node.up);
+    for away in [9, 29, 31, 400, 100_000] {
+        d.pass(15);
+        d.now = d.now + Span::from_secs(away);
+        d.step(Input::Tick);
+        assert!(all_up(&d), "after {away} s");
+        // What the nodes have sent meanwhile may still be on its way to the controller's ears.
+        d.pass_in_silence(10);
+        assert!(all_up(&d) && d.c.is_connected(NodeId(0)) && d.c.is_connected(NodeId(1)), "after {away} s");
+        d.answer();
+    }
+    for job in jobs {
+        assert_eq!((d.state_of(job), d.attempt(job).attempt.0), (Some(JobState::Running), 1));
+    }
+    d.pass_in_silence(50);
+    assert!(d.c.state().nodes.iter().all(|node| !node.up), "who stays silent is down");
 }
 
 #[test]

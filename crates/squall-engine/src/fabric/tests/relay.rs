@@ -7,7 +7,8 @@ use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Ask, Composite, DownFrame, Downward, Health, LaunchFailure, Letter, Parcel, Path, Put, UpFrame, Upward, Window,
+    Ask, Comparison, Composite, DownFrame, Downward, Health, LaunchFailure, Letter, Parcel, Path, Put, Query, Tally, Test,
+    UpFrame, Upward, Variable, Window,
 };
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::sealed::Sealed;
@@ -539,4 +540,60 @@ fn a_letter_goes_down_where_its_node_is_and_else_up() {
     assert_eq!(one.up, [Upward::Letter(letter(2, 9))]);
     let down: Vec<_> = one.down.into_iter().collect();
     assert_eq!(down, [(1, vec![Downward::Letter(letter(8, 2))]), (2, vec![Downward::Letter(letter(2, 3))])]);
+}
+
+/// faults.md P9: nodes leave a silent relay before anybody doubts them, and hear more often from one that is not.
+#[test]
+fn p9_a_silent_relay_is_left_in_time() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    let told = one.told(1);
+    assert!(matches!(&told[..], [Downward::Path(path)] if path.heartbeat_s == 5), "{told:?}");
+    let mut below = One::started(&["p"]);
+    below.input(NetInput::ParentOpened);
+    below.parent_says(told);
+    for _ in 0..3 {
+        one.pass(Span::from_secs(5));
+        assert!(one.down.remove(&1).is_some(), "a heartbeat");
+        one.parent_says(Vec::new());
+        below.pass(Span::from_secs(5));
+        below.parent_says(Vec::new());
+    }
+    below.pass(Span::from_secs(14));
+    assert_eq!(below.hang_ups, 0);
+    below.pass(Span::from_secs(1));
+    assert_eq!((below.hang_ups, below.dials.last()), (1, Some(&Dial::Controller)));
+}
+
+/// faults.md P9: a relay that was stopped gives up nobody for the time in which it did not run itself.
+#[test]
+fn p9_a_relay_that_was_stopped_doubts_itself_first() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.pass(Span::from_secs(1));
+    one.beats();
+    one.now = one.now + Span::from_secs(300);
+    one.settle(NetOut::default());
+    assert_eq!((one.hang_ups, &one.drops[..]), (0, &[][..]));
+    one.pass(Span::from_secs(31));
+    assert_eq!((one.hang_ups, &one.drops[..]), (1, &[1][..]), "who stays silent is given up");
+}
+
+/// faults.md P9: a starved node's answer that is too late for its relay's own is not lost.
+#[test]
+fn p9_a_late_answer_goes_up_by_itself() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.welcome(1, NodeId(5), 3);
+    one.up.clear();
+    let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+    let (epoch, number, time_us) = (Epoch(1), 7, 4_000_000);
+    let to = NodeSet::one(NodeId(5));
+    let query = Query { epoch, number, to: to.clone(), test, wait: false, time_us, health: false };
+    one.parent_says(vec![Downward::Query(query)]);
+    one.pass(Span::from_secs(5));
+    let answer = |yes: NodeSet| Upward::Tally { epoch, number, tally: Tally { yes, ..Tally::default() } };
+    assert_eq!(one.up.last(), Some(&answer(NodeSet::new())), "its own time is over");
+    one.child_says(1, vec![answer(to.clone())]);
+    assert_eq!(one.up.last(), Some(&answer(to)));
 }

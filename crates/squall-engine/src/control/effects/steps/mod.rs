@@ -405,6 +405,16 @@ fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
     c.send(node, message);
 }
 
+/// Extends the patience with each `srun` that is expected to connect again.
+pub(crate) fn postpone(c: &mut Controller, span: Span) {
+    for (&key, live) in &mut c.steps.live {
+        if let Some(patience) = &mut live.patience {
+            *patience = *patience + span;
+            c.steps.timers.insert((*patience, key));
+        }
+    }
+}
+
 /// Returns when [`timers`] must be called; None: not needed.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.steps.timers.first().map(|(time, _)| *time)
