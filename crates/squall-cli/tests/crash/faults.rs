@@ -203,7 +203,7 @@ fn a5_a_wall_clock_that_is_set_freezes_nothing_and_ends_nothing() {
 fn a2_a_node_that_is_stopped_for_too_long_keeps_its_jobs() {
     let count = SILENT.min(events());
     let nodes = format!("[[nodes]]\nname = \"c[0-{count}]\"\ncpus = 2\nforce = true\n");
-    let cluster = Cluster::configured("silence", 0, &format!("node_timeout_s = 10\nnode_lost_s = 10\n{nodes}"));
+    let cluster = Cluster::configured("silence", 0, &format!("node_timeout_s = 30\nnode_lost_s = 30\n{nodes}"));
     cluster.up();
     let (mut silences, mut all, mut wrong) = (0, Vec::new(), Vec::new());
     while silences < events() {

@@ -81,6 +81,10 @@ impl HealthConfig {
             .map(|(key, path)| (key, path_fault(path)))
             .or_else(|| service.map(|value| ("return_to_service", format!("{value}: use 0, 1 or 2"))))
             .or_else(|| (self.timeout_s == 0).then(|| ("timeout_s", "0: use 1 or more".to_owned())))
+            .or_else(|| {
+                let problem = "0: use 1 or more, as every node that reboots would be down at once";
+                (self.resume_timeout_s == 0).then(|| ("resume_timeout_s", problem.to_owned()))
+            })
     }
 }
 

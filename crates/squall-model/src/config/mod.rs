@@ -622,11 +622,13 @@ impl Config {
         if self.cell.is_some_and(|cell| cell >= limits::CELLS_MAX) {
             return Err(format!("cell: use a number below {}", limits::CELLS_MAX));
         }
-        if self.node_timeout_s < limits::HEARTBEAT_S {
+        if self.node_timeout_s < limits::NODE_TIMEOUT_MIN_S {
             return Err(format!(
-                "node_timeout_s = {}: nodes answer every {heartbeat} s, use {heartbeat} or more",
+                "node_timeout_s = {}: use {} or more, as less takes down healthy nodes: they answer every {} s, and behind a \
+                 relay that has stopped they are heard again after up to 26 s",
                 self.node_timeout_s,
-                heartbeat = limits::HEARTBEAT_S
+                limits::NODE_TIMEOUT_MIN_S,
+                limits::HEARTBEAT_S
             ));
         }
         if self.node_lost_s < self.node_timeout_s {

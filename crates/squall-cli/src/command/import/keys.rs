@@ -290,7 +290,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("ResumeFailProgram", Taken("power.resume_fail_program", value::text)),
     ("ResumeProgram", Taken("power.resume_program", value::text)),
     ("ResumeRate", Taken("power.resume_rate", value::number)),
-    ("ResumeTimeout", Taken("health.resume_timeout_s", value::number)),
+    ("ResumeTimeout", By(value::resume_timeout)),
     ("ResvEpilog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
     ("ResvOverRun", Missing(&["0"], "jobs end with their reservation")),
     ("ResvProlog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),

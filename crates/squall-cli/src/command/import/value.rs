@@ -6,7 +6,7 @@ use squall_model::config::{CheckedStates, Config, LogLevel, Ports, PrivateData, 
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
 use squall_model::license;
-use squall_model::limits::{GRES_PER_NODE_MAX, HEARTBEAT_S};
+use squall_model::limits::{GRES_PER_NODE_MAX, HEARTBEAT_S, NODE_TIMEOUT_MIN_S};
 use squall_model::policy::{Enforce, EnforcePartLimits};
 
 use super::report::Fate;
@@ -293,14 +293,32 @@ pub(super) fn tree_width(value: &str) -> Result<Outcome, String> {
     Ok(Outcome::set("TreeWidth", if width == "0" { "65533".to_owned() } else { width }))
 }
 
-/// Reads `SlurmdTimeout`: nodes answer every 10 s, and jobs of a silent node are not given up before it is down.
+/// Reads `ResumeTimeout`: a node needs some time to boot.
+pub(super) fn resume_timeout(value: &str) -> Result<Outcome, String> {
+    let mut outcome = Outcome::set("health.resume_timeout_s", number(value)?);
+    if outcome.set[0].1 == "0" {
+        "1".clone_into(&mut outcome.set[0].1);
+        "health.resume_timeout_s = 1: with 0 every node that reboots would be down at once".clone_into(&mut outcome.text);
+    }
+    Ok(outcome)
+}
+
+/// Reads `SlurmdTimeout`. A shorter one than Squall accepts would take down healthy nodes, and jobs of a silent node are
+/// not given up before it is down.
 pub(super) fn node_timeout(value: &str) -> Result<Outcome, String> {
     let seconds: u64 = value.parse().map_err(|_| format!("`{value}` is no number of seconds"))?;
     if seconds == 0 {
         return Ok(Outcome::none(Fate::Missing, "a silent node is always down, after 60 s"));
     }
-    let seconds = seconds.max(HEARTBEAT_S);
+    let short = seconds < NODE_TIMEOUT_MIN_S;
+    let seconds = seconds.max(NODE_TIMEOUT_MIN_S);
     let mut outcome = Outcome::set("SlurmdTimeout", seconds.to_string());
+    if short {
+        outcome.text = format!(
+            "SlurmdTimeout = {seconds}, not {value}: nodes answer every {HEARTBEAT_S} s, and behind a relay that has stopped \
+             they are heard again after up to 26 s"
+        );
+    }
     if seconds > Config::default().node_lost_s {
         outcome.set.push(("node_lost_s", seconds.to_string()));
     }
@@ -309,7 +327,7 @@ pub(super) fn node_timeout(value: &str) -> Result<Outcome, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{limit, memory, node_timeout, quoted, scheduler, time, yes};
+    use super::{limit, memory, node_timeout, quoted, resume_timeout, scheduler, time, yes};
     use crate::command::import::report::Fate;
 
     #[test]
@@ -327,7 +345,12 @@ mod tests {
     fn timeouts_and_words_that_squall_can_not_have_are_mended() {
         let set =
             |value: &str| node_timeout(value).unwrap().set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
-        assert_eq!(set("5"), vec!["SlurmdTimeout=10"]);
+        for short in ["1", "10", "29"] {
+            assert_eq!(set(short), vec!["SlurmdTimeout=30"]);
+            let text = node_timeout(short).unwrap().text;
+            assert!(text.starts_with(&format!("SlurmdTimeout = 30, not {short}: ")), "{text}");
+        }
+        assert!(node_timeout("30").unwrap().text.is_empty() && resume_timeout("0").unwrap().text.contains("down at once"));
         assert_eq!(set("600"), vec!["SlurmdTimeout=600", "node_lost_s=600"]);
         assert_eq!(set("0"), Vec::<String>::new());
         let words = scheduler("bf_window=60, bf_max_job_user=9,bf_nonsense").unwrap();

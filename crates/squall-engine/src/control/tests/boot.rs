@@ -152,7 +152,7 @@ fn a_node_that_does_not_come_back_is_down_and_the_job_runs_elsewhere() {
 
 #[test]
 fn the_silence_of_a_rebooting_node_is_no_loss() {
-    let config = "node_timeout_s = 20\nnode_lost_s = 30\nnode_lost_action = \"requeue\"\n";
+    let config = "node_timeout_s = 30\nnode_lost_s = 30\nnode_lost_action = \"requeue\"\n";
     let mut d = cluster(1, 1, &format!("{config}{REBOOTS}"));
     let job = d.submit_as_root(rebooting(1));
     d.lose("n1");
