@@ -144,7 +144,7 @@ pub fn signed(starts: u32, rounds: usize) -> io::Result<Signed> {
         let facts =
             JobFacts { key: StepKey::default(), ids: to.clone(), cluster: "trial".into(), ..JobFacts::default() };
         let messages = vec![Down::StartJob { facts: facts.into(), batch: None }];
-        let parcel = Parcel { messages, blobs: Vec::new(), to: Some(to.clone()), closed: None };
+        let parcel = Parcel::of(messages, Some(to.clone()));
         Put { epoch: Epoch(1), seq, to, asks: Vec::new(), parcel: Sealed::Open(parcel.into()), proof: None }
     };
     let (mut signing, mut checking) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));

@@ -164,6 +164,11 @@ pub fn check(pinned: &Pinned, put: &Put, here: Option<NodeId>, name: &str) -> Re
         return Err(Unproven::Forged);
     }
     let mut parcel = put.parcel.open().map_err(|_| Unproven::Malformed)?;
+    // The rest of the parcel is one leaf of the tree, so that what it says of the other leaves is the controller's word. Without
+    // that, an inner node of the tree would pass for the root of a put with fewer messages.
+    if parcel.count.is_some_and(|count| count as usize != parcel.messages.len()) {
+        return Err(Unproven::Forged);
+    }
     if !is_for(&parcel, here, name) {
         return Err(Unproven::NotForThis);
     }

@@ -318,6 +318,17 @@ pub struct Parcel {
     /// In place of `blobs`, if the put may pass relays: the blobs for each node that needs some.
     #[n(3)]
     pub closed: Option<Vec<Closed>>,
+    /// Number of the messages. It is a part of what is signed beside the single messages, so that a relay can't take one out.
+    /// None: an older controller.
+    #[n(4)]
+    pub count: Option<u32>,
+}
+
+impl Parcel {
+    /// Makes a parcel of messages, without scripts and environments. `to`: the nodes that they are for.
+    pub fn of(messages: Vec<Down>, to: Option<NodeSet>) -> Self {
+        Self { count: Some(messages.len() as u32), messages, to, ..Self::default() }
+    }
 }
 
 /// Scripts and environments that only one node can read.

@@ -398,7 +398,7 @@ impl Links {
             self.seq += 1;
             // Reports that come from only one node need no merging.
             let asks = messages.iter().filter(|_| to.len() > 1).filter_map(Down::ask).collect();
-            let parcel = Sealed::new(Parcel { messages, to: Some(to.clone()), ..Parcel::default() });
+            let parcel = Sealed::new(Parcel::of(messages, Some(to.clone())));
             let alone = if to.len() == 1 { to.first() } else { None };
             let put = Put { epoch: self.epoch, seq: self.seq, to, asks, parcel, proof: None };
             if let Some(member) = alone.and_then(|node| self.members.get(&node)) {
@@ -416,7 +416,7 @@ impl Links {
     fn put_for_one(&mut self, messages: Vec<Down>) -> Put {
         self.emit();
         self.seq += 1;
-        let parcel = Sealed::new(Parcel { messages, ..Parcel::default() });
+        let parcel = Sealed::new(Parcel::of(messages, None));
         Put { epoch: self.epoch, seq: self.seq, to: NodeSet::new(), asks: Vec::new(), parcel, proof: None }
     }
 

@@ -473,7 +473,7 @@ impl Grove {
     /// Sends a request of the client `caller`, as an operator, to the controller.
     pub(super) fn ask(&mut self, caller: u64, request: Request) {
         let owner = Owner { user: "root".into(), group: "root".into(), ..Owner::default() };
-        let (caller, who) = (CallerId(caller), Who { owner: Arc::new(owner), operator: true, by: None });
+        let (caller, who) = (CallerId(caller), Who { owner: Arc::new(owner), operator: true, by: None, job: None });
         let input = Input::Ask { caller, who, request: Box::new(request) };
         self.queue.push_back((None, Post::Root(Box::new(input))));
         self.run();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use squall_model::encoding::{self, ByteBuf};
-use squall_model::id::{Epoch, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{Blob, Digest, JobSpec, Owner};
+use squall_model::id::{Attempt, Epoch, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{Blob, Digest, JobAttempt, JobSpec, Owner};
 use squall_model::set::NodeSet;
 use squall_model::step::{BatchStart, JobFacts, StepLaunch};
 use squall_model::wire::fabric::{Parcel, Put};
-use squall_model::wire::node::Down;
+use squall_model::wire::node::{Down, EndReason};
 use squall_model::wire::proof::{SIGNATURE_BYTES, Warrant};
 use squall_model::wire::sealed::Sealed;
 
@@ -70,7 +70,7 @@ fn start(job: u32) -> (Down, StepLaunch) {
 fn put(seq: u64, to: &[u32], messages: Vec<Down>) -> Put {
     let to: NodeSet = to.iter().map(|&node| NodeId(node)).collect();
     let blobs = vec![Blob::new(b"#!/bin/sh".to_vec())];
-    let parcel = Sealed::new(Parcel { messages, blobs, to: Some(to.clone()), closed: None });
+    let parcel = Sealed::new(Parcel { blobs, ..Parcel::of(messages, Some(to.clone())) });
     Put { epoch: Epoch(3), seq, to, asks: Vec::new(), parcel, proof: None }
 }
 
@@ -156,6 +156,42 @@ fn c1_a_warrant_covers_its_steps_and_no_others() {
     assert!(!covers(&Key(1), warrant, &StepLaunch { memory_mb: 1 << 30, ..launch.clone() }));
     // What the node adds.
     assert!(covers(&Key(1), warrant, &StepLaunch { cores: [5].into_iter().collect(), ..launch.clone() }));
+}
+
+/// attack-trial.md B2: a relay takes the order to end a job out of a put, and adds what it hashes to to the put's path.
+#[test]
+fn b2_no_message_can_be_taken_out_of_a_put() {
+    let end = Down::EndJob {
+        job: JobAttempt { job: JobId(7), attempt: Attempt(1) },
+        kill_wait_s: 0,
+        cont: true,
+        why: EndReason::Cancelled,
+        exit: None,
+    };
+    let stripped = |parcel: Parcel| {
+        let parcel = Sealed::new(parcel);
+        let mut put = signed(vec![Put { parcel, ..put(4, &[2], Vec::new()) }]).remove(0);
+        assert_eq!(problem(&put), None);
+        // The leaf of the message, as it is hashed: it becomes the left sibling of what is left.
+        let message = encoding::to_vec(&end);
+        let leaf = [b"squall put 1\0", &3_u64.to_le_bytes()[..], &4_u64.to_le_bytes(), &message].concat();
+        let mut proof = (**put.proof.as_ref().unwrap()).clone();
+        (proof.path.leaf, proof.path.leaves) = (1, 2);
+        proof.path.siblings = ByteBuf::from(Digest::of(&leaf).0.to_vec());
+        put.proof = Some(Arc::new(proof));
+        let Sealed::Bytes(bytes) = &put.parcel else { panic!("it is signed") };
+        let at = bytes.windows(message.len()).position(|bytes| bytes == message).unwrap();
+        let mut less = bytes.to_vec();
+        less.drain(at..at + message.len());
+        assert_eq!(less[1], 0x81, "a list of one message");
+        less[1] = 0x80;
+        put.parcel = Sealed::Bytes(less.into());
+        problem(&put)
+    };
+    let parcel = Parcel::of(vec![end.clone()], Some(NodeSet::one(HERE)));
+    // What an older controller signs can't be told from less. It shows that this is the attack.
+    assert_eq!(stripped(Parcel { count: None, ..parcel.clone() }), None);
+    assert_eq!(stripped(parcel), Some(Unproven::Forged));
 }
 
 proptest! {
