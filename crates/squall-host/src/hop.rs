@@ -136,26 +136,28 @@ pub(crate) async fn answer(
     own: &KeyPair,
     stranger: &Stranger,
 ) -> io::Result<(Reader, Writer, PublicKey)> {
-    let (reader, writer, theirs, _) = answer_as_any(stream, std::slice::from_ref(own), stranger).await?;
+    let (reader, writer, theirs, _) = answer_as_any(stream, std::slice::from_ref(own), stranger, false).await?;
     Ok((reader, writer, theirs))
 }
 
 /// Does the handshake with a daemon that has connected, as the owner of any of these keys; returns its key too, and the
-/// one by which it has called this daemon.
+/// one by which it has called this daemon. `all_mark`: every daemon of the cluster is of a release that marks its first
+/// message. What has no mark is refused before any calculation with keys, but for a few.
 pub(crate) async fn answer_as_any(
     mut stream: TcpStream,
     own: &[KeyPair],
     stranger: &Stranger,
+    all_mark: bool,
 ) -> io::Result<(Reader, Writer, PublicKey, PublicKey)> {
     let meet = async {
-        stream.set_nodelay(true)?;
-        let first = record(&mut stream).await?;
+        let first = first_record(&mut stream).await?;
         let marked = own.iter().find_map(|pair| Some((pair, noise::without_mark(&first, &pair.public)?.to_vec())));
         let (own, message) = match (marked, own.first()) {
             (Some((pair, message)), _) => (pair.clone(), message),
-            (None, Some(pair)) if stranger.may_be_unmarked() => (pair.clone(), first),
+            (None, Some(pair)) if stranger.may_be_unmarked(all_mark) => (pair.clone(), first),
             _ => return Err(io::ErrorKind::PermissionDenied.into()),
         };
+        stream.set_nodelay(true)?;
         let called = own.public;
         let calculate = move || -> io::Result<(Handshake, Vec<u8>)> {
             let mut handshake = Handshake::answer(&own)?;
@@ -172,6 +174,24 @@ pub(crate) async fn answer_as_any(
         Ok((reader, writer, theirs, called))
     };
     timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Reads the first record of a handshake. Nothing follows it before it is answered, so that one system call is enough.
+async fn first_record(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut filled) = ([0; LENGTH_BYTES + HANDSHAKE_BYTES_MAX], 0);
+    loop {
+        let read = stream.read(&mut bytes[filled..]).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        filled += read;
+        let Some(length) = noise::record_bytes(&bytes[..filled], HANDSHAKE_BYTES_MAX)? else { continue };
+        match filled.cmp(&(LENGTH_BYTES + length)) {
+            std::cmp::Ordering::Less => {}
+            std::cmp::Ordering::Equal => return Ok(bytes[LENGTH_BYTES..filled].to_vec()),
+            std::cmp::Ordering::Greater => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
 }
 
 /// Reads one record of a handshake; these are short.

@@ -21,6 +21,8 @@ impl ClusterVersion {
     pub const OWN: Self = Self(2);
     /// The version from which on jobs wait for programs of the controller's host, and nodes reboot by order.
     pub const PROGRAMS: Self = Self(2);
+    /// From this version on, every node marks the first message of a connection.
+    pub const MARKED: Self = Self(2);
     /// The version from which on the controllers' keys can be rotated. Earlier nodes do not know
     /// [`crate::wire::node::Down::Keys`].
     pub const KEYS_ROTATE: Self = Self(2);

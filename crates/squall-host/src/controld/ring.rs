@@ -4,12 +4,14 @@
 //! start.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use squall_files::place::Place;
 use squall_model::event::{Event, Record};
 use squall_model::rotation::ControllerKeys;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::Refusal;
 use squall_model::wire::join::PublicKey;
 use squall_model::wire::proof::SignerKey;
@@ -41,6 +43,8 @@ pub(in crate::controld) struct Ring {
     keys: Arc<Mutex<Keys>>,
     /// The way to the other controllers, which is by the present key.
     others: Arc<Mutex<Option<Controllers>>>,
+    /// Whether all nodes are of a release that marks its first message.
+    all_mark: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -61,7 +65,7 @@ impl Ring {
         let signer = Signer::of(&present).key();
         trust.keep_signer(Some(&signer))?;
         let keys = Arc::new(Mutex::new(Keys { present, signer, before, next }));
-        let ring = Self { trust, keys, others: Arc::default() };
+        let ring = Self { trust, keys, others: Arc::default(), all_mark: Arc::default() };
         if let Some(named) = named {
             ring.adopt(named)?;
         }
@@ -75,6 +79,16 @@ impl Ring {
     /// Has the other controllers called by the present key, also after a rotation.
     pub(super) fn call_by(&self, others: &Controllers) {
         *self.others.lock().unwrap_or_else(PoisonError::into_inner) = Some(others.clone());
+    }
+
+    /// Adapts to the version of the cluster.
+    pub(super) fn heed(&self, cluster: ClusterVersion) {
+        self.all_mark.store(cluster >= ClusterVersion::MARKED, Ordering::Relaxed);
+    }
+
+    /// Returns whether all nodes are of a release that marks its first message.
+    pub(super) fn all_mark(&self) -> bool {
+        self.all_mark.load(Ordering::Relaxed)
     }
 
     /// Returns the present key.

@@ -57,6 +57,7 @@ impl Sealer {
     /// Adapts to the version of the cluster: nodes of an older release would not find an encrypted script.
     pub(super) fn heed(&mut self, cluster: ClusterVersion) {
         self.encrypts = cluster >= ClusterVersion::SCRIPTS_ENCRYPTED;
+        self.ring.heed(cluster);
     }
 
     /// Completes, encodes and signs all puts of these frames. `child`: the node at the end of a connection, if it is on

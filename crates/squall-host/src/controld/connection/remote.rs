@@ -131,7 +131,7 @@ impl Guest {
         stranger: &Stranger,
     ) -> io::Result<Visitor> {
         let (mut reader, mut writer, key, called) =
-            hop::answer_as_any(stream, &gate.ring.answering(), stranger).await?;
+            hop::answer_as_any(stream, &gate.ring.answering(), stranger, gate.ring.all_mark()).await?;
         let hello = greeting(&mut reader).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         if called != gate.ring.public().0
             && let Role::Node(name) | Role::Enquirer(name) = &hello.role
