@@ -195,6 +195,11 @@ impl Hosts {
         Self::with(most.min(files / 4).max(1), HOST_USERS)
     }
 
+    /// Allows the daemons of each machine at most `most` connections, and the allowances of one user.
+    pub(crate) fn of_daemons(most: usize) -> Self {
+        Self::with(most, 1)
+    }
+
     /// Counts a connection until the result is dropped. None: the machine has as many connections as allowed.
     pub(crate) fn enter_from(&self, host: &Arc<str>) -> Option<Entered<Arc<str>>> {
         self.admit(Arc::clone(host), false)
@@ -216,6 +221,13 @@ impl Entered<u32> {
     }
 }
 
+impl Entered<Arc<str>> {
+    /// Returns the allowances of the machine.
+    pub(crate) fn allowances(&self) -> &Account {
+        &self.account
+    }
+}
+
 impl<K: Clone + Eq + Hash> Drop for Entered<K> {
     fn drop(&mut self) {
         let mut shares = self.guests.shares.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +242,7 @@ impl<K: Clone + Eq + Hash> Drop for Entered<K> {
 }
 
 fn who(owner: &Arc<Owner>) -> Who {
-    Who { owner: Arc::clone(owner), operator: is_operator(owner.uid), by: None }
+    Who { owner: Arc::clone(owner), operator: is_operator(owner.uid), by: None, job: None }
 }
 
 fn owner(uid: u32, gid: u32) -> Owner {

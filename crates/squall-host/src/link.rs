@@ -147,6 +147,11 @@ pub(crate) async fn read_of<T: Decoded>(
     read_frame(stream, FRAME_BYTES_MAX, async |length| account.claim(length).await, codec::decode).await
 }
 
+/// Reads one frame, and returns its length, too. None: the peer closed the stream.
+pub(crate) async fn read_sized<T: Decoded>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(T, usize)>> {
+    read_frame(stream, FRAME_BYTES_MAX, async |length| length, codec::decode).await
+}
+
 async fn read_frame<T: Decoded, P>(
     stream: &mut (impl AsyncRead + Unpin),
     most: usize,

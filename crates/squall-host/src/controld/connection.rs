@@ -26,6 +26,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::fair::Source;
 use super::programs::Programs;
 use super::ring::Ring;
 use super::room::Room;
@@ -50,6 +51,9 @@ const CONNECTIONS_MAX: usize = 16 << 10;
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
 /// Most connections at once of one machine that forwards its users' requests.
 const CONNECTIONS_OF_HOST_MAX: usize = CONNECTIONS_MAX / 8;
+/// Most connections at once of a machine that has joined, apart from those of its commands: a daemon needs two, and those
+/// from before a cut of the network stand for half a minute.
+const CONNECTIONS_OF_DAEMON_MAX: usize = 16;
 /// Most bytes that may be queued for sending to one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// Time within which a peer must send its greeting.
@@ -81,7 +85,13 @@ pub(super) enum Arrival {
     },
     Frame {
         id: u64,
+        /// The node that sent it, by which it is charged.
+        node: Arc<str>,
         frame: Box<UpFrame>,
+        /// Length of the frame, bytes.
+        bytes: usize,
+        /// The frame's part of its node's allowances; dropped when the frame is handled.
+        claim: Claim,
     },
     Closed {
         id: u64,
@@ -118,13 +128,13 @@ pub(super) enum Arrival {
 }
 
 impl Arrival {
-    /// Returns the id of the user who caused this event; None: a node or the controller itself caused it.
-    pub(super) fn user(&self) -> Option<u32> {
+    /// Returns the node or user that caused this event; None: the controller itself caused it.
+    pub(super) fn source(&self) -> Option<Source> {
         match self {
-            Self::Opened { kind, .. } | Self::Closed { kind, .. } => kind.user(),
-            Self::Asked { who, .. } => Some(who.owner.uid),
-            Self::Frame { .. }
-            | Self::CastOut { .. }
+            Self::Opened { id, kind, .. } | Self::Closed { id, kind } => Some(kind.source(*id)),
+            Self::Asked { who, .. } => Some(Source::User(who.owner.uid)),
+            Self::Frame { node, .. } => Some(Source::Node(Arc::clone(node))),
+            Self::CastOut { .. }
             | Self::Sought { .. }
             | Self::UsersSought { .. }
             | Self::Groups { .. }
@@ -189,12 +199,18 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn user(&self) -> Option<u32> {
+    fn source(&self, id: u64) -> Source {
         match self {
-            Self::Client { uid, .. } => Some(*uid),
-            Self::Node(_) => None,
+            Self::Client { uid, .. } => Source::User(*uid),
+            Self::Node(name) => Source::Node(charged(name.as_deref(), id)),
         }
     }
+}
+
+/// Returns the name by which a child in the tree is charged. Those of this machine are the owner's own: each connection
+/// counts for itself.
+fn charged(name: Option<&str>, id: u64) -> Arc<str> {
+    name.map_or_else(|| format!("connection {id}").into(), Arc::from)
 }
 
 /// Accepts connections and limits their number.
@@ -434,7 +450,9 @@ impl Guest {
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
-                self.talk(writer, Kind::Node(None), out, self.frames(&mut reader)).await
+                let node = charged(None, self.id);
+                let Some(machine) = self.machines.enter_from(&node) else { return Ok(()) };
+                self.talk(writer, Kind::Node(None), out, self.frames(&mut reader, &node, machine.allowances())).await
             }
             Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) | Role::Standby(_) => Ok(()),
         }
@@ -601,15 +619,19 @@ impl Guest {
         Ok(())
     }
 
-    async fn frames(&self, reader: &mut Reader) -> io::Result<()> {
-        while let Some(frame) = link::read::<UpFrame>(reader).await? {
-            self.arrive(Arrival::Frame { id: self.id, frame: Box::new(frame) }).await?;
+    /// Queues the frames of a child in the tree for the controller. A child whose frames wait is not read any further.
+    async fn frames(&self, reader: &mut Reader, node: &Arc<str>, account: &Account) -> io::Result<()> {
+        while let Some((frame, bytes)) = link::read_sized::<UpFrame>(reader).await? {
+            let claim = account.claim(bytes).await;
+            let (id, node, frame) = (self.id, Arc::clone(node), Box::new(frame));
+            self.arrive(Arrival::Frame { id, node, frame, bytes, claim }).await?;
         }
         Ok(())
     }
 
     async fn arrive(&self, arrival: Arrival) -> io::Result<()> {
-        let to = if arrival.user().is_some() { &self.arrivals.users } else { &self.arrivals.nodes };
+        let of_user = matches!(arrival.source(), Some(Source::User(_)));
+        let to = if of_user { &self.arrivals.users } else { &self.arrivals.nodes };
         to.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }

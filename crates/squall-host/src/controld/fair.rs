@@ -1,100 +1,167 @@
-//! Fair queue of the controller's arrivals: nodes first, then users by the time that their requests have taken so far,
-//! and the connections of a user in rotation. A user with many requests delays only that user.
+//! Fair queue of the controller's arrivals. Nodes together and users together have half of the time each, as long as both
+//! have something queued. Among nodes, and among users, whoever has used the least time is the next; the connections of one
+//! take turns. So whoever sends much delays itself alone.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Queue of arrivals, each of a node or of a user's connection. Those of one connection stay in order.
+/// Whoever has caused an arrival, and is charged for the time that it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The node whose connection it came by, with those below it in the tree.
+    Node(Arc<str>),
+    /// A user, by id.
+    User(u32),
+}
+
+/// Queue of arrivals, each of a node's or of a user's connection. Those of one connection stay in order.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    first: VecDeque<T>,
-    users: HashMap<u32, User<T>>,
-    /// Users with queued arrivals, as (nanoseconds used, user id): the first is served next.
-    order: BTreeSet<(u64, u32)>,
-    /// Time used, ns, by the user served last. A returning user is counted at least this much, so that idle time is no
+    /// Arrivals of the controller itself, which precede all others.
+    own: VecDeque<T>,
+    nodes: Turns<Arc<str>, T>,
+    users: Turns<u32, T>,
+}
+
+/// The arrivals of guests of one kind.
+#[derive(Debug)]
+struct Turns<K, T> {
+    guests: HashMap<K, Waiting<T>>,
+    /// Guests with queued arrivals, as (nanoseconds used, guest): the first is served next.
+    order: BTreeSet<(u64, K)>,
+    /// Time used, ns, by the guest served last. A returning guest is counted at least this much, so that idle time is no
     /// credit.
     floor: u64,
+    /// Time used by all of them, ns.
+    had: u64,
     len: usize,
 }
 
 #[derive(Debug)]
-struct User<T> {
-    /// Processing time that the user's requests have taken so far, ns.
+struct Waiting<T> {
+    /// Processing time that the guest's arrivals have taken so far, ns.
     had: u64,
     /// Connections with queued arrivals, the next one to serve first.
     turns: VecDeque<u64>,
-    waiting: HashMap<u64, VecDeque<T>>,
+    by_connection: HashMap<u64, VecDeque<T>>,
 }
 
 impl<T> Default for Fair<T> {
     fn default() -> Self {
-        Self { first: VecDeque::new(), users: HashMap::new(), order: BTreeSet::new(), floor: 0, len: 0 }
+        Self { own: VecDeque::new(), nodes: Turns::default(), users: Turns::default() }
+    }
+}
+
+impl<K, T> Default for Turns<K, T> {
+    fn default() -> Self {
+        Self { guests: HashMap::new(), order: BTreeSet::new(), floor: 0, had: 0, len: 0 }
     }
 }
 
 impl<T> Fair<T> {
     /// Returns the number of queued arrivals.
-    pub(super) const fn len(&self) -> usize {
-        self.len
+    pub(super) fn len(&self) -> usize {
+        self.own.len() + self.nodes.len + self.users.len
     }
 
-    /// Queues an arrival that precedes those of all users.
-    pub(super) fn push_first(&mut self, arrival: T) {
-        self.first.push_back(arrival);
-        self.len += 1;
+    /// Returns the number of queued arrivals of nodes.
+    pub(super) const fn of_nodes(&self) -> usize {
+        self.nodes.len
     }
 
-    /// Queues an arrival from a user's connection.
-    pub(super) fn push(&mut self, uid: u32, connection: u64, arrival: T) {
-        let floor = self.floor;
-        let new = || User { had: floor, turns: VecDeque::new(), waiting: HashMap::new() };
-        let user = self.users.entry(uid).or_insert_with(new);
-        if user.turns.is_empty() {
-            user.had = user.had.max(floor);
-            self.order.insert((user.had, uid));
+    /// Returns the number of queued arrivals of users.
+    pub(super) const fn of_users(&self) -> usize {
+        self.users.len
+    }
+
+    /// Queues an arrival from a guest's connection. None for the guest: the controller itself.
+    pub(super) fn push(&mut self, guest: Option<Source>, connection: u64, arrival: T) {
+        match guest {
+            None => self.own.push_back(arrival),
+            Some(Source::Node(name)) => self.nodes.push(name, connection, arrival, self.users.had),
+            Some(Source::User(uid)) => self.users.push(uid, connection, arrival, self.nodes.had),
         }
-        let own = user.waiting.entry(connection).or_default();
+    }
+
+    /// Takes the next arrival, with its guest. None for the guest: the controller itself.
+    pub(super) fn pop(&mut self) -> Option<(Option<Source>, T)> {
+        if let Some(arrival) = self.own.pop_front() {
+            return Some((None, arrival));
+        }
+        if self.users.len == 0 || (self.nodes.len > 0 && self.nodes.had <= self.users.had) {
+            return self.nodes.pop().map(|(name, arrival)| (Some(Source::Node(name)), arrival));
+        }
+        self.users.pop().map(|(uid, arrival)| (Some(Source::User(uid)), arrival))
+    }
+
+    /// Adds `took` to the time used by a guest.
+    pub(super) fn charge(&mut self, guest: Option<Source>, took: Duration) {
+        match guest {
+            None => {}
+            Some(Source::Node(name)) => self.nodes.charge(name, took),
+            Some(Source::User(uid)) => self.users.charge(uid, took),
+        }
+    }
+}
+
+/// Returns the estimated time for reading and decoding a frame of this length, which happens on the same thread.
+pub(super) const fn reading(bytes: usize) -> Duration {
+    Duration::from_nanos(bytes as u64 * 8)
+}
+
+impl<K: Clone + Ord + Hash, T> Turns<K, T> {
+    /// `other_had`: time used by those of the other kind.
+    fn push(&mut self, guest: K, connection: u64, arrival: T, other_had: u64) {
+        if self.len == 0 {
+            self.had = self.had.max(other_had);
+        }
+        let floor = self.floor;
+        let new = || Waiting { had: floor, turns: VecDeque::new(), by_connection: HashMap::new() };
+        let waiting = self.guests.entry(guest.clone()).or_insert_with(new);
+        if waiting.turns.is_empty() {
+            waiting.had = waiting.had.max(floor);
+            self.order.insert((waiting.had, guest));
+        }
+        let own = waiting.by_connection.entry(connection).or_default();
         if own.is_empty() {
-            user.turns.push_back(connection);
+            waiting.turns.push_back(connection);
         }
         own.push_back(arrival);
         self.len += 1;
     }
 
-    /// Takes the next arrival, with its user; the user is None for a node's.
-    pub(super) fn pop(&mut self) -> Option<(Option<u32>, T)> {
-        if let Some(arrival) = self.first.pop_front() {
-            self.len -= 1;
-            return Some((None, arrival));
-        }
-        let &(had, uid) = self.order.first()?;
-        let user = self.users.get_mut(&uid)?;
-        let connection = user.turns.pop_front()?;
-        let own = user.waiting.get_mut(&connection)?;
+    fn pop(&mut self) -> Option<(K, T)> {
+        let (had, guest) = self.order.first().cloned()?;
+        let waiting = self.guests.get_mut(&guest)?;
+        let connection = waiting.turns.pop_front()?;
+        let own = waiting.by_connection.get_mut(&connection)?;
         let arrival = own.pop_front()?;
         if own.is_empty() {
-            user.waiting.remove(&connection);
+            waiting.by_connection.remove(&connection);
         } else {
-            user.turns.push_back(connection);
+            waiting.turns.push_back(connection);
         }
-        if user.turns.is_empty() {
-            self.order.remove(&(had, uid));
+        if waiting.turns.is_empty() {
+            self.order.pop_first();
         }
         self.floor = self.floor.max(had);
         self.len -= 1;
-        Some((Some(uid), arrival))
+        Some((guest, arrival))
     }
 
-    /// Adds `took` to the time used by a user.
-    pub(super) fn charge(&mut self, uid: u32, took: Duration) {
-        let Some(user) = self.users.get_mut(&uid) else { return };
-        let before = (user.had, uid);
-        user.had = user.had.saturating_add((took.as_nanos() as u64).max(1));
+    fn charge(&mut self, guest: K, took: Duration) {
+        let took = (took.as_nanos() as u64).max(1);
+        self.had = self.had.saturating_add(took);
+        let Some(waiting) = self.guests.get_mut(&guest) else { return };
+        let before = (waiting.had, guest.clone());
+        waiting.had = waiting.had.saturating_add(took);
         if self.order.remove(&before) {
-            self.order.insert((user.had, uid));
-        } else if user.had <= self.floor {
-            // A user with no more time than the floor needs no entry.
-            self.users.remove(&uid);
+            self.order.insert((waiting.had, guest));
+        } else if waiting.had <= self.floor {
+            // A guest with no more time than the floor needs no entry.
+            self.guests.remove(&guest);
         }
     }
 }
@@ -103,41 +170,84 @@ impl<T> Fair<T> {
 mod tests {
     use std::time::Duration;
 
-    use super::Fair;
+    use super::{Fair, Source};
 
     const SLOW: Duration = Duration::from_millis(60);
     const QUICK: Duration = Duration::from_micros(10);
+
+    fn user(uid: u32) -> Option<Source> {
+        Some(Source::User(uid))
+    }
 
     /// Regression test of fault H2 in faults.md.
     #[test]
     fn h2_who_asks_for_much_keeps_nobody_else_waiting() {
         let mut fair = Fair::default();
-        (0..5500).for_each(|_| fair.push(1, 10, "slow"));
+        (0..5500).for_each(|_| fair.push(user(1), 10, "slow"));
         let (mut answered, mut slow) = (0, 0);
         for round in 0..200 {
             if round % 2 == 0 {
-                fair.push(2, 20 + round, "quick");
+                fair.push(user(2), 20 + round, "quick");
             }
-            let (uid, _) = fair.pop().unwrap();
-            let quick = uid == Some(2);
-            fair.charge(uid.unwrap(), if quick { QUICK } else { SLOW });
+            let (guest, _) = fair.pop().unwrap();
+            let quick = guest == user(2);
+            fair.charge(guest, if quick { QUICK } else { SLOW });
             answered += usize::from(quick);
             slow += usize::from(!quick);
         }
         assert_eq!((answered, slow), (100, 100), "each quick one waits for one slow one at most");
-        fair.push_first("node");
-        assert_eq!(fair.pop(), Some((None, "node")));
+        fair.push(None, 0, "timer");
+        assert_eq!(fair.pop(), Some((None, "timer")));
+    }
+
+    /// attack-trial.md A7: a node that sends reports without end delays users by one of them, and other nodes, too.
+    #[test]
+    fn a7_a_node_that_reports_much_keeps_nobody_else_waiting() {
+        let (mut fair, node) = (Fair::default(), |name: &str| Some(Source::Node(name.into())));
+        (0..50_000).for_each(|_| fair.push(node("n4"), 4, "flood"));
+        let (mut served, mut waited) = (Vec::new(), 0);
+        for round in 0..300 {
+            match round % 3 {
+                0 => fair.push(node("n1"), 1, "n1"),
+                1 => fair.push(user(7), 20, "ann"),
+                _ => {}
+            }
+            let (guest, what) = fair.pop().unwrap();
+            fair.charge(guest, if what == "flood" { SLOW } else { QUICK });
+            served.push(what);
+            waited = waited.max(fair.len() - (50_000 - served.iter().filter(|what| **what == "flood").count()));
+        }
+        for quick in ["n1", "ann"] {
+            assert!(served.iter().filter(|what| **what == quick).count() >= 98, "{quick}");
+        }
+        assert!(waited <= 2, "{waited} others wait at a time");
+        // Two kinds that both want more than there is have half of the time each.
+        let mut fair = Fair::default();
+        let (mut of_nodes, mut of_users) = (0, 0);
+        for name in ["n1", "n2", "n3", "n4"] {
+            (0..1000).for_each(|_| fair.push(node(name), 1, ()));
+        }
+        (0..1000).for_each(|_| fair.push(user(1), 2, ()));
+        for _ in 0..1000 {
+            let (guest, ()) = fair.pop().unwrap();
+            match guest {
+                Some(Source::Node(_)) => of_nodes += 1,
+                _ => of_users += 1,
+            }
+            fair.charge(guest, QUICK);
+        }
+        assert!((495..=505).contains(&of_nodes), "{of_nodes} and {of_users}");
     }
 
     #[test]
     fn h2_connections_of_a_user_take_turns_and_keep_their_order() {
         let mut fair = Fair::default();
         for (connection, arrival) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (2, "b2")] {
-            fair.push(7, connection, arrival);
+            fair.push(user(7), connection, arrival);
         }
         let mut order = Vec::new();
-        while let Some((uid, arrival)) = fair.pop() {
-            fair.charge(uid.unwrap(), QUICK);
+        while let Some((guest, arrival)) = fair.pop() {
+            fair.charge(guest, QUICK);
             order.push(arrival);
         }
         assert_eq!(order, ["a1", "b1", "a2", "b2", "a3"]);
@@ -147,22 +257,23 @@ mod tests {
     #[test]
     fn h2_nobody_saves_up_time() {
         let mut fair = Fair::default();
-        fair.push(1, 1, ());
-        fair.push(2, 2, ());
-        while fair.pop().map(|(uid, ())| fair.charge(uid.unwrap(), SLOW)).is_some() {}
+        let (one, two) = (user(1), user(2));
+        fair.push(one.clone(), 1, ());
+        fair.push(two.clone(), 2, ());
+        while fair.pop().map(|(guest, ())| fair.charge(guest, SLOW)).is_some() {}
         for _ in 0..50 {
-            fair.push(1, 1, ());
+            fair.push(one.clone(), 1, ());
             fair.pop();
-            fair.charge(1, SLOW);
+            fair.charge(one.clone(), SLOW);
         }
-        (0..10).for_each(|_| fair.push(1, 1, ()));
-        (0..10).for_each(|_| fair.push(2, 2, ()));
+        (0..10).for_each(|_| fair.push(one.clone(), 1, ()));
+        (0..10).for_each(|_| fair.push(two.clone(), 2, ()));
         let mut first = Vec::new();
         for _ in 0..6 {
-            let (uid, ()) = fair.pop().unwrap();
-            fair.charge(uid.unwrap(), SLOW);
-            first.push(uid.unwrap());
+            let (guest, ()) = fair.pop().unwrap();
+            fair.charge(guest.clone(), SLOW);
+            first.push(guest);
         }
-        assert!(first.iter().filter(|uid| **uid == 1).count() >= 2, "{first:?}");
+        assert!(first.iter().filter(|guest| **guest == one).count() >= 2, "{first:?}");
     }
 }

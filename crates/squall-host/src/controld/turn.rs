@@ -179,7 +179,8 @@ impl Daemon {
         let mut flushing = None::<Flushing>;
         let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
         while !self.done && self.resigns.is_none() {
-            let room = WAITING_MAX.saturating_sub(self.waiting.len()).min(INPUTS_MAX);
+            let room = |queued| WAITING_MAX.saturating_sub(queued).min(INPUTS_MAX);
+            let (for_nodes, room) = (room(self.waiting.of_nodes()), room(self.waiting.of_users()));
             let patience = self.patience();
             let timer = tokio::select! {
                 biased;
@@ -190,13 +191,13 @@ impl Daemon {
                     flushing = self.commit()?;
                     false
                 }
-                _ = inbox.nodes.recv_many(&mut of_nodes, INPUTS_MAX) => false,
+                _ = inbox.nodes.recv_many(&mut of_nodes, for_nodes), if for_nodes > 0 => false,
                 _ = inbox.users.recv_many(&mut of_users, room), if room > 0 => false,
                 () = std::future::ready(()), if flushing.is_none() && self.has_work() => true,
                 () = tokio::time::sleep(patience), if flushing.is_none() => true,
             };
             // Whichever event woke the loop, all arrivals so far belong to the same turn.
-            of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(INPUTS_MAX));
+            of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(for_nodes - of_nodes.len()));
             of_users.extend(std::iter::from_fn(|| inbox.users.try_recv().ok()).take(room - of_users.len()));
             self.sort_in(of_nodes.drain(..).chain(of_users.drain(..)));
             let enough = match &flushing {
@@ -212,9 +213,7 @@ impl Daemon {
                 && let Some((of, arrival)) = self.waiting.pop()
             {
                 let took = self.take(arrival);
-                if let Some(uid) = of {
-                    self.waiting.charge(uid, took);
-                }
+                self.waiting.charge(of, took);
             }
             if self.pipeline.deadline().is_some_and(|d| d <= self.now) {
                 self.step(Input::Tick);
@@ -270,13 +269,10 @@ impl Daemon {
         drop((log, accounts));
     }
 
-    /// Queues arrivals in `waiting`, those without a user first.
+    /// Queues arrivals in `waiting`, those of the controller itself first.
     fn sort_in(&mut self, arrived: impl Iterator<Item = Arrival>) {
         for arrival in arrived {
-            match arrival.user() {
-                Some(uid) => self.waiting.push(uid, arrival.connection(), arrival),
-                None => self.waiting.push_first(arrival),
-            }
+            self.waiting.push(arrival.source(), arrival.connection(), arrival);
         }
     }
 
@@ -364,7 +360,7 @@ impl Daemon {
         self.step(Input::ClockSet { by_us });
     }
 
-    /// Passes an arrival on to the state machine; returns how long it took to decide, if it was a request.
+    /// Passes an arrival on to the state machine; returns how long it took to decide, and to read if that counts.
     fn take(&mut self, arrival: Arrival) -> Duration {
         match arrival {
             Arrival::Opened { id, kind: Kind::Node(name), out } => {
@@ -391,11 +387,13 @@ impl Daemon {
             Arrival::Groups { users } => self.step(Input::Groups { users }),
             Arrival::ProgramEnded { job, hook, error } => self.step(Input::ProgramEnded { job, hook, error }),
             Arrival::PowerProgramEnded { phase, nodes } => self.step(Input::PowerProgramEnded { phase, nodes }),
-            Arrival::Frame { id, frame } => {
-                let kind = meter::frame_kind(&frame);
-                let start = Instant::now();
+            Arrival::Frame { id, node: _, frame, bytes, claim: _claim } => {
+                let (kind, start) = (meter::frame_kind(&frame), Instant::now());
                 self.step(Input::Frame { link: LinkId(id), frame });
-                self.meter.message(kind, None, start.elapsed());
+                let took = start.elapsed();
+                self.meter.message(kind, None, took);
+                self.took += took;
+                return took + fair::reading(bytes);
             }
             Arrival::Asked { id, who, via, request, at, claim } => {
                 let (kind, uid) = (meter::request_kind(&request), who.owner.uid);

@@ -1,5 +1,7 @@
 //! Reports of nodes about programs around jobs and about themselves: failed prologs, epilogs and checks.
 
+use std::collections::BTreeMap;
+
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
@@ -19,8 +21,22 @@ const UNHEALTHY: &str = "Health check failed";
 /// Characters of a node's text in a reason, at most.
 const REASON_CHARS_MAX: usize = 200;
 
+/// Handles reports about programs and about nodes. Of what several say of one node's health only the last counts.
+pub(crate) fn all_noted(c: &mut Controller, now: Time, notes: Vec<(NodeId, NodeNote)>, out: &mut Out) {
+    let mut health = BTreeMap::new();
+    for (node, note) in notes {
+        match note {
+            NodeNote::Health { .. } => drop(health.insert(node, note)),
+            note => noted(c, now, node, note, out),
+        }
+    }
+    for (node, note) in health {
+        noted(c, now, node, note, out);
+    }
+}
+
 /// Handles a report about a program or about the node.
-pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: NodeNote, out: &mut Out) {
+fn noted(c: &mut Controller, now: Time, node: NodeId, note: NodeNote, out: &mut Out) {
     match note {
         NodeNote::Prolog { job, error: Some(error) } => prolog_failed(c, now, node, (job, &error), out),
         NodeNote::Prolog { job, error: None } => programs::prolog_succeeded(c, node, job),
@@ -68,10 +84,10 @@ fn recovered(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
 /// Drains the node of a failed prolog. A batch job is requeued and avoids the node; another job ends.
 fn prolog_failed(c: &mut Controller, now: Time, node: NodeId, (job, error): (JobAttempt, &str), out: &mut Out) {
     let JobAttempt { job: id, attempt } = job;
-    lease::begun(c, now, StepKey { job: id, attempt, step: StepNo::BATCH }, out);
     if held(c, &NodeSet::one(node), job).is_none() {
         return;
     }
+    lease::begun(c, now, StepKey { job: id, attempt, step: StepNo::BATCH }, out);
     drain(c, now, node, "Prolog error".to_owned(), out);
     let name = c.state.node(node).map_or("", |node| node.name.as_str());
     let reason = format!("Prolog error on {name}: {}", line(error));

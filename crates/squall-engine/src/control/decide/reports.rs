@@ -1,12 +1,15 @@
 //! Reports of nodes: ends of steps and jobs, failed launches. Handled once and in order, and acknowledged when durable.
 
+use std::collections::BTreeMap;
+
 use squall_model::event::{Event, Requeue};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
+use squall_model::limits::REPORTS_PER_FRAME_MAX;
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
+use squall_model::wire::fabric::{Composite, LaunchFailure, Letter, Route, UpFrame, Upward};
 
 use crate::control::controller::Controller;
 use crate::control::decide::newer;
@@ -64,9 +67,20 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
             }
             // Relayed messages go to step daemons; none is addressed to the controller.
             Upward::Chunk(_) => {}
-            Upward::Letter(letter) => c.links.letter(letter),
+            Upward::Letter(letter) => relay(c, letter),
             Upward::Tally { epoch, number, tally } => answers::tally(c, now, link, (epoch, number), &tally, out),
         }
+    }
+}
+
+/// Passes a message between step daemons on, if both nodes have the step's job, or a component of it. Others would only fill
+/// queues.
+fn relay(c: &mut Controller, letter: Box<Letter>) {
+    let job = letter.step.job;
+    let components: Vec<JobId> = c.state.het_of(job).map_or_else(|| vec![job], |het| het.ids().collect());
+    let has = |node| components.iter().any(|id| c.state.node(node).is_some_and(|node| node.jobs.contains(id)));
+    if has(letter.sender) && has(letter.to) {
+        c.links.letter(letter);
     }
 }
 
@@ -78,24 +92,41 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
             notice::refresh(c, node);
         }
     }
+    // What nodes do not have is acknowledged, so that they forget it, and costs nothing else. Of very much only a part is:
+    // they say the rest again.
+    let mut strange = 0;
     for (&key, ends) in &composite.ended {
         for (nodes, end) in ends {
-            step_ended(c, now, nodes, key, end, out);
-            c.links.know_step(key, nodes);
+            if has(c, nodes, key, &mut strange) {
+                step_ended(c, now, nodes, key, end, out);
+            } else {
+                count_repeats(c, nodes, None);
+            }
+            if strange <= REPORTS_PER_FRAME_MAX {
+                c.links.know_step(key, nodes);
+            }
         }
     }
     for (node, failure) in &composite.failed {
-        launch_failed(c, now, *node, failure, out);
-        c.links.know_step(failure.key, &NodeSet::one(*node));
+        let (nodes, key) = (NodeSet::one(*node), failure.key);
+        if has(c, &nodes, key, &mut strange) {
+            launch_failed(c, now, *node, failure, out);
+        }
+        if strange <= REPORTS_PER_FRAME_MAX {
+            c.links.know_step(key, &nodes);
+        }
     }
-    for (node, note) in composite.notes.into_iter().flatten() {
-        notes::noted(c, now, node, note, out);
-    }
+    notes::all_noted(c, now, composite.notes.unwrap_or_default(), out);
     for (&job, nodes) in &composite.gone {
+        strange += usize::from(held(c, nodes, job).is_none());
         job_gone(c, now, nodes, job, out);
-        c.links.know_job(job, nodes);
+        if strange <= REPORTS_PER_FRAME_MAX {
+            c.links.know_job(job, nodes);
+        }
     }
-    for (route, name) in composite.knocks {
+    // Only the newest offer to a node counts.
+    let knocks: BTreeMap<String, Route> = composite.knocks.into_iter().map(|(route, name)| (name, route)).collect();
+    for (name, route) in knocks {
         if !newer::must_come_itself(c, link, &name) {
             c.links.offer(link, route, name);
         }
@@ -106,6 +137,13 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
     for said in &composite.registrations {
         register(c, now, said, out);
     }
+}
+
+/// Returns whether some of the nodes have the job of a step; otherwise adds one to `strange`.
+fn has(c: &Controller, nodes: &NodeSet, key: StepKey, strange: &mut usize) -> bool {
+    let has = held(c, nodes, JobAttempt { job: key.job, attempt: key.attempt }).is_some();
+    *strange += usize::from(!has);
+    has
 }
 
 /// Returns those of the given nodes that a job's attempt still holds, with the attempt. None: the attempt holds none of

@@ -2,7 +2,7 @@
 
 use squall_model::config::{Config, PartitionConfig};
 use squall_model::event::NodeAdmin;
-use squall_model::id::JobId;
+use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{JobAttempt, JobSpec, JobState, Need, PendingReason};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
@@ -232,4 +232,33 @@ fn jobs_of_a_line_never_run_side_by_side() {
         _ => None,
     });
     assert_eq!(behind.collect::<Vec<_>>(), [(jobs[0], false), (jobs[1], true), (jobs[2], true)]);
+}
+
+/// Regression test of fault A7 in attack-trial.md: what a node says of jobs that it does not have is acknowledged, and changes
+/// nothing. It begins no leased job of another node either.
+#[test]
+fn a7_reports_about_what_a_node_does_not_have_change_nothing() {
+    let mut d = cluster(1, 2);
+    let jobs: Vec<JobId> = (0..4).map(|_| d.submit(batch())).collect();
+    let placed = d.launched();
+    let leased = placed.iter().find(|(job, node)| d.state_of(job.job) == PENDING && node == "n1").unwrap().0;
+    let running = placed.iter().find(|(job, node)| d.state_of(job.job) == RUNNING && node == "n1").unwrap().0;
+    let before = d.c.state().clone();
+    for job in [leased, running, JobAttempt { job: JobId(77), ..running }] {
+        let key = StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH };
+        let end = d.end(0);
+        d.sent.clear();
+        d.report(
+            "n2",
+            &[
+                Report::LaunchFailed { key, error: "x".repeat(1000), node_fault: true },
+                Report::StepEnded { key, end },
+                Report::JobGone { job },
+            ],
+        );
+        assert_eq!(*d.c.state(), before, "{job:?}");
+        let known = |message: &Down| matches!(message, Down::Known { steps, jobs } if steps.contains(&key) && jobs.contains(&job));
+        assert!(d.sent.iter().any(|(_, message)| known(message)), "the node may forget it: {:?}", d.sent);
+    }
+    assert_eq!(jobs.len(), placed.len());
 }

@@ -248,6 +248,18 @@ impl Guest {
             warn!(node = name, "what this machine may do has changed: its connection is ended");
             Err(io::ErrorKind::PermissionDenied.into())
         };
+        let machine: Arc<str> = Arc::from(name.as_str());
+        // Its commands are counted apart, and by their users.
+        let daemon = match what {
+            What::Client(_) => None,
+            _ => match self.machines.enter_from(&machine) {
+                None => {
+                    warn!(node = name, %address, "the machine has too many connections: this one is ended");
+                    return Ok(());
+                }
+                entered => entered,
+            },
+        };
         match what {
             What::Join => bring(&mut reader, &mut writer, &name, gate).await,
             What::Watch => self.watched(&mut reader, &mut writer, revoked).await,
@@ -257,9 +269,10 @@ impl Guest {
                 Err(io::ErrorKind::PermissionDenied.into())
             }
             What::Tree => {
+                let Some(daemon) = daemon else { return Ok(()) };
                 let frames = async {
                     tokio::select! {
-                        done = self.frames(&mut reader) => done,
+                        done = self.frames(&mut reader, &machine, daemon.allowances()) => done,
                         done = revoked => done,
                     }
                 };
@@ -275,14 +288,14 @@ impl Guest {
                     }
                 };
                 let via = Via {
-                    host: Arc::from(name.as_str()),
+                    host: machine,
                     login: rights.login.is_some(),
                     controller: rights.controller,
                 };
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Some(machine) = self.hosts.enter_from(&via.host) else { return Ok(()) };
+                let Some(host) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
-                let account = entered.account().by(&machine);
+                let account = entered.account().by(&host);
                 let way = Way { via: Some(&via), relayed: true, over_http: vouched.over_http };
                 self.converse(&mut reader, writer, &who, way, &account, revoked).await
             }
