@@ -46,7 +46,7 @@ fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
 
 fn who(uid: u32) -> Who {
     let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("u{uid}"), group: format!("g{uid}") };
-    Who { owner: Arc::new(owner), operator: uid == 0, by: None }
+    Who { owner: Arc::new(owner), operator: uid == 0, by: None, job: None }
 }
 
 /// A controller with two nodes.

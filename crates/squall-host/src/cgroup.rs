@@ -27,6 +27,7 @@ use crate::gang::{FREEZE, IDLE};
 pub(crate) mod detect;
 pub(crate) mod devices;
 mod groups;
+pub(crate) mod member;
 
 use detect::{Mounts, Version};
 use devices::{Device, Means};

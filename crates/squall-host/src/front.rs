@@ -32,6 +32,7 @@ use tokio::time::timeout;
 use tracing::{error, info};
 
 use crate::auth::{Users, is_operator};
+use crate::cgroup::member;
 use crate::controld::{self, ControllerError};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
@@ -172,7 +173,8 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     if !understood || hello.proof != Proof::Peer || !matches!(hello.role, Role::Client(_)) {
         return Ok(());
     }
-    let vouched = Vouched { node: String::new(), uid: peer.uid(), gid: peer.gid(), owner: false, over_http: false };
+    let (node, job) = (String::new(), member::job_of(peer.pid())?);
+    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: false, over_http: false, job };
     let bytes = encoding::to_vec(&vouched);
     let hello = Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello };
     Session::new(Rc::clone(front), hello).run(reader, writer).await

@@ -354,7 +354,7 @@ impl World {
             || matches!(self.clients.calls[call].wish, Wish::Requeue { .. } | Wish::Suspend { .. });
         let uid = order.map_or(0, user_of);
         let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("user{uid}"), group: format!("user{uid}") };
-        let who = Asker { owner: Arc::new(owner), operator, by: None };
+        let who = Asker { owner: Arc::new(owner), operator, by: None, job: None };
         self.tell_controller(controller, Input::Ask { caller: CallerId(caller), who, request });
     }
 

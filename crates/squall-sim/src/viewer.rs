@@ -75,7 +75,7 @@ impl World {
             from = from.map(|from| Position { record: from.record.saturating_sub(3), ..from });
         }
         let owner = Owner { uid: 999, gid: 999, groups: Vec::new(), user: "viewer".into(), group: "viewer".into() };
-        let who = Asker { owner: Arc::new(owner), operator: false, by: None };
+        let who = Asker { owner: Arc::new(owner), operator: false, by: None, job: None };
         let request = Request::Follow { from, jobs: Box::new(JobSelection::default()), kinds: Vec::new() };
         self.tell_controller(controller, Input::Ask { caller, who, request: Box::new(request) });
     }

@@ -132,7 +132,7 @@ fn commands_of_a_job(site: &Site) {
 }
 
 /// A node speaks for a user within the jobs that it has: whoever controls it gets at no other job, and at no token.
-fn other_jobs_of_the_user(site: &Site, asked: impl Fn((u32, u32), &[&str]) -> std::process::Output) {
+fn other_jobs_of_the_user(site: &Site, asked: impl Fn((u32, u32), &[&str]) -> std::process::Output + Copy) {
     let submit = ["sbatch", "--parsable", "--hold", "-w", "n1", "-D", "/", "-o", "/dev/null", "--wrap", "true"];
     let submitted = site.command_as("head", NOBODY, &submit).output().unwrap();
     assert!(submitted.status.success(), "{submitted:?}");
@@ -142,8 +142,35 @@ fn other_jobs_of_the_user(site: &Site, asked: impl Fn((u32, u32), &[&str]) -> st
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && (said.contains("n2") || said.contains("denied")), "{args:?}: {refused:?}");
     }
+    a6_jobs_that_a_node_submits_reach_no_more_on_the_controllers_machine(site, asked, &other);
     assert_eq!(site.ok(&["squeue", "-h", "-o", "%T", "-j", &other]), "PENDING");
     site.ok(&["scancel", &other]);
+}
+
+/// attack-trial.md A6: root of n2 submits to the controller's machine, where the kernel tells the controller who asks.
+fn a6_jobs_that_a_node_submits_reach_no_more_on_the_controllers_machine(
+    site: &Site,
+    asked: impl Fn((u32, u32), &[&str]) -> std::process::Output,
+    other: &str,
+) {
+    let (squall, out) = (env!("CARGO_BIN_EXE_squall"), site.path("of-nobody/a6-out"));
+    let script = format!(
+        "grep -c /squall/.*/job_ /proc/self/cgroup; for it in 'scancel {other}' 'scontrol release {other}' 'scontrol token' \
+         'scontrol write batch_script {other} -'; do {squall} $it && echo done: $it; done; \
+         {squall} squeue -h -o 'own %i' -j $SLURM_JOB_ID"
+    );
+    let submitted = asked(NOBODY, &["sbatch", "--parsable", "-w", "n1", "-D", "/", "-o", &out, "--wrap", &script]);
+    assert!(submitted.status.success(), "{submitted:?}");
+    let job = String::from_utf8_lossy(&submitted.stdout).trim().to_owned();
+    site.end_of(&job);
+    let said = site.read("of-nobody/a6-out");
+    if said.starts_with("0\n") {
+        eprintln!("skipped: jobs have no cgroups here, which tell in which job a command runs");
+        return;
+    }
+    assert!(!said.contains("done: ") && said.contains("from a job on n2 only jobs of that node"), "{said}");
+    assert!(said.contains("n2 is a node: ask for tokens on a login host"), "{said}");
+    assert!(said.ends_with(&format!("own {job}\n")), "{said}");
 }
 
 /// faults.md C2: neither another group of a user who has a job on the node, nor root, who has one there, too.

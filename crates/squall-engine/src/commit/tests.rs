@@ -64,7 +64,7 @@ impl World {
         self.pipeline.begin(self.now);
         self.pipeline.take(Input::Ask {
             caller,
-            who: Who { owner, operator: false, by: None },
+            who: Who { owner, operator: false, by: None, job: None },
             request: Box::new(request),
         });
     }

@@ -205,6 +205,11 @@ impl Controller {
         let owner = |job| self.state.jobs.get(job).map(|job| job.owner.uid);
         jobs.is_some_and(|jobs| jobs.iter().any(|job| owner(job) == Some(uid)))
     }
+    /// Returns whether some job was submitted by a user for whom a node vouched.
+    pub fn has_vouched_jobs(&self) -> bool {
+        let jobs = self.state.jobs.values().filter(|job| !job.is_ended()).map(|job| &job.spec);
+        jobs.chain(self.state.arrays.values().map(|array| &array.spec)).any(|spec| spec.vouched_by.is_some())
+    }
     /// Makes this controller one of a release that can work with clusters of this version at most.
     pub fn speak(&mut self, newest: ClusterVersion) {
         self.speaks = newest;

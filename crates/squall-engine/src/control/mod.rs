@@ -46,6 +46,12 @@ impl Controller {
         decide::script_of(&self.state, who, job)
     }
 
+    /// Returns the name of the node that vouches for a user, where the site does not trust it with all of the user's rights.
+    /// None: there is none.
+    pub fn vouching(&self, who: &Who) -> Option<&str> {
+        Some(self.state.node(decide::rights::vouching(&self.state, who)?)?.name.as_str())
+    }
+
     /// Returns what a user may see of others.
     pub fn sight(&self, who: &Who) -> Sight {
         Sight::of(&self.state, who)

@@ -33,6 +33,10 @@ pub struct Who {
     /// The node that vouches for the user. The user then acts on jobs that this node has, and on those submitted from
     /// within them. None: the user is known otherwise, and acts on all of their jobs.
     pub by: Option<NodeId>,
+    /// The job in which the user's command runs, as the kernel tells on the command's machine. If a node vouched for the
+    /// user when that job was submitted, the command reaches that job alone, and those submitted from within it. None: it
+    /// runs in none, or that is not known.
+    pub job: Option<JobId>,
 }
 
 /// An input of the controller: a request, a report, or a change around it.

@@ -6,12 +6,14 @@ mod remote;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::socket_peercred;
 use squall_engine::control::Who;
 use squall_files::users;
 use squall_model::encoding;
+use squall_model::id::JobId;
 use squall_model::job::JobAttempt;
 use squall_model::power::PowerPhase;
 use squall_model::set::NodeSet;
@@ -33,6 +35,7 @@ use super::room::Room;
 use super::{groups, token_key};
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::bearer::{Bearers, Borne};
+use crate::cgroup::member;
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::proxy;
@@ -227,7 +230,11 @@ pub(super) struct Door {
     clients: Arc<Semaphore>,
     users: Users,
     hosts: Hosts,
+    /// Limits the connections and frames of each machine that has joined, apart from those of commands.
+    machines: Hosts,
     bearers: Bearers,
+    /// Whether it matters in which job a command runs, as a node vouched for the user of some job.
+    marks: Arc<AtomicBool>,
     /// The controllers of the cluster, if it has several.
     others: Option<Others>,
     phase: watch::Sender<Phase>,
@@ -253,6 +260,7 @@ impl Door {
         let clients = Arc::new(Semaphore::new(most - most / 8));
         let users = Users::within(CONNECTIONS_OF_USER_MAX, files);
         let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
+        let machines = Hosts::of_daemons(CONNECTIONS_OF_DAEMON_MAX);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
         let (phase, room) = (watch::channel(Phase::Leads(None)).0, Room::default());
         let door = Self {
@@ -265,12 +273,19 @@ impl Door {
             clients,
             users,
             hosts,
+            machines,
             bearers,
+            marks: Arc::default(),
             others,
             phase,
             room,
         };
         (Arc::new(door), inbox)
+    }
+
+    /// Returns what says whether it matters in which job a command runs.
+    pub(super) fn marks(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.marks)
     }
 
     /// Looks up the groups of users with jobs from now on, if jobs run as their users.
@@ -376,7 +391,9 @@ impl Door {
             clients: Arc::clone(&self.clients),
             users: self.users.clone(),
             hosts: self.hosts.clone(),
+            machines: self.machines.clone(),
             bearers: self.bearers.clone(),
+            marks: Arc::clone(&self.marks),
             others: self.others.clone(),
             phase: self.phase.subscribe(),
             room: self.room.clone(),
@@ -394,7 +411,9 @@ struct Guest {
     clients: Arc<Semaphore>,
     users: Users,
     hosts: Hosts,
+    machines: Hosts,
     bearers: Bearers,
+    marks: Arc<AtomicBool>,
     others: Option<Others>,
     phase: watch::Receiver<Phase>,
     room: Room,
@@ -424,7 +443,7 @@ impl Guest {
         match hello.role {
             Role::Client(_) | Role::Reader(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Named { uid, gid, until, link, over_http, relayed } =
+                let Named { uid, gid, job, until, link, over_http, relayed } =
                     match self.known(&hello.proof, &reader, peer).await? {
                         Ok(named) => named,
                         Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
@@ -434,10 +453,10 @@ impl Guest {
                 }
                 let other = hello.proof != Proof::Peer;
                 let Ok(also) = other.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
-                let who = self.identify(uid, gid).await?;
+                let who = Who { job, ..self.identify(uid, gid).await? };
                 if let Some(others) = leader.filter(|_| !asks_this) {
                     let root = rustix::process::geteuid().is_root();
-                    let vouched = Vouched { node: others.name.clone(), uid, gid, owner: !root, over_http };
+                    let vouched = Vouched { node: others.name.clone(), uid, gid, owner: !root, over_http, job };
                     let near = (&mut reader, &mut writer);
                     return tokio::select! {
                         done = proxy::command(&others.controllers, near, hello, &vouched, true) => done,
@@ -484,14 +503,17 @@ impl Guest {
     /// Err: why a token is not accepted.
     async fn known(&self, proof: &Proof, reader: &Reader, peer: UCred) -> io::Result<Result<Named, String>> {
         let (scheme, bytes) = match proof {
-            Proof::Peer => return Ok(Ok(Named::of(peer.uid(), peer.gid()))),
+            Proof::Peer => {
+                let job = self.job_of(peer.pid())?;
+                return Ok(Ok(Named { job, ..Named::of(peer.uid(), peer.gid()) }));
+            }
             Proof::Scheme(scheme, bytes) => (scheme.as_str(), bytes),
         };
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
         match scheme {
             VOUCHED if is_operator(peer.uid()) => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
-                Ok(Ok(Named { relayed: true, ..Named::of(vouched.uid, vouched.gid) }))
+                Ok(Ok(Named { relayed: true, job: vouched.job, ..Named::of(vouched.uid, vouched.gid) }))
             }
             BEARER => {
                 let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
@@ -499,14 +521,7 @@ impl Guest {
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
                 let named = |borne: Borne| {
                     let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
-                    Named {
-                        uid,
-                        gid,
-                        until,
-                        link: borne.link.is_some().then_some(borne),
-                        over_http: true,
-                        relayed: false,
-                    }
+                    Named { until, link: borne.link.is_some().then_some(borne), over_http: true, ..Named::of(uid, gid) }
                 };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }
@@ -515,10 +530,17 @@ impl Guest {
                 let socket = timeout(GREETING_TIME, reader.descriptor()).await;
                 let socket = socket.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 let (uid, gid) = self.bearers.peer_of(&server, &socket)?;
-                Ok(Ok(Named { over_http: true, ..Named::of(uid, gid) }))
+                let job = self.job_of(Some(socket_peercred(&socket)?.pid.as_raw_nonzero().get()))?;
+                Ok(Ok(Named { over_http: true, job, ..Named::of(uid, gid) }))
             }
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
+    }
+
+    /// Returns the job in which a process of this machine runs. None: it runs in none, or that does not matter.
+    fn job_of(&self, pid: Option<i32>) -> io::Result<Option<JobId>> {
+        let matters = self.marks.load(Ordering::Relaxed) || self.leader().is_some();
+        if matters { member::job_of(pid) } else { Ok(None) }
     }
 
     /// Serves a client with the token of a link: it gets another token for it, once.
@@ -652,6 +674,8 @@ struct Way<'a> {
 struct Named {
     uid: u32,
     gid: u32,
+    /// The job in which the client runs. None: it runs in none, or that is not known.
+    job: Option<JobId>,
     until: Option<u64>,
     /// The client's token, if it is that of a link, which may only be exchanged.
     link: Option<Borne>,
@@ -663,7 +687,7 @@ struct Named {
 
 impl Named {
     fn of(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, until: None, link: None, over_http: false, relayed: false }
+        Self { uid, gid, job: None, until: None, link: None, over_http: false, relayed: false }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use squall_engine::control::Who;
 use squall_files::place::Place;
@@ -22,10 +23,15 @@ const CACHE_BYTES: usize = 16 << 20;
 /// Most bytes of messages in one frame, unless a single message is longer: frames must stay below their size limit.
 const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
+/// What tells who makes a request: tokens, and whether it matters in which job a command runs.
+pub(super) type Known = (Bearers, Arc<AtomicBool>);
+
 /// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.
 pub(super) struct Desk {
     place: Place,
     bearers: Bearers,
+    /// Whether it matters in which job a command runs.
+    marks: Arc<AtomicBool>,
     blobs: Arc<dyn BlobReader>,
     cache: HashMap<Digest, Blob>,
     order: VecDeque<Digest>,
@@ -33,8 +39,19 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>, bearers: Bearers) -> Self {
-        Self { place, bearers, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
+    pub(super) fn new(
+        place: Place,
+        blobs: Arc<dyn BlobReader>,
+        (bearers, marks): Known,
+        vouched: bool,
+    ) -> Self {
+        marks.store(vouched, Ordering::Relaxed);
+        Self { place, bearers, marks, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Notes that a node vouched for the user of a job: from now on it matters in which job a command runs.
+    pub(super) fn mark(&self) {
+        self.marks.store(true, Ordering::Relaxed);
     }
 
     /// Revokes the keys of nodes that were removed and are gone. Their connections end by that. A controller that dies

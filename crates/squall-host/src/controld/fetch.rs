@@ -35,7 +35,7 @@ pub(super) async fn fetch(place: &Place, others: &Others) {
 
 async fn try_fetch(place: &Place, others: &Others) -> Result<(), String> {
     let log = etcd::copy_of(&place.journal())?.ok_or("the log's number is not known")?;
-    let own = Vouched { node: others.name.clone(), uid: 0, gid: 0, owner: true, over_http: false };
+    let own = Vouched { node: others.name.clone(), uid: 0, gid: 0, owner: true, over_http: false, job: None };
     let proof = Proof::Scheme(VOUCHED.to_owned(), encoding::to_vec(&own));
     let hello = Hello { proof, ..Hello::new(Role::Client("controller".to_owned())) };
     let text = |e: io::Error| e.to_string();

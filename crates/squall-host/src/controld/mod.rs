@@ -215,8 +215,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let term = crown.as_ref().map(Crown::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
     let helpers = (backups, sealer, door.programs());
+    let known = (bearers, door.marks());
     let mut daemon =
-        Daemon::new(machine, log, accounts, (place.clone(), bearers, door.room()), (mouth, clock, crown), helpers);
+        Daemon::new(machine, log, accounts, (place.clone(), known, door.room()), (mouth, clock, crown), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;

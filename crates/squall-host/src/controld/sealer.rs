@@ -177,7 +177,7 @@ mod tests {
         let batch = Some(BatchStart { node: NodeId(1), ..BatchStart::default() });
         let to = NodeSet::one(NodeId(1));
         let messages = vec![Down::StartJob { facts, batch }];
-        let parcel = Sealed::new(Parcel { messages, to: Some(to.clone()), ..Parcel::default() });
+        let parcel = Sealed::new(Parcel::of(messages, Some(to.clone())));
         let put = Put { epoch: Epoch(1), seq: 9, to, asks: Vec::new(), parcel, proof: None };
         let reply = Downward::Reply { route: Route::new(), node: None, put: put.clone() };
         (LinkId(3), DownFrame { hop: 1, says: vec![Downward::Put(put), reply] })
@@ -191,7 +191,8 @@ mod tests {
         let ring = super::Ring::open(&place, None).unwrap();
         let keys = ring.present();
         trust.own_node("n2", &own.public).unwrap();
-        let mut desk = Desk::new(place.clone(), MemoryLog::default().blobs(), Bearers::of(&place, &Config::default()));
+        let known = (Bearers::of(&place, &Config::default()), Arc::default());
+        let mut desk = Desk::new(place.clone(), MemoryLog::default().blobs(), known, false);
         let script = Blob::new(b"#!/bin/sh\nPASSWORD=1\n".to_vec());
         desk.remember(std::slice::from_ref(&script));
         let mut sealer = Sealer::new(ring, trust);

@@ -21,8 +21,8 @@ use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind, Via};
-use super::desk::Desk;
-use super::fair::Fair;
+use super::desk::{Desk, Known};
+use super::fair::{self, Fair};
 use super::flush::{Flushed, Flushing, append, flushed, lost};
 use super::follow::{self, Crown};
 use super::meter::{self, Meter};
@@ -32,7 +32,6 @@ use super::screen::Screened;
 use super::sealer::Sealer;
 use super::{ControllerError, Signals};
 use crate::backup::Scope;
-use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
@@ -124,11 +123,11 @@ impl Daemon {
         machine: Controller,
         log: Box<dyn Log>,
         accounts: Accounts,
-        (place, bearers, room): (Place, Bearers, Room),
+        (place, known, room): (Place, Known, Room),
         (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
         (backups, sealer, programs): (Backups, Sealer, Programs),
     ) -> Self {
-        let desk = Desk::new(place, log.blobs(), bearers);
+        let desk = Desk::new(place, log.blobs(), known, machine.has_vouched_jobs());
         let now = clock.now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
         Self {
@@ -433,12 +432,8 @@ impl Daemon {
             return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
         }
         if !login {
-            let state = self.pipeline.machine().state();
-            who.by = state.node_id(host);
-            let tokens = matches!(*request, Request::Token { .. } | Request::RevokeTokens { .. });
-            if tokens && !state.config.nodes_vouch_for_users.0 {
-                return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::Token));
-            }
+            who.by = self.pipeline.machine().state().node_id(host);
+            self.desk.mark();
         }
         let (user, uid, gid) = (who.owner.user.clone(), who.owner.uid, who.owner.gid);
         let before = self.pipeline.open_out().map_or(0, |out| out.answers.len());
@@ -474,6 +469,9 @@ impl Daemon {
                         Err(refusal) => return self.refuse(id, refusal),
                     }
                 }
+            }
+            Request::ChangePolicy { .. } if self.pipeline.machine().vouching(&who).is_some() => {
+                return self.refuse(id, Refusal::AccessDenied);
             }
             Request::Token { .. } | Request::RevokeTokens { .. } => return self.tokens(id, &who, &request),
             Request::RaiseVersion { others, .. } => {
@@ -707,7 +705,8 @@ impl Daemon {
 
     /// Issues or revokes tokens. A revocation is acknowledged when the other controllers know it, if there are any.
     fn tokens(&mut self, id: u64, who: &Who, request: &Request) {
-        let answer = self.desk.tokens(who, request, self.now).unwrap_or_else(Answer::Refused);
+        let node = self.pipeline.machine().vouching(who).map(|node| Refusal::NotFrom(node.to_owned(), HostProblem::Token));
+        let answer = node.map_or_else(|| self.desk.tokens(who, request, self.now), Err).unwrap_or_else(Answer::Refused);
         if let (Some(crown), Some(peer), Answer::Done) = (&self.crown, self.peers.get(&id), &answer) {
             super::share::acknowledge(crown.asker(), who.owner.user.clone(), peer.out.clone());
         } else if let Some(out) = self.pipeline.open_out() {

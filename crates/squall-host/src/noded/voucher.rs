@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::errands::Membership;
 use crate::auth::{Users, is_operator};
+use crate::cgroup::member;
 use crate::leader::Controllers;
 use crate::sys::limits;
 use crate::trust::Trust;
@@ -110,7 +111,8 @@ async fn serve(stream: UnixStream, way: &Way, users: &Users) -> io::Result<()> {
         }
         _ => return Ok(()),
     }
-    let vouched = Vouched { node: way.name.clone(), uid: peer.uid(), gid: peer.gid(), owner: !root, over_http: false };
+    let (node, job) = (way.name.clone(), member::job_of(peer.pid())?);
+    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root, over_http: false, job };
     proxy::command(&way.controllers, (&mut reader, &mut writer), hello, &vouched, false).await
 }
 

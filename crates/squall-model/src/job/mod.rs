@@ -14,7 +14,7 @@ use minicbor::{Decode, Encode};
 use options::Options;
 pub use reason::{NodeTest, PendingReason, Seat, Together};
 
-use crate::id::{Attempt, JobId};
+use crate::id::{Attempt, JobId, NodeId};
 use crate::limits::UNLIMITED_S;
 use crate::resource::Memory;
 use crate::set::IndexSet;
@@ -263,6 +263,10 @@ pub struct JobSpec {
     /// the new job as it may change that one. None: outside of jobs.
     #[n(45)]
     pub within: Option<JobId>,
+    /// The node that vouched for the user at the submission, or at that of the job within which it was made. Commands from
+    /// within the job then reach no other jobs of the user. None: the user is known otherwise. The controller sets it.
+    #[n(46)]
+    pub vouched_by: Option<NodeId>,
 }
 
 impl JobSpec {

@@ -4,6 +4,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::encoding::ByteBuf;
+use crate::id::JobId;
 use crate::wire::proof::SignerKey;
 
 /// The public half of a daemon's key (X25519).
@@ -67,6 +68,9 @@ pub struct Vouched {
     #[n(4)]
     #[cbor(default)]
     pub over_http: bool,
+    /// The job on that machine in which the client runs, as its cgroup tells. None: it runs in none, or that is not known.
+    #[n(5)]
+    pub job: Option<JobId>,
 }
 
 /// Request of a daemon on another machine to the controller.

@@ -508,7 +508,7 @@ impl World {
             let answer = Box::new(carrier::accounting(&self.cells[&cell].disk, query));
             return self.under_way(number, false, Happening::ToDesk { link: number, answer });
         }
-        let who = Who { owner: Arc::new(owner()), operator: link.session == COURIER, by: None };
+        let who = Who { owner: Arc::new(owner()), operator: link.session == COURIER, by: None, job: None };
         self.tell_cell(cell, life, Input::Ask { caller: CallerId(number), who, request });
     }
 

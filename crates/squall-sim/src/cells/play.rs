@@ -92,7 +92,7 @@ impl World {
     /// Returns the pending reason of each pending job, as its cell lists it.
     fn reasons(&mut self) -> BTreeMap<JobId, PendingReason> {
         let mut reasons = BTreeMap::new();
-        let who = Who { owner: Arc::new(owner()), operator: true, by: None };
+        let who = Who { owner: Arc::new(owner()), operator: true, by: None, job: None };
         for cell in self.cells.values_mut() {
             let Some(mut machine) = cell.pipeline.take().map(Pipeline::into_machine) else { continue };
             let request = Box::new(Request::Jobs { jobs: JobSelection::default(), ended: false, steps: false });

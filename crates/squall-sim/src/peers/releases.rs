@@ -51,7 +51,7 @@ impl World {
         }
         let others = self.controllers.iter().enumerate().filter(|(of, host)| *of != leader && host.runs());
         let others = others.map(|(of, host)| (format!("c{of}"), host.base.speaks)).collect();
-        let who = Who { owner: Arc::default(), operator: true, by: None };
+        let who = Who { owner: Arc::default(), operator: true, by: None, job: None };
         let request = Box::new(Request::RaiseVersion { to: None, others });
         self.strike(Fault::VersionRaiseAsked, leader as u64);
         self.tell_controller(leader, Input::Ask { caller: OPERATOR, who, request });

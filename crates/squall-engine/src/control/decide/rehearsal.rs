@@ -54,7 +54,7 @@ impl Rehearsal {
     }
     /// Returns what `squall why` would show for a pending job.
     pub fn why(&mut self, now: Time, id: JobId) -> Option<Why> {
-        let who = Who { owner: Arc::default(), operator: true, by: None };
+        let who = Who { owner: Arc::default(), operator: true, by: None, job: None };
         match why::why(&mut self.c, &Ask { now, caller: CallerId(0), who: &who }, id) {
             Ok(Some(Answer::Why(told))) => Some(*told),
             _ => None,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::{JobSpec, Owner};
 use squall_model::wire::broadcast::BroadcastTo;
 use squall_model::wire::client::{HostProblem, Refusal, Request};
@@ -176,6 +176,19 @@ pub(crate) fn may<'a>(
     }
 }
 
+/// Returns the node that vouches for a user: for this request, or for the job in which the user's command runs, when that was
+/// submitted. None: no node does, or the site trusts its nodes.
+pub(crate) fn vouching(state: &State, who: &Who) -> Option<NodeId> {
+    let trusts = state.config.nodes_vouch_for_users.0;
+    who.by.or_else(|| vouched_job(state, who).map(|(node, _)| node)).filter(|_| !trusts)
+}
+
+/// Returns the job in which a user's command runs, if a node vouched for the user when it was submitted; and that node.
+fn vouched_job(state: &State, who: &Who) -> Option<(NodeId, JobId)> {
+    let job = who.job.filter(|id| owner_of(state, *id).is_some_and(|owner| owner.uid == who.owner.uid))?;
+    Some((spec_of(state, job)?.vouched_by?, whole(state, job)))
+}
+
 /// Checks that the node that vouches for a user has the job, or the one in which it was submitted.
 pub(crate) fn reaches(state: &State, who: &Who, id: JobId) -> Result<(), Refusal> {
     Reach::of(state, who).check(state, id)
@@ -184,16 +197,18 @@ pub(crate) fn reaches(state: &State, who: &Who, id: JobId) -> Result<(), Refusal
 /// The jobs that a user reaches by the way on which a request came. A node vouches for users within the jobs that it has:
 /// an attacker in control of a node can misuse those jobs and no others.
 pub(crate) struct Reach<'a> {
-    /// Name of the node, and the jobs of the user that it has, each as the whole of which it is a part. None: the user
-    /// reaches all jobs.
+    /// Name of the node, and the jobs of the user that it has or that the command runs in, each as the whole of which it is a
+    /// part. None: the user reaches all jobs.
     node: Option<(&'a str, BTreeSet<JobId>)>,
 }
 
 impl<'a> Reach<'a> {
     pub(crate) fn of(state: &'a State, who: &Who) -> Self {
-        let node = who.by.filter(|_| !state.config.nodes_vouch_for_users.0).and_then(|id| state.node(id));
+        let node = vouching(state, who).and_then(|id| state.node(id));
         let own = |id: &JobId| owner_of(state, *id).is_some_and(|owner| owner.uid == who.owner.uid);
-        let here = |node: &'a Node| node.jobs.iter().copied().filter(own).map(|id| whole(state, id)).collect();
+        let has = |node: &'a Node| node.jobs.iter().copied().filter(own).map(|id| whole(state, id)).collect();
+        // What runs in a job for which a node vouched reaches no more by way of another node.
+        let here = |node| vouched_job(state, who).map_or_else(|| has(node), |(_, job)| BTreeSet::from([job]));
         Self { node: node.map(|node| (node.name.as_str(), here(node))) }
     }
 
@@ -217,8 +232,15 @@ impl<'a> Reach<'a> {
 pub(crate) fn within(state: &State, who: &Who, claimed: Option<JobId>) -> Option<JobId> {
     let own = |id: &JobId| owner_of(state, *id).is_some_and(|owner| owner.uid == who.owner.uid);
     let claimed = claimed.filter(|id| own(id) && reaches(state, who, *id).is_ok());
+    let inside = || vouched_job(state, who).map(|(_, job)| job);
     let some = || who.by.and_then(|id| state.node(id)).and_then(|node| node.jobs.iter().copied().find(own));
-    claimed.or_else(some)
+    claimed.or_else(inside).or_else(some)
+}
+
+/// Returns the mark of a submission that is not known to be the user's own: the node that vouches for the user, now or at the
+/// submission of the job in which the command runs. Unlike [`vouching`] it does not depend on what the site says at present.
+pub(crate) fn mark(state: &State, who: &Who) -> Option<NodeId> {
+    vouched_job(state, who).map(|(node, _)| node).or(who.by)
 }
 
 /// Returns the array or heterogeneous job of which a job is a part; otherwise the job itself.

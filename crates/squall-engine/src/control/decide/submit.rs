@@ -90,9 +90,10 @@ pub(crate) fn accept_all(
     let script = batch.then(|| Digest::of(&contents.script));
     for (at, spec) in each.iter_mut().enumerate() {
         c.state.lay_contents(spec, env, script.filter(|_| at == 0));
-        let within = rights::within(&c.state, ask.who, spec.within);
-        if spec.within != within {
-            Arc::make_mut(spec).within = within;
+        let (within, vouched_by) = (rights::within(&c.state, ask.who, spec.within), rights::mark(&c.state, ask.who));
+        if (spec.within, spec.vouched_by) != (within, vouched_by) {
+            let spec = Arc::make_mut(spec);
+            (spec.within, spec.vouched_by) = (within, vouched_by);
         }
     }
     let Some(first) = each.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };

@@ -69,7 +69,7 @@ struct Node {
 
 pub(super) fn who(uid: u32) -> Who {
     let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("u{uid}"), group: format!("g{uid}") };
-    Who { owner: Arc::new(owner), operator: uid == 0, by: None }
+    Who { owner: Arc::new(owner), operator: uid == 0, by: None, job: None }
 }
 
 pub(super) fn these(id: JobId) -> JobSelection {

@@ -387,7 +387,7 @@ impl Guest {
             }
         };
         let who = self.identify(uid, gid).await?;
-        Ok(Ok(Who { operator: who.operator && login.is_some(), ..who }))
+        Ok(Ok(Who { operator: who.operator && login.is_some(), job: vouched.job, ..who }))
     }
 }
 

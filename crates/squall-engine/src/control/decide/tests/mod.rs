@@ -45,7 +45,7 @@ pub(crate) struct World {
 
 pub(crate) fn user(uid: u32) -> Who {
     let owner = Owner { uid, gid: 100, groups: vec![100], user: format!("u{uid}"), group: "users".into() };
-    Who { owner: Arc::new(owner), operator: false, by: None }
+    Who { owner: Arc::new(owner), operator: false, by: None, job: None }
 }
 
 /// `scontrol update node`, for that reason.

@@ -308,6 +308,7 @@ fn a_node_speaks_for_the_jobs_that_it_has() {
     }
     let spec = JobSpec { within: Some(nested), ..JobSpec::default() };
     let inner = world.submit(ADA, spec);
+    a6_what_runs_in_a_job_that_a_node_vouched_for_reaches_no_more(&mut world, (nested, inner, elsewhere));
     // A filter finds these only.
     let answer = world.answer(&by_node, cancel(JobSelection::default()));
     let found = crate::control::decide::tests::affected(answer).0;
@@ -321,4 +322,42 @@ fn a_node_speaks_for_the_jobs_that_it_has() {
     let config = Arc::new(config);
     world.commit(Event::Configured { config });
     assert_eq!(world.refusals(&by_node, cancel(these(&[elsewhere]))), 0);
+}
+
+/// Regression test of fault A6 in attack-trial.md: `nested` was submitted by way of a node that may have been taken over. What
+/// runs in it has the limits of that node, on whichever machine, and so has what it submits.
+fn a6_what_runs_in_a_job_that_a_node_vouched_for_reaches_no_more(
+    world: &mut World,
+    (nested, inner, elsewhere): (JobId, JobId, JobId),
+) {
+    assert_eq!(world.c.state.jobs[&nested].spec.vouched_by, Some(NodeId(0)));
+    assert_eq!(world.c.state.jobs[&elsewhere].spec.vouched_by, None);
+    let refused = Refusal::NotFrom("n1".into(), HostProblem::OtherJob);
+    // On the controller's machine the kernel tells who the user is; on another node that node does.
+    let here = Who { job: Some(nested), ..user(ADA) };
+    for inside in [here.clone(), Who { by: Some(NodeId(0)), ..here.clone() }] {
+        assert_eq!(world.c.vouching(&inside), Some("n1"), "it gets no tokens");
+        assert_eq!(world.c.script_of(&inside, elsewhere), Err(refused.clone()));
+        assert_eq!(world.refusal(&inside, Request::Facts { job: elsewhere }), refused);
+        assert_eq!(world.refusals(&inside, Request::Hold { jobs: these(&[elsewhere]), user: true }), 1);
+        assert_eq!(world.refusals(&inside, Request::Hold { jobs: these(&[nested, inner]), user: true }), 0);
+    }
+    // The mark stays with what it submits, whatever that claims.
+    let spec = submitted(world, &here, Some(elsewhere));
+    assert_eq!((spec.within, spec.vouched_by), (Some(nested), Some(NodeId(0))));
+    // A job that the user submitted, or one of somebody else, gives no mark; nor does a user who claims one.
+    for job in [elsewhere, JobId(999)] {
+        assert_eq!(world.c.vouching(&Who { job: Some(job), ..user(ADA) }), None);
+    }
+    assert_eq!(world.c.vouching(&Who { job: Some(nested), ..user(BOB) }), None);
+    assert_eq!(submitted(world, &user(ADA), None).vouched_by, None);
+}
+
+/// The spec of a job that this user submits, who claims to do that from within a job, and that a node vouched.
+fn submitted(world: &mut World, who: &Who, within: Option<JobId>) -> Arc<JobSpec> {
+    let spec = JobSpec { within, vouched_by: Some(NodeId(7)), ..JobSpec::default() }.into();
+    let (key, script) = (world.key(), ByteBuf::from(b"#!/bin/sh\n".to_vec()));
+    let request = Request::Submit { spec, script, env: ByteBuf::new(), key };
+    let Answer::Submitted { job, .. } = world.answer(who, request) else { panic!("everybody may submit") };
+    Arc::clone(&world.c.state.jobs[&job].spec)
 }
