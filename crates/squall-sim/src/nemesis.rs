@@ -405,7 +405,6 @@ impl World {
             }
         }
         self.heal_peers();
-        self.go_on();
         for node in 0..self.nodes.len() {
             self.network.heal(node);
             self.network.slow(node, 1);

@@ -19,7 +19,8 @@ use crate::world::{Happening, World};
 const SEEN_EVERY: Span = Span::from_secs(2);
 
 impl World {
-    /// Adds stops of daemons, of relays above all, and of the only controller. The randomness is its own.
+    /// Adds stops of daemons, of relays above all, and of the only controller, which are over at `until`. The randomness is
+    /// its own.
     pub(crate) fn add_stops(&mut self, seed: u64, until: Time) {
         let mut seed = Seed::new(seed ^ 0x7374_6f70);
         let count = self.nodes.len();
@@ -28,7 +29,7 @@ impl World {
         let mut at = self.now;
         while at < until {
             at = at + seed.span(Span::from_secs(20), Span::from_secs(200));
-            let span = Span::from_millis(seed.spread(500, 200_000));
+            let span = Span::from_millis(seed.spread(500, 200_000)).min(until.since(at));
             let what = if seed.chance(300_000) {
                 Happening::ControllerStops { span }
             } else {
@@ -72,16 +73,6 @@ impl World {
             self.judge.silence.controller_stopped(self.now + span, span);
             self.disturb_times(span);
             self.strike(Fault::ControllerStopped, span.0);
-        }
-    }
-
-    /// Lets everything that is stopped go on.
-    pub(crate) fn go_on(&mut self) {
-        for node in 0..self.nodes.len() {
-            if self.now < self.nodes[node].stopped_until {
-                self.nodes[node].stopped_until = self.now;
-                self.judge.silence.runs_from(node, Some(self.now));
-            }
         }
     }
 

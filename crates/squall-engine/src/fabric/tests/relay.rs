@@ -549,7 +549,7 @@ fn p9_a_silent_relay_is_left_in_time() {
     one.open(1);
     let told = one.told(1);
     assert!(matches!(&told[..], [Downward::Path(path)] if path.heartbeat_s == 5), "{told:?}");
-    let mut below = One::started(&["p"]);
+    let mut below = One::started(&["one"]);
     below.input(NetInput::ParentOpened);
     below.parent_says(told);
     for _ in 0..3 {
@@ -562,7 +562,7 @@ fn p9_a_silent_relay_is_left_in_time() {
     below.pass(Span::from_secs(14));
     assert_eq!(below.hang_ups, 0);
     below.pass(Span::from_secs(1));
-    assert_eq!((below.hang_ups, below.dials.last()), (1, Some(&Dial::Controller)));
+    assert_eq!((below.hang_ups, below.dials.last()), (1, Some(&Dial::Node("p".into()))), "the one above it");
 }
 
 /// faults.md P9: a relay that was stopped gives up nobody for the time in which it did not run itself.
