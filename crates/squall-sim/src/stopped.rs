@@ -95,9 +95,7 @@ impl World {
             }
             Happening::PeerTick { of, .. } | Happening::AppendRetries { of, .. } => Some(self.network.controller(*of)),
             Happening::EtcdAnswers(answer) => Some(self.network.controller(answer.of())),
-            Happening::Ask { caller, .. } => {
-                self.clients.controller_of(*caller).map(|of| self.network.controller(of))
-            }
+            Happening::Ask { caller, .. } => self.clients.controller_of(*caller).map(|of| self.network.controller(of)),
             Happening::Accepted { hop } | Happening::Up { hop, .. } | Happening::Broken { hop, side: Side::Parent } => {
                 parent(hop)
             }

@@ -39,12 +39,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(
-        place: Place,
-        blobs: Arc<dyn BlobReader>,
-        (bearers, marks): Known,
-        vouched: bool,
-    ) -> Self {
+    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>, (bearers, marks): Known, vouched: bool) -> Self {
         marks.store(vouched, Ordering::Relaxed);
         Self { place, bearers, marks, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
     }

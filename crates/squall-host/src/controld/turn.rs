@@ -705,7 +705,8 @@ impl Daemon {
 
     /// Issues or revokes tokens. A revocation is acknowledged when the other controllers know it, if there are any.
     fn tokens(&mut self, id: u64, who: &Who, request: &Request) {
-        let node = self.pipeline.machine().vouching(who).map(|node| Refusal::NotFrom(node.to_owned(), HostProblem::Token));
+        let node =
+            self.pipeline.machine().vouching(who).map(|node| Refusal::NotFrom(node.to_owned(), HostProblem::Token));
         let answer = node.map_or_else(|| self.desk.tokens(who, request, self.now), Err).unwrap_or_else(Answer::Refused);
         if let (Some(crown), Some(peer), Answer::Done) = (&self.crown, self.peers.get(&id), &answer) {
             super::share::acknowledge(crown.asker(), who.owner.user.clone(), peer.out.clone());

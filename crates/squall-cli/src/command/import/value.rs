@@ -298,7 +298,8 @@ pub(super) fn resume_timeout(value: &str) -> Result<Outcome, String> {
     let mut outcome = Outcome::set("health.resume_timeout_s", number(value)?);
     if outcome.set[0].1 == "0" {
         "1".clone_into(&mut outcome.set[0].1);
-        "health.resume_timeout_s = 1: with 0 every node that reboots would be down at once".clone_into(&mut outcome.text);
+        "health.resume_timeout_s = 1: with 0 every node that reboots would be down at once"
+            .clone_into(&mut outcome.text);
     }
     Ok(outcome)
 }
@@ -350,7 +351,9 @@ mod tests {
             let text = node_timeout(short).unwrap().text;
             assert!(text.starts_with(&format!("SlurmdTimeout = 30, not {short}: ")), "{text}");
         }
-        assert!(node_timeout("30").unwrap().text.is_empty() && resume_timeout("0").unwrap().text.contains("down at once"));
+        assert!(
+            node_timeout("30").unwrap().text.is_empty() && resume_timeout("0").unwrap().text.contains("down at once")
+        );
         assert_eq!(set("600"), vec!["SlurmdTimeout=600", "node_lost_s=600"]);
         assert_eq!(set("0"), Vec::<String>::new());
         let words = scheduler("bf_window=60, bf_max_job_user=9,bf_nonsense").unwrap();

@@ -7,8 +7,8 @@ use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Ask, Comparison, Composite, DownFrame, Downward, Health, LaunchFailure, Letter, Parcel, Path, Put, Query, Tally, Test,
-    UpFrame, Upward, Variable, Window,
+    Ask, Comparison, Composite, DownFrame, Downward, Health, LaunchFailure, Letter, Parcel, Path, Put, Query, Tally,
+    Test, UpFrame, Upward, Variable, Window,
 };
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::sealed::Sealed;

@@ -287,11 +287,7 @@ impl Guest {
                         return link::deny(&mut reader, &mut writer, Refusal::NotFrom(name.clone(), problem)).await;
                     }
                 };
-                let via = Via {
-                    host: machine,
-                    login: rights.login.is_some(),
-                    controller: rights.controller,
-                };
+                let via = Via { host: machine, login: rights.login.is_some(), controller: rights.controller };
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
                 let Some(host) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
