@@ -167,7 +167,7 @@ fn filter(ask: &Ask, entity: &str, rows: &mut Vec<Record>) {
 /// Returns the records of a kind. As long as no user is set up, every user runs in the default account.
 async fn rows(ask: &Ask, entity: &str, config: &Config, policy: &Policy) -> Result<Vec<Record>, Problem> {
     Ok(match entity {
-        "user" => entities::users(true, config, &entities::with_root(policy.clone())),
+        "user" => entities::users(true, config, &entities::with_root_if_shown(policy.clone())),
         "association" => entities::associations(config, policy),
         "account" => entities::accounts(true, config, policy),
         "qos" => entities::levels(policy, config),

@@ -10,16 +10,17 @@ use crate::columns::records::{Row, TRES};
 
 /// Adds the user root, an administrator, and its association, which exist by default.
 pub fn with_root(mut policy: Policy) -> Policy {
-    let root = policy.users.entry(ROOT.to_owned()).or_default();
-    root.admin = AdminLevel::Administrator;
-    if root.default_account.is_empty() {
-        ROOT.clone_into(&mut root.default_account);
-    }
+    policy.name_root();
     policy
         .associations
         .entry(AssocKey::user(ROOT, ROOT))
         .or_insert_with(|| Association { id: 1, ..Association::default() });
     policy
+}
+
+/// Adds the association of the user root, unless the controller hides that user from the caller (`PrivateData`).
+pub fn with_root_if_shown(policy: Policy) -> Policy {
+    if policy.users.contains_key(ROOT) { with_root(policy) } else { policy }
 }
 
 /// Returns an association's row, with inherited limits.
@@ -62,7 +63,7 @@ pub fn associations(config: &Config, policy: &Policy) -> Vec<Row> {
     let mut rows = Vec::new();
     let own = policy.associations.get(&AssocKey::account(ROOT));
     rows.push(row(AssocKey::account(ROOT), own.unwrap_or(&root)));
-    if !policy.associations.contains_key(&AssocKey::user(ROOT, ROOT)) {
+    if policy.users.contains_key(ROOT) && !policy.associations.contains_key(&AssocKey::user(ROOT, ROOT)) {
         rows.push(row(AssocKey::user(ROOT, ROOT), &root));
     }
     below(config, policy, ROOT, 0, &mut rows);
@@ -182,12 +183,14 @@ pub fn resources(config: &Config) -> Vec<Row> {
 
 /// Returns the row of the cluster, of which the controller runs on `host`.
 pub fn cluster(config: &Config, policy: &Policy, host: String) -> Row {
+    let own = policy.associations.get(&AssocKey::account(ROOT)).cloned().unwrap_or_default();
+    let set = !own.qos.is_empty() || own.no_qos == Some(true);
     Row {
         name: config.cluster.clone(),
         cluster: config.cluster.clone(),
         host,
-        qos: config.default_qos.clone(),
-        own: policy.associations.get(&AssocKey::account(ROOT)).cloned().unwrap_or_default(),
+        qos: if set { own.qos.join(",") } else { config.default_qos.clone() },
+        own,
         ..Row::default()
     }
 }

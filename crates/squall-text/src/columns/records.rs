@@ -122,11 +122,6 @@ impl Row {
         self.own.limits.get(&limit).map(|seconds| format_limit(Some(*seconds))).unwrap_or_default()
     }
 
-    /// Formats a limit of memory; empty if it isn't set.
-    fn memory(&self, limit: Limit) -> String {
-        self.own.limits.get(&limit).map(|mb| format_memory_mb(*mb)).unwrap_or_default()
-    }
-
     /// Formats the limits of resources in one scope as `cpu=10,mem=4G,node=2`, in resource-minutes for limits over
     /// time.
     fn tres(&self, scope: Scope) -> String {
@@ -312,7 +307,7 @@ static COLUMNS: &[C] = &[
     C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
     C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
     C::new("GrpJobsAccrue", 13, none),
-    C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
+    C::new("GrpMem", 7, |r| r.count(Limit::GrpMem)),
     C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
     C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
     C::new("GrpTRES", 13, |r| r.tres(Scope::Grp)),
@@ -381,7 +376,7 @@ static QOS_COLUMNS: &[C] = &[
     C::new("GrpCPURunMins", 13, |r| r.one(Scope::GrpDue, Tres::Cpu)),
     C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
     C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
-    C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
+    C::new("GrpMem", 7, |r| r.count(Limit::GrpMem)),
     C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
     C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
     C::new("GrpTRES", 13, |r| r.tres(Scope::Grp)),

@@ -168,12 +168,13 @@ impl<R> Sheet<R> {
     }
 }
 
+/// Returns the column that a name means: the one of that name, of its plural, or the first one that begins with it.
 fn find<R>(columns: &'static [Column<R>], name: &str) -> Option<&'static Column<R>> {
     let starts = |c: &&Column<R>| c.name.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name));
-    columns
-        .iter()
-        .find(|c| c.name.eq_ignore_ascii_case(name))
-        .or_else(|| columns.iter().find(starts).filter(|_| !name.is_empty()))
+    let plural = |c: &&Column<R>| starts(c) && c.name.get(name.len()..) == Some("s");
+    let named = columns.iter().find(|c| c.name.eq_ignore_ascii_case(name));
+    let abbreviated = || columns.iter().find(plural).or_else(|| columns.iter().find(starts));
+    named.or_else(|| abbreviated().filter(|_| !name.is_empty()))
 }
 
 /// Appends a text padded to a width; a longer one is cut and ends with `+`.

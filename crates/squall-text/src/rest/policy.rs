@@ -457,7 +457,7 @@ const OF_QOS: &[(&str, Limited)] = &[
 fn set(own: &mut Association, field: &str, value: &Value, place: &str) -> Read {
     match field {
         "default.qos" => value.as_str().unwrap_or_default().clone_into(&mut own.default_qos),
-        "qos" => own.qos = texts(value),
+        "qos" => (own.qos, own.no_qos) = (texts(value), None),
         "priority" => own.priority = count(value, place)?.map(|n| n.min(u64::from(u32::MAX)) as u32),
         // These numbers of Slurm's stand for the shares of the parent account.
         "shares_raw" => match value.as_u64() {

@@ -642,6 +642,10 @@ fn modify_accounts(
         let inherits = (&draft.policy, key.account.as_str());
         let others = |s: &Setting| of_account(s) || forgets(s) || parent(s);
         let mut changed = change_association(call, &mut own, inherits, settings, others)?;
+        if key.account == ROOT && own.qos.is_empty() && settings.iter().any(|setting| setting.is("qoslevel", 1)) {
+            // The root account has nothing to inherit.
+            own.no_qos = Some(true);
+        }
         for setting in settings.iter().filter(|s| parent(s)) {
             own.parent = defined(&draft.policy.accounts, &setting.value);
             changed = true;

@@ -12,7 +12,7 @@ use super::change;
 use super::policy;
 use super::settings::{Setting, admin_level};
 use crate::command::listing::call::{Call, Fail};
-use squall_text::columns::entities::with_root;
+use squall_text::columns::entities::with_root_if_shown;
 use squall_text::columns::records::is_timed;
 use squall_text::draft::Draft;
 use squall_text::options::flag::Arguments;
@@ -43,7 +43,7 @@ pub(super) fn dump(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     }
     let file =
         settings.iter().find(|s| s.is("file", 1)).map_or_else(|| format!("./{cluster}.cfg"), |s| s.value.clone());
-    let text = text(&cluster, &with_root(policy(call)?));
+    let text = text(&cluster, &with_root_if_shown(policy(call)?));
     if let Err(e) = std::fs::write(&file, text) {
         call.say(&format!("Can't open {file} for writing: {e}"));
         return Err(Fail(1));
@@ -140,7 +140,7 @@ pub(super) fn options(own: &Association) -> String {
     if !own.default_qos.is_empty() {
         let _ = write!(text, ":DefaultQOS='{}'", own.default_qos);
     }
-    if !own.qos.is_empty() {
+    if !own.qos.is_empty() || own.no_qos == Some(true) {
         let _ = write!(text, ":QOS='{}'", own.qos.join(","));
     }
     text
@@ -243,6 +243,10 @@ fn load_line(
                 own.qos = above.into_iter().map(str::to_owned).collect();
             }
             let known = setting.change_association(&mut own);
+            if setting.is("qoslevel", 1) && own.qos.is_empty() {
+                // A dump names the list only where it isn't inherited.
+                own.no_qos = Some(true);
+            }
             let unknown = || format!("unknown option `{option}`");
             problems.extend(known.map_or_else(Some, |known| (!known).then(unknown)));
         }

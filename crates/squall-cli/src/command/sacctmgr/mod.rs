@@ -8,7 +8,7 @@ mod rows;
 mod settings;
 mod stats;
 
-pub(crate) use squall_text::columns::entities::with_root;
+pub(crate) use squall_text::columns::entities::with_root_if_shown;
 pub(crate) use squall_text::columns::records::TRES;
 
 #[cfg(test)]
@@ -29,6 +29,7 @@ use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
+use settings::QUOTES;
 use squall_text::shapes::policy as shapes;
 
 const OPTIONS: &[Flag] = &[
@@ -224,7 +225,8 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
 fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     let mut wanted = Wanted::default();
     for word in words {
-        let Some((key, value)) = word.split_once('=') else {
+        let Some((key, value)) = word.split_once('=').map(|(key, value)| (key, value.trim_matches(QUOTES))) else {
+            let word = word.trim_matches(QUOTES);
             if starts("withassoc", word) && word.len() >= 5 {
                 wanted.associations = true;
             } else if starts("all_time", word) && word.len() >= 5 {

@@ -26,12 +26,12 @@ pub(super) fn rows(
         return Ok(Vec::new());
     }
     let all = match entity.name {
-        "user" if policy.users.is_empty() => nobody_is_set_up(call, wanted, config, true),
+        "user" if policy.users.keys().all(|name| name == ROOT) => nobody_is_set_up(call, wanted, config, policy, true),
         "user" => {
             let associations = wanted.associations || !wanted.accounts.is_empty() || wants_association(wanted);
-            entities::users(associations, config, &entities::with_root(policy.clone()))
+            entities::users(associations, config, &entities::with_root_if_shown(policy.clone()))
         }
-        "association" if policy.associations.is_empty() => nobody_is_set_up(call, wanted, config, false),
+        "association" if policy.associations.is_empty() => nobody_is_set_up(call, wanted, config, policy, false),
         "association" => entities::associations(config, policy),
         "account" => entities::accounts(wanted.associations, config, policy),
         "cluster" => {
@@ -97,14 +97,24 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
 }
 
 /// Returns the rows to list as long as no user is set up: for the named users, if they exist on this machine; without
-/// names, for root and the caller.
-fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users: bool) -> Vec<Row> {
+/// names, for root and the caller. If the controller hides other users, only the caller is listed.
+fn nobody_is_set_up(
+    call: &Call<'_>,
+    wanted: &Wanted,
+    config: &Config,
+    policy: &Policy,
+    as_users: bool,
+) -> Vec<Row> {
     let asked: Vec<&String> = wanted.names.iter().filter(|_| as_users).chain(&wanted.users).collect();
     let mut users: Vec<String> = if asked.is_empty() {
         vec![call.people.user(0), call.people.user(call.people.me())]
     } else {
         asked.into_iter().filter(|name| call.people.uid(name).is_some()).cloned().collect()
     };
+    if !policy.users.contains_key(ROOT) {
+        let me = call.people.user(call.people.me());
+        users.retain(|name| *name == me);
+    }
     users.sort();
     users.dedup();
     let row = |user: &str| Row {

@@ -7,6 +7,9 @@ use crate::command::listing::select::names;
 use squall_text::columns::records::starts;
 use squall_text::columns::records::{TRES, is_timed};
 
+/// Quotes that may enclose a value, as in `format="account,user"`. They are not part of it.
+pub(super) const QUOTES: [char; 2] = ['\'', '"'];
+
 /// An argument `KEY=VALUE` of sacctmgr: a setting or a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
@@ -29,7 +32,7 @@ impl Setting {
             Some(b'-') => (&key[..key.len() - 1], Some(false)),
             _ => (key, None),
         };
-        let value = value.trim_matches(['\'', '"']).to_owned();
+        let value = value.trim_matches(QUOTES).to_owned();
         Self { key: key.to_ascii_lowercase(), sign, value, text: word.to_owned() }
     }
 
@@ -160,6 +163,7 @@ impl Setting {
                 ("maxjobsperuser", 4, Limit::UserJobs),
                 ("maxjobspu", 9, Limit::UserJobs),
                 ("maxjobsperaccount", 11, Limit::AccountJobs),
+                ("maxjobsperacct", 14, Limit::AccountJobs),
                 ("maxjobspa", 9, Limit::AccountJobs),
                 ("maxsubmitjobsperuser", 4, Limit::UserSubmit),
                 ("maxsubmitperuser", 11, Limit::UserSubmit),
@@ -167,6 +171,8 @@ impl Setting {
                 ("maxsubmitjobspu", 15, Limit::UserSubmit),
                 ("maxsubmitjobsperaccount", 17, Limit::AccountSubmit),
                 ("maxsubmitperaccount", 13, Limit::AccountSubmit),
+                ("maxsubmitjobsperacct", 20, Limit::AccountSubmit),
+                ("maxsubmitperacct", 16, Limit::AccountSubmit),
                 ("maxsubmitpa", 11, Limit::AccountSubmit),
                 ("maxsubmitjobspa", 15, Limit::AccountSubmit),
                 ("maxcpusperuser", 11, Limit::UserCpu),
@@ -184,7 +190,9 @@ impl Setting {
             ("grptresmins", 8, Scope::GrpUsed),
             ("grptresrunmins", 8, Scope::GrpDue),
             ("maxtresperjob", 4, Scope::Job),
+            ("maxtrespj", 9, Scope::Job),
             ("maxtresminsperjob", 8, Scope::JobDue),
+            ("maxtresminspj", 13, Scope::JobDue),
             ("maxtrespernode", 11, Scope::Node),
             ("maxtrespn", 9, Scope::Node),
         ];
@@ -192,6 +200,7 @@ impl Setting {
             ("maxtresperuser", 11, Scope::User),
             ("maxtrespu", 9, Scope::User),
             ("maxtresperaccount", 11, Scope::Account),
+            ("maxtresperacct", 14, Scope::Account),
             ("maxtrespa", 9, Scope::Account),
             ("mintresperjob", 4, Scope::Least),
         ];
@@ -220,6 +229,8 @@ impl Setting {
             };
         } else if self.is("qoslevel", 1) {
             self.change_list(&mut own.qos);
+            // An association whose list is set to nothing inherits one; not so if the last name was removed.
+            own.no_qos = (self.alters_levels() && own.qos.is_empty()).then_some(true);
         } else if self.is("defaultqos", 8) {
             own.default_qos = if self.value == "-1" { String::new() } else { self.value.clone() };
         } else if self.is("priority", 3) {

@@ -393,3 +393,80 @@ fn e_modify_job() {
     }
     assert!(fake.asked.iter().any(|request| matches!(request, Request::Record { .. })));
 }
+
+/// Checks faults F8: an emptied list of QOS stays empty, for the accounts below it too, and a dump keeps it.
+#[test]
+fn f8_an_emptied_list_of_qos_is_empty() {
+    let mut fake = fake();
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]).out;
+    seen(&["-i", "add", "account", "phys"]);
+    seen(&["-i", "add", "user", "ann", "account=phys"]);
+    let levels = ["-nP", "show", "assoc", "format=account,user,qos"];
+    assert_eq!(seen(&levels), "root||normal\nroot|root|normal\nphys||normal\nphys|ann|normal\n");
+    let done = seen(&["-i", "modify", "cluster", "squall", "set", "qos="]);
+    assert!(done.contains("Modified cluster defaults"), "{done}");
+    assert_eq!(seen(&levels), "root||\nroot|root|\nphys||\nphys|ann|\n");
+    assert_eq!(seen(&["-nP", "show", "cluster", "format=qos"]), "\n");
+    seen(&["-i", "modify", "account", "phys", "set", "qos=normal"]);
+    assert_eq!(seen(&levels), "root||\nroot|root|\nphys||normal\nphys|ann|normal\n");
+    // Without its last name a list is empty; set to nothing, it is inherited again.
+    seen(&["-i", "modify", "user", "ann", "set", "qos-=normal"]);
+    assert_eq!(seen(&levels), "root||\nroot|root|\nphys||normal\nphys|ann|\n");
+    let file = std::env::temp_dir().join(format!("squall-f8-{}", std::process::id()));
+    let file = file.to_string_lossy();
+    seen(&["dump", "squall", &format!("file={file}")]);
+    seen(&["-i", "delete", "user", "ann"]);
+    seen(&["-i", "load", &file]);
+    assert_eq!(seen(&levels), "root||\nroot|root|\nphys||normal\nphys|ann|\n");
+    std::fs::remove_file(&*file).unwrap();
+    seen(&["-i", "modify", "user", "ann", "set", "qos="]);
+    seen(&["-i", "modify", "cluster", "squall", "set", "qos=normal"]);
+    assert_eq!(seen(&levels), "root||normal\nroot|root|normal\nphys||normal\nphys|ann|normal\n");
+}
+
+/// Checks faults F13: quotes around a value are not part of it.
+#[test]
+fn f13_quotes_are_stripped() {
+    let mut fake = fake();
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]).out;
+    seen(&["-i", "add", "account", "phys"]);
+    for format in ["format=\"account,user\"", "format='account,user'", "format=account,user"] {
+        assert_eq!(seen(&["-nP", "show", "assoc", format, "account=\"phys\""]), "phys|\n", "{format}");
+    }
+    assert_eq!(seen(&["-nP", "show", "account", "'phys'", "format=account"]), "phys\n");
+}
+
+/// Checks faults F15: with `PrivateData=users` a user sees the own row only, also while no user is set up.
+#[test]
+fn f15_hidden_users_are_not_listed() {
+    let me = run(
+        "sacctmgr",
+        sacctmgr,
+        &["-nP", "show", "user", "format=user"],
+    );
+    assert!(me.out.lines().any(|line| line == "root"), "{}", me.out);
+    let mut fake = Fake { hides_users: true, ..fake() };
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]).out;
+    let own = seen(&["-nP", "show", "user", "format=user"]);
+    assert_eq!(own.lines().count(), 1, "{own}");
+    assert_eq!(seen(&["-nP", "show", "user", "daemon", "format=user"]), "");
+    seen(&["-i", "add", "account", "phys"]);
+    seen(&["-i", "add", "user", "ann", "account=phys"]);
+    assert_eq!(seen(&["-nP", "show", "user", "format=user"]), "ann\n");
+    assert_eq!(seen(&["-nP", "show", "assoc", "format=account,user"]), "root|\nphys|\nphys|ann\n");
+}
+
+/// Checks faults F15 and P12: other names of keys and fields.
+#[test]
+fn f15_aliases_of_keys_and_fields() {
+    let mut fake = fake();
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+    for key in ["MaxTRESPJ=cpu=1", "MaxTRESMinsPJ=cpu=1", "MaxTRESPerAcct=cpu=1", "MaxJobsPerAcct=1", "MaxSubmitJobsPerAcct=1"] {
+        assert_eq!(seen(&["-i", "modify", "qos", "normal", "set", key]).code, 0, "{key}");
+    }
+    let fields = "format=MaxTRESPJ,MaxTRESMinsPJ,MaxTRESPA,MaxJobsPA,MaxSubmitPA";
+    assert_eq!(seen(&["-nP", "show", "qos", "normal", fields]).out, "cpu=1|cpu=1|cpu=1|1|1\n");
+    seen(&["-i", "add", "account", "phys", "GrpTRES=cpu=20,mem=4G"]);
+    let listed = seen(&["-P", "show", "assoc", "account=phys", "format=GrpCPU,GrpMem"]).out;
+    assert_eq!(listed, "GrpCPUs|GrpMem\n20|4096\n");
+}

@@ -13,7 +13,7 @@ use super::Manner;
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::names;
-use crate::command::sacctmgr::{TRES, with_root};
+use crate::command::sacctmgr::{TRES, with_root_if_shown};
 
 const WHAT: &str = "slurm_load_assoc_mgr_info error";
 
@@ -69,7 +69,7 @@ struct Known {
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let asked = asked(call, words)?;
     let policy = match call.controller.ask(&Request::Policy) {
-        Ok(Answer::Policy(policy)) => with_root(*policy),
+        Ok(Answer::Policy(policy)) => with_root_if_shown(*policy),
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };

@@ -13,9 +13,10 @@ use crate::control::index::privacy::{Sight, coordinates};
 use crate::control::port::{Out, Who};
 use crate::control::state::State;
 
-/// Returns all accounts and limits that the caller may see.
+/// Returns all accounts and limits that the caller may see. The user root is among the users, unless it is hidden.
 pub(crate) fn policy(c: &Controller, ask: &Ask<'_>) -> Answer {
     let mut policy = c.state.policy.clone();
+    policy.name_root();
     Sight::of(&c.state, ask.who).screen(&mut policy);
     Answer::Policy(Box::new(policy))
 }
@@ -90,6 +91,7 @@ fn keeps_qos(policy: &Policy, key: &AssocKey, value: Option<&Association>) -> bo
     let before = policy.associations.get(key).unwrap_or(&unset);
     let usable = || policy.allowed_qos(&key.account, before).contains(&value.default_qos.as_str());
     value.qos == before.qos
+        && value.no_qos == before.no_qos
         && value.priority == before.priority
         && (value.default_qos.is_empty() || value.default_qos == before.default_qos || usable())
 }

@@ -88,6 +88,8 @@ fn accounts_and_users_are_for_those_who_lead_them() {
         ),
         answer => panic!("{answer:?}"),
     };
+    let shown = seen(&mut world("accounts"), BOB).1;
+    assert!(shown.split(' ').any(|name| name == "root"), "{shown}: root is hidden with the other users");
     let mut world = world("accounts,users");
     let expected = |[accounts, users, associations]: [&str; 3]| (accounts.into(), users.into(), associations.into());
     assert_eq!(seen(&mut world, BOB), expected(["", "u1001", "phys/u1001"]));
