@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 
 use crate::id::JobId;
 use crate::job::ArrayTask;
-use crate::policy::Real;
+use crate::policy::{Real, Tres};
 
 /// Priorities of pending jobs, and how they are made up of factors (`sprio`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -122,4 +122,9 @@ pub struct Share {
     /// of memory, and node minutes.
     #[n(12)]
     pub run_minutes: [u64; 3],
+    /// Limits on the usage of all jobs of the association together (GrpTRESMins): resource-minutes, in the order of
+    /// `Tres`.
+    #[n(13)]
+    #[cbor(default)]
+    pub group_minutes: Vec<(Tres, u64)>,
 }

@@ -145,6 +145,7 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         fairshare: Real(0.5),
         level: Real(1.0),
         run_minutes: [0; 3],
+        group_minutes: Vec::new(),
     };
     let mut policy = Policy::default();
     let own = Association { limits: [(Limit::GrpCpu, 512)].into(), ..Association::default() };

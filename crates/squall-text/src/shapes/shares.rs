@@ -1,6 +1,7 @@
 //! JSON of `sshare --json`: fair shares.
 
 use serde_json::{Value, json};
+use squall_model::policy::Tres;
 use squall_model::wire::standing::Share;
 
 use crate::shapes::number;
@@ -24,6 +25,7 @@ fn line(share: &Share, parent: &str, cluster: &str) -> Value {
     let running: Vec<Value> = [("cpu", cpu), ("mem", memory_mb), ("node", node), ("billing", cpu)]
         .map(|(name, seconds)| json!({"name": name, "value": number(Some(seconds))}))
         .into();
+    let limit = |(tres, minutes): &(Tres, u64)| json!({"name": tres.name(), "value": number(Some(*minutes))});
     let user = !share.user.is_empty();
     json!({
         "id": share.id,
@@ -35,7 +37,7 @@ fn line(share: &Share, parent: &str, cluster: &str) -> Value {
         "shares": number(share.shares.map(u64::from)),
         "tres": {
             "run_seconds": running,
-            "group_minutes": [],
+            "group_minutes": share.group_minutes.iter().map(limit).collect::<Vec<_>>(),
             "usage": [{"name": "cpu", "value": share.raw_usage.0}],
         },
         "effective_usage": share.effective_usage.0,

@@ -12,7 +12,7 @@ use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
 };
-use squall_model::policy::{Policy, PreemptMode, Real};
+use squall_model::policy::{Policy, PreemptMode, Real, Tres};
 use squall_model::resource::Hardware;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
@@ -62,6 +62,8 @@ pub(crate) struct Fake {
     pub(crate) configured: Vec<(String, String)>,
     /// What the standby on this host says, if the command asks one.
     pub(crate) standby: Option<Standby>,
+    /// Whether other users are hidden from the caller (`PrivateData`).
+    pub(crate) hides_users: bool,
 }
 
 impl Controller for Fake {
@@ -100,7 +102,13 @@ impl Controller for Fake {
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
             Request::Config => Answer::Config(Box::default()),
             Request::Licenses => Answer::Licenses(self.licenses.clone()),
-            Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
+            Request::Policy => {
+                let mut policy = self.policy.clone();
+                if !self.hides_users {
+                    policy.name_root();
+                }
+                Answer::Policy(Box::new(policy))
+            }
             Request::Shares => Answer::Shares(shares()),
             Request::ChangePolicy { changes, .. } => {
                 for change in changes {
@@ -194,6 +202,7 @@ fn shares() -> Vec<Share> {
         fairshare: Real(fairshare),
         level: Real(level),
         run_minutes: [raw as u64, 0, 1],
+        group_minutes: if user.is_empty() { vec![(Tres::Cpu, 100_000), (Tres::Gpu, 60)] } else { Vec::new() },
     };
     vec![
         share(1, 0, "root", "", 400.0, 1.0, 0.0, 0.0),
@@ -328,6 +337,7 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         memory_mb: 2048,
         dependency: String::new(),
         het: None,
+        restarts: 0,
         run: held.then(|| Box::new(past())),
     }
 }
@@ -575,6 +585,7 @@ pub(crate) fn fake() -> Fake {
         queries: Vec::new(),
         answers: Vec::new(),
         down: false,
+        hides_users: false,
         policy: Policy::default(),
         history: Vec::new(),
         feed: Vec::new(),

@@ -82,6 +82,11 @@ impl Line {
         format!("cpu={cpu},mem={memory_mb},energy=0,node={node},billing={cpu},fs/disk=0,vmem=0,pages=0")
     }
 
+    fn group_minutes(&self) -> String {
+        let limits = self.share.group_minutes.iter().map(|(tres, minutes)| format!("{}={minutes}", tres.name()));
+        limits.collect::<Vec<_>>().join(",")
+    }
+
     fn fairshare(&self) -> String {
         if self.share.user.is_empty() { String::new() } else { fraction(self.share.fairshare.0) }
     }
@@ -98,7 +103,7 @@ static COLUMNS: &[C] = &[
     C::new("Cluster", 10, |l| l.cluster.clone()),
     C::new("EffectvUsage", 13, |l| fraction(l.share.effective_usage.0)),
     C::new("FairShare", 10, Line::fairshare),
-    C::new("GrpTRESMins", 30, |_| String::new()),
+    C::new("GrpTRESMins", 30, Line::group_minutes),
     C::new("GrpTRESRaw", 30, |l| format!("cpu={:.0}", l.share.raw_usage.0 / 60.0)),
     C::new("ID", 6, |l| l.share.id.to_string()),
     C::new("LevelFS", 10, Line::level),
@@ -198,6 +203,7 @@ mod tests {
             &["-U", "--format", "Account%12", "--noheader"],
             &["-n", "-P", "-o", "account,fairshare"],
             &["-lP", "-u", "root"],
+            &["-A", "phys", "-Pn", "-o", "account,user,grptresmins"],
             &["-A", "elsewhere", "-Pn"],
             &["-o", "bogus"],
             &["-u", "nobody-of-that-name"],

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::policy::{AssocKey, Association, Policy, ROOT, Real, Tres, Whose};
+use squall_model::policy::{AssocKey, Association, Limit, Policy, ROOT, Real, Scope, Tres, Whose};
 use squall_model::time::Time;
 use squall_model::wire::standing::Share;
 
@@ -165,9 +165,16 @@ impl<'a> FairTree<'a> {
             fairshare: Real(node.rank),
             level: Real(node.level),
             run_minutes,
+            group_minutes: group_minutes(node.own),
         };
         self.0.iter().zip(sums).map(share).collect()
     }
+}
+
+/// Returns an association's own limits on usage over time, in resource-minutes.
+fn group_minutes(own: &Association) -> Vec<(Tres, u64)> {
+    let limit = |tres| own.limits.get(&Limit::of(Scope::GrpUsed, tres)).map(|most| (tres, most / 60));
+    Tres::ALL.into_iter().filter_map(limit).collect()
 }
 
 /// Returns the root association with its defaults.
