@@ -120,14 +120,30 @@ impl Flag {
     pub fn recurs(self) -> bool {
         matches!(self, Self::Hourly | Self::Daily | Self::Weekday | Self::Weekend | Self::Weekly)
     }
-    /// Returns the flag for a word: its name, or one of `IGNORE`, `IGN_JOBS` and `STATIC_ALLOC`. None: there is no such
-    /// flag.
+    /// Words that Slurm takes for flags, each with the fewest letters of an abbreviation. Of several words the first one
+    /// is meant, as in Slurm: `W` is `WEEKDAY`.
+    const WORDS: [(&'static str, usize, Self); 14] = [
+        ("MAINTENANCE", 1, Self::Maint),
+        ("OVERLAP", 1, Self::Overlap),
+        ("FLEX", 1, Self::Flex),
+        ("IGNORE_JOBS", 1, Self::IgnoreJobs),
+        ("IGN_JOBS", 8, Self::IgnoreJobs),
+        ("HOURLY", 1, Self::Hourly),
+        ("DAILY", 1, Self::Daily),
+        ("WEEKDAY", 1, Self::Weekday),
+        ("WEEKEND", 1, Self::Weekend),
+        ("WEEKLY", 1, Self::Weekly),
+        ("ANY_NODES", 1, Self::AnyNodes),
+        ("STATIC_ALLOC", 1, Self::StaticAlloc),
+        ("PART_NODES", 2, Self::PartNodes),
+        ("NO_HOLD_JOBS_AFTER_END", 1, Self::NoHoldJobsAfterEnd),
+    ];
+    /// Returns the flag for a word: its name, or an abbreviation. None: there is no such flag.
     pub fn parse(word: &str) -> Option<Self> {
-        match word.to_ascii_uppercase().as_str() {
-            "IGNORE" | "IGN_JOBS" => Some(Self::IgnoreJobs),
-            "STATIC_ALLOC" => Some(Self::StaticAlloc),
-            word => Self::NAMES.iter().find(|(name, _)| *name == word).map(|(_, flag)| *flag),
-        }
+        let word = word.to_ascii_uppercase();
+        let named = Self::NAMES.iter().find(|(name, _)| *name == word).map(|(_, flag)| *flag);
+        let means = |(name, least, _): &&(&str, usize, Self)| word.len() >= *least && name.starts_with(&word);
+        named.or_else(|| Self::WORDS.iter().find(means).map(|(.., flag)| *flag))
     }
 }
 
@@ -274,5 +290,24 @@ mod tests {
     fn flags_are_read_as_they_are_written() {
         assert!(Flag::NAMES.iter().all(|(name, flag)| Flag::parse(name) == Some(*flag) && flag.name() == *name));
         assert_eq!((Flag::parse("ignore"), Flag::parse("REPLACE")), (Some(Flag::IgnoreJobs), None));
+        for (word, flag) in [
+            ("no_hold_jobs_after", Some(Flag::NoHoldJobsAfterEnd)),
+            ("N", Some(Flag::NoHoldJobsAfterEnd)),
+            ("maint", Some(Flag::Maint)),
+            ("Maintenance", Some(Flag::Maint)),
+            ("m", Some(Flag::Maint)),
+            ("ign_jobs", Some(Flag::IgnoreJobs)),
+            ("W", Some(Flag::Weekday)),
+            ("weekl", Some(Flag::Weekly)),
+            ("static_a", Some(Flag::StaticAlloc)),
+            ("pa", Some(Flag::PartNodes)),
+            ("P", None),
+            ("purge_comp", None),
+            ("any", Some(Flag::AnyNodes)),
+            ("", None),
+            ("mainte_", None),
+        ] {
+            assert_eq!(Flag::parse(word), flag, "{word}");
+        }
     }
 }

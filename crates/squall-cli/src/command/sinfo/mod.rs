@@ -194,7 +194,7 @@ fn show(
         call.print(&text);
         return Ok(());
     }
-    if dated || given.has("long") {
+    if header && (dated || given.has("long")) {
         let text = format!("{}\n", grouping.clock.long_now());
         call.print(&text);
     }

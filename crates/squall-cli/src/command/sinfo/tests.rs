@@ -188,3 +188,11 @@ fn every_state_that_is_listed_selects_nodes() {
         assert_eq!((seen.code, &*seen.err), (0, ""), "{state}");
     }
 }
+
+/// Checks faults P12: the line with the time is a part of the header.
+#[test]
+fn p12_no_line_with_the_time_without_a_header() {
+    let first = |args: &[&str]| run("sinfo", sinfo, args).out.lines().next().unwrap_or_default().to_owned();
+    assert!(first(&["-l"]).ends_with(" 2026"), "{}", first(&["-l"]));
+    assert!(!first(&["-h", "-l"]).ends_with(" 2026"), "{}", first(&["-h", "-l"]));
+}

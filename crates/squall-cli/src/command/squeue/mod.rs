@@ -322,7 +322,7 @@ fn list(
         call.print(&text);
         return Ok(());
     }
-    if dated || given.has("long") {
+    if plan.header && (dated || given.has("long")) {
         let text = format!("{}\n", call.clock(now).long_now());
         call.print(&text);
     }

@@ -313,3 +313,11 @@ fn audit_noconvert_and_only_job_state() {
     let json = line(&["--only-job-state", "--json"]).out;
     assert!(json.contains("\"standard_output\": \"\"") && !json.contains("\"job_id\": 0"), "{json}");
 }
+
+/// Checks faults P12: the line with the time is a part of the header.
+#[test]
+fn p12_no_line_with_the_time_without_a_header() {
+    let first = |args: &[&str]| run("squeue", squeue, args).out.lines().next().unwrap_or_default().to_owned();
+    assert!(first(&["-l"]).ends_with(" 2026"), "{}", first(&["-l"]));
+    assert!(!first(&["-h", "-l"]).ends_with(" 2026"), "{}", first(&["-h", "-l"]));
+}
