@@ -402,6 +402,9 @@ impl<V: View> Nodes<'_, V> {
     fn why(&mut self, request: &Request, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Option<Blocked> {
         // If every node is down or drained, all jobs wait for the same reason, so none is examined.
         let (view, nodes) = (self.view, partition.nodes);
+        if nodes.is_empty() {
+            return Some(Blocked::Never(PendingReason::PartitionConfig));
+        }
         let nothing = !nodes.iter().any(|id| view.node(id).usable);
         if nothing || fits(view, self.scratch, request, nodes, Condition::Empty) {
             return None;

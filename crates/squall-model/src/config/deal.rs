@@ -45,7 +45,7 @@ impl Config {
         });
         let mut partitions = Vec::new();
         for partition in &self.partitions {
-            if partition.nodes.is_empty() || partition.nodes.eq_ignore_ascii_case("ALL") {
+            if partition.named_nodes().is_empty() {
                 partitions.push(partition.clone());
                 continue;
             }

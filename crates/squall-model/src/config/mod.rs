@@ -12,6 +12,7 @@ mod kept;
 mod keys;
 mod lack;
 mod log;
+mod members;
 mod memory;
 mod network;
 mod node;
@@ -458,7 +459,7 @@ pub struct PartitionConfig {
     /// Name of the partition.
     #[serde(alias = "PartitionName")]
     pub name: String,
-    /// Nodes of the partition, as a host list. Empty or `ALL`: every node.
+    /// Nodes of the partition, as a host list. Empty or `ALL`: every node. `NONE`: no node.
     #[serde(alias = "Nodes")]
     pub nodes: String,
     /// Whether jobs without `--partition` use this partition. If no partition has this set, the first that does not set

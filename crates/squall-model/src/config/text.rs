@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Config;
+use super::{Config, PartitionConfig};
 use super::keys;
 use crate::hostlist;
 
@@ -97,7 +97,7 @@ impl Lines {
                 return Err(twice(text, "partition", name, partition.name.as_ref(), before));
             }
             partition.check_times(text)?;
-            let Some(list) = partition.nodes.as_ref().filter(|list| !list.get_ref().eq_ignore_ascii_case("ALL")) else {
+            let Some(list) = partition.nodes.as_ref().filter(|list| !is_word(list.get_ref())) else {
                 continue;
             };
             let wrong = |e| format!("{}partition {name}: `{}`: {e}", line(text, list), list.get_ref());
@@ -110,6 +110,11 @@ impl Lines {
         }
         Ok(())
     }
+}
+
+/// Returns whether the nodes of a partition are `ALL` or `NONE`, and no host list.
+fn is_word(nodes: &str) -> bool {
+    ["ALL", PartitionConfig::NO_NODES].iter().any(|word| nodes.eq_ignore_ascii_case(word))
 }
 
 /// Refuses a value that stands twice in the file. `what`: what has these values, for the error.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::config::PartitionConfig;
+
 use super::keys::Rule::{self, Elsewhere, Missing, Taken};
 use super::lines::{self, Line, Settings};
 use super::nodes::Nodes;
@@ -13,7 +15,7 @@ const NO: &[&str] = &["NO", "0"];
 const NONE: &[&str] = &["none", "(null)"];
 
 /// All keys of a `PartitionName` line but the first.
-const KEYS: &[(&str, Rule)] = &[
+pub(super) const KEYS: &[(&str, Rule)] = &[
     ("AllocNodes", Missing(&["ALL"], "jobs may be submitted wherever the cluster can be reached")),
     ("AllowAccounts", Taken("AllowAccounts", value::text)),
     ("AllowGroups", Taken("AllowGroups", value::text)),
@@ -127,7 +129,7 @@ impl Partitions {
     }
 }
 
-/// Returns the nodes of a partition, as TOML. None: it has none, or its list is malformed.
+/// Returns the nodes of a partition, as TOML. None: its list is malformed.
 fn members(line: &Line<'_>, settings: &Settings, nodes: &Nodes, report: &mut Report) -> Option<String> {
     let list = settings.get("Nodes").map_or("", String::as_str);
     if list.eq_ignore_ascii_case("ALL") {
@@ -145,8 +147,7 @@ fn members(line: &Line<'_>, settings: &Settings, nodes: &Nodes, report: &mut Rep
         line.say(report, "Nodes", Fate::Wrong, format!("no NodeName line has `{strangers}`: it is left out"));
     }
     if members.is_empty() {
-        line.say(report, "", Fate::Missing, "a partition without nodes is left out");
-        return None;
+        return Some(value::quoted(PartitionConfig::NO_NODES));
     }
     Some(value::quoted(&squall_model::hostlist::compress(members)))
 }

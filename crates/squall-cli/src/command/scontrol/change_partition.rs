@@ -42,11 +42,9 @@ pub(super) fn is_meant(words: &[String]) -> bool {
 pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let words = joined(words);
     let words = changes(call, &words)?;
-    let fresh = PartitionConfig { name: String::new(), nodes: String::new(), ..PartitionConfig::default() };
+    let nodes = PartitionConfig::NO_NODES.to_owned();
+    let fresh = PartitionConfig { name: String::new(), nodes, ..PartitionConfig::default() };
     let config = changed(call, fresh, &words)?;
-    if config.nodes.is_empty() {
-        return call.fail("Nodes must be specified: a list, or ALL.  No partition created.");
-    }
     let request = Request::ChangePartition { name: config.name.clone(), was: None, now: Some(Box::new(config)) };
     ask_done(call, &request, "Error creating the partition")
 }
@@ -219,7 +217,7 @@ fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);
     let value = word.value;
     if is("Nodes", 1) {
-        return Some(nodes(&config.nodes, word).map(|nodes| config.nodes = nodes).is_some());
+        return Some(nodes(config, word).map(|nodes| config.nodes = nodes).is_some());
     } else if is("Default", 7) {
         return Some(yes(value).map(|yes| config.default = yes).is_some());
     } else if is("LLN", 1) {
@@ -286,15 +284,16 @@ fn list(present: &[String], word: &Change<'_>) -> Vec<String> {
     }
 }
 
-/// Changes a list of nodes: `=` replaces it, `+=` adds, `-=` removes. None: the list is invalid or empty.
-fn nodes(present: &str, word: &Change<'_>) -> Option<String> {
-    let Some(sign) = word.sign else { return Some(word.value.to_owned()).filter(|list| !list.is_empty()) };
-    let (mut all, named) = (hostlist::expand(present).ok()?, hostlist::expand(word.value).ok()?);
+/// Changes the nodes of a partition: `=` replaces the list, `+=` adds, `-=` removes. None: the list is malformed.
+fn nodes(config: &PartitionConfig, word: &Change<'_>) -> Option<String> {
+    let some = |list: String| if list.is_empty() { PartitionConfig::NO_NODES.to_owned() } else { list };
+    let Some(sign) = word.sign else { return Some(some(word.value.to_owned())) };
+    let (mut all, named) = (hostlist::expand(config.named_nodes()).ok()?, hostlist::expand(word.value).ok()?);
     all.retain(|name| !named.contains(name));
     if sign == '+' {
         all.extend(named);
     }
-    Some(hostlist::compress(all)).filter(|list| !list.is_empty())
+    Some(some(hostlist::compress(all)))
 }
 
 fn preempt_mode(text: &str) -> Option<PreemptMode> {

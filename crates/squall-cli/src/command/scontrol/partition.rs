@@ -73,7 +73,7 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
             most(config.max_cpus_per_node),
             most(config.max_cpus_per_socket)
         ),
-        format!("Nodes={}", partition.nodes),
+        format!("Nodes={}", if partition.nodes.is_empty() { "(null)" } else { &partition.nodes }),
         format!(
             "PriorityJobFactor={} PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe={}",
             config.priority_job_factor,
@@ -89,7 +89,10 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         ),
         "JobDefaults=(null)".to_owned(),
         memory_rules(config),
-        format!("TRES=cpu={},{memory}node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus),
+        match (partition.num_cpus, partition.num_nodes) {
+            (_, 0) => "TRES=(null)".to_owned(),
+            (cpus, nodes) => format!("TRES=cpu={cpus},{memory}node={nodes},billing={cpus}"),
+        },
     ];
     lines.extend(power(config));
     // Settings that Slurm does not have.

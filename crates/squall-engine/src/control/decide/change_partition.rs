@@ -11,7 +11,6 @@ use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::nodes_of;
 use crate::control::index::limits;
 use crate::control::port::Out;
-use crate::control::state::apply::is_all;
 
 /// Creates, changes or deletes a partition, if it is still as the caller saw it. A partition that jobs need can't be
 /// deleted.
@@ -45,9 +44,7 @@ fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Ref
     if config.name != name || !hostlist::is_name(name) {
         return Err(Refusal::InvalidPartition(name.to_owned()));
     }
-    if !is_all(config) {
-        nodes_of(&c.state, "Nodes", &config.nodes)?;
-    }
+    nodes_of(&c.state, "Nodes", config.named_nodes())?;
     if !config.qos.is_empty() && !limits::knows_qos(&c.state, &config.qos) {
         return Err(Refusal::InvalidQos(config.qos.clone()));
     }

@@ -11,7 +11,6 @@ use squall_model::wire::info::{Kept, LicenseInfo, NodeInfo, PartitionInfo, Reser
 
 use crate::control::controller::Controller;
 use crate::control::state::State;
-use crate::control::state::apply::is_all;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};
 
@@ -32,7 +31,7 @@ pub(crate) fn future_nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
     let futures = c.state.futures();
     let present = c.state.present().filter(|id| futures.contains(*id));
     let mine = |name: &str| {
-        let takes = |one: &&Partition| is_all(&one.config) || hostlist::contains(&one.config.nodes, name);
+        let takes = |one: &&Partition| one.config.has_all_nodes() || hostlist::contains(one.config.named_nodes(), name);
         c.state.partitions.iter().filter(takes).map(|one| one.config.name.clone()).collect()
     };
     let info = |id| node(c, id, now).map(|info| NodeInfo { future: true, partitions: mine(&info.name), ..info });

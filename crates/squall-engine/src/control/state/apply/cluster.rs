@@ -52,8 +52,8 @@ impl State {
         for entry in &config.nodes {
             self.name_nodes(&entry.name);
         }
-        for partition in config.partitions.iter().filter(|p| !is_all(p)) {
-            self.name_nodes(&partition.nodes);
+        for partition in &config.partitions {
+            self.name_nodes(partition.named_nodes());
         }
         self.find_entries();
         self.members_configured(time, &before);
@@ -83,7 +83,7 @@ impl State {
         if id.index() == self.nodes.len() && !self.index.names.contains_key(name) {
             self.add_node(name);
             self.count_gres_of(id);
-            for partition in self.partitions.iter_mut().filter(|p| is_all(&p.config)) {
+            for partition in self.partitions.iter_mut().filter(|p| p.config.has_all_nodes()) {
                 partition.nodes.insert(id);
             }
             self.order_nodes();
@@ -262,19 +262,15 @@ impl State {
 
     /// Makes a partition from its configuration. The nodes `outside` belong to none.
     pub(super) fn partition_from(&self, config: &PartitionConfig, outside: &NodeSet) -> Partition {
-        let mut nodes = if is_all(config) {
+        let mut nodes = if config.has_all_nodes() {
             self.all_nodes()
         } else {
-            let names = hostlist::expand(&config.nodes).unwrap_or_default();
+            let names = hostlist::expand(config.named_nodes()).unwrap_or_default();
             names.iter().filter_map(|name| self.ever_id(name)).collect()
         };
         nodes.subtract(outside);
         Partition { config: config.clone(), nodes }
     }
-}
-
-pub(crate) fn is_all(partition: &PartitionConfig) -> bool {
-    partition.nodes.is_empty() || partition.nodes == "ALL"
 }
 
 /// Returns the entry with which a node was made, otherwise the one at this position of the configuration.

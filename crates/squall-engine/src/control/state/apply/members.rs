@@ -7,7 +7,6 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use crate::control::state::State;
-use crate::control::state::apply::cluster::is_all;
 use crate::control::state::node::{Node, Partition};
 
 impl State {
@@ -44,6 +43,7 @@ impl State {
             self.nodes[id.index()].made = Some(Box::new(NodeConfig { name, ..made.clone() }));
             self.describe(id);
         }
+        self.put_clouds_to_sleep(time);
         self.count_gres();
         self.order_nodes();
         self.regroup(time);
@@ -86,7 +86,7 @@ impl State {
     /// Marks the nodes that had left the configuration when a snapshot without such marks was written: those that a
     /// partition of all nodes lacks.
     pub(in crate::control::state) fn note_removed(&mut self) {
-        let Some(whole) = self.partitions.iter().find(|partition| is_all(&partition.config)) else { return };
+        let Some(whole) = self.partitions.iter().find(|partition| partition.config.has_all_nodes()) else { return };
         let outside = self.outside();
         let left = |id: &NodeId| !whole.nodes.contains(*id) && !outside.contains(*id);
         let left: Vec<NodeId> = (0..self.nodes.len() as u32).map(NodeId).filter(left).collect();
@@ -126,7 +126,7 @@ impl State {
 
     /// Returns the nodes that a configuration describes, or names in a partition.
     fn named_by(&self, config: &Config) -> NodeSet {
-        let lists = config.partitions.iter().filter(|partition| !is_all(partition)).map(|partition| &partition.nodes);
+        let lists = config.partitions.iter().map(|partition| partition.named_nodes());
         let names = lists.flat_map(|list| hostlist::expand(list).unwrap_or_default());
         let mut named = self.described_by(config);
         named.union_with(&names.filter_map(|name| self.ever_id(&name)).collect());
@@ -136,8 +136,8 @@ impl State {
 
 /// Returns whether a configuration describes a node, or names it in a partition.
 pub(crate) fn names_it(config: &Config, name: &str) -> bool {
-    let mut partitions = config.partitions.iter().filter(|partition| !is_all(partition));
+    let mut partitions = config.partitions.iter().map(|partition| partition.named_nodes());
     let mut entries = config.nodes.iter();
     entries.any(|entry| hostlist::contains(&entry.name, name))
-        || partitions.any(|partition| hostlist::contains(&partition.nodes, name))
+        || partitions.any(|list| hostlist::contains(list, name))
 }

@@ -18,7 +18,6 @@ use squall_model::event::{Event, Record};
 use squall_model::time::Time;
 
 use crate::control::state::State;
-pub(crate) use crate::control::state::apply::cluster::is_all;
 pub(crate) use crate::control::state::apply::members::names_it;
 
 impl State {
@@ -51,8 +50,8 @@ impl State {
             Event::StepStarted { job, step, key, spec, alloc, layout } => {
                 self.step_started(time, (*job, *step), *key, spec, alloc, layout);
             }
-            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
-                self.step_nodes_ended((*job, *attempt, *step), nodes, end);
+            Event::StepNodesEnded { job, attempt, step, nodes, end, cut } => {
+                self.step_nodes_ended((*job, *attempt, *step), nodes, end, *cut);
             }
             // Such a change of a record is kept in the accounting only.
             Event::Recorded { .. } => {}
