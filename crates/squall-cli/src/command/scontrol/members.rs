@@ -9,7 +9,7 @@ use crate::command::scontrol::update::{Change, bad_state, changes, unsupported};
 use crate::command::scontrol::{ask_done, means};
 
 /// Slurm's message about the states in which a node can be created.
-const STATES: &str = "Valid states are: FUTURE UNKNOWN\nA node that never joined has no other state";
+const STATES: &str = "Valid states are: CLOUD FUTURE UNKNOWN\nA node that never joined has no other state";
 
 /// Returns whether the arguments are about nodes: `node …` or `nodename=LIST …`.
 pub(super) fn is_meant(words: &[String]) -> bool {
@@ -92,6 +92,7 @@ fn set(call: &mut Call<'_>, node: &mut NodeConfig, word: &Change<'_>) -> Result<
     } else if is("State", 2) {
         node.state = match word.value.to_ascii_uppercase().as_str() {
             "FUTURE" => NodeStart::Future,
+            "CLOUD" => NodeStart::Cloud,
             "UNKNOWN" => NodeStart::Unknown,
             _ => return bad_state(call, word, STATES),
         };

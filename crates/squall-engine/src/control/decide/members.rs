@@ -1,6 +1,6 @@
 //! `scontrol create nodename=` and `scontrol delete nodename=`.
 
-use squall_model::config::{Config, NodeConfig};
+use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::event::Event;
 use squall_model::hostlist;
 use squall_model::limits::{NODE_FEATURES_MAX, NODES_MAX};
@@ -19,8 +19,16 @@ use crate::control::state::apply::names_it;
 const NAME: &str = "nodename";
 
 /// Creates nodes that the configuration does not name. They may join at any time.
-pub(crate) fn create(c: &mut Controller, ask: &Ask<'_>, node: Box<NodeConfig>, out: &mut Out) -> Reply {
+pub(crate) fn create(c: &mut Controller, ask: &Ask<'_>, mut node: Box<NodeConfig>, out: &mut Out) -> Reply {
     may(&c.state)?;
+    if node.state == NodeStart::Cloud {
+        // As in Slurm, a node has one CPU unless its number is given.
+        node.cpus.get_or_insert(1);
+        if c.state.config.power.resume_program.is_empty() {
+            // No program can power it up: it joins when somebody starts it.
+            node.state = NodeStart::Future;
+        }
+    }
     check(&c.state, &node)?;
     c.commit(ask.now, Event::NodesCreated { node, by: ask.who.owner.uid }, out);
     Ok(Some(Answer::Done))
@@ -69,7 +77,7 @@ fn check(state: &State, made: &NodeConfig) -> Result<(), Refusal> {
     if made.features.len() > NODE_FEATURES_MAX {
         return Err(Refusal::TooLarge("what is said of a node".into(), NODE_FEATURES_MAX as u64));
     }
-    let alone = Config { nodes: vec![made.clone()], ..Config::default() };
+    let alone = Config { nodes: vec![made.clone()], power: state.config.power.clone(), ..Config::default() };
     alone.check().map_err(|problem| Refusal::Contradiction(format!("NodeName={}", made.name), problem))
 }
 

@@ -8,6 +8,7 @@ use squall_model::time::Time;
 
 use crate::control::state::State;
 use crate::control::state::job::Phase;
+use crate::control::state::node::Node;
 
 impl State {
     pub(super) fn nodes_power(&mut self, time: Time, nodes: &NodeSet, phase: PowerPhase, owed: bool) {
@@ -51,11 +52,13 @@ impl State {
         }
     }
 
-    /// Has the nodes that a configuration calls cloud nodes, and that never registered, be powered down.
+    /// Has the nodes that a configuration or an operator calls cloud nodes, and that never registered, be powered down.
     pub(super) fn put_clouds_to_sleep(&mut self, time: Time) {
         let clouds = self.config.nodes.iter().filter(|entry| entry.state == NodeStart::Cloud);
         let names = clouds.flat_map(|entry| squall_model::hostlist::expand(&entry.name).unwrap_or_default());
-        let clouds: NodeSet = names.filter_map(|name| self.node_id(&name)).collect();
+        let of_cloud = |node: &Node| node.made.as_ref().is_some_and(|made| made.state == NodeStart::Cloud);
+        let made = (0..).map(NodeId).zip(&self.nodes).filter(|(_, node)| of_cloud(node)).map(|(id, _)| id);
+        let clouds: NodeSet = names.filter_map(|name| self.node_id(&name)).chain(made).collect();
         let new = clouds.iter().filter(|id| self.node(*id).is_some_and(|node| node.is_unknown() && !node.sleeps()));
         let new: NodeSet = new.collect();
         self.nodes_power(time, &new, PowerPhase::Off, false);
