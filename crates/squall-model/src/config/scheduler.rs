@@ -85,11 +85,11 @@ const PACES: [&str; 30] = [
 ];
 
 /// Slurm's parameters with an effect that is not implemented here.
-const MISSING: [&str; 42] = [
+const MISSING: [&str; 44] = [
     "allow_zero_lic",
     "assoc_limit_continue",
     "assoc_limit_stop",
-    "bf_allow_magnetic_resv",
+    "bf_allow_magnetic_slot",
     "bf_busy_nodes",
     "bf_hetjob_immediate",
     "bf_hetjob_prio",
@@ -122,6 +122,8 @@ const MISSING: [&str; 42] = [
     "preempt_strict_order",
     "preempt_youngest_first",
     "reduce_completing_frag",
+    "requeue_delay",
+    "requeue_on_resume_failure",
     "requeue_setup_env_fail",
     "salloc_wait_nodes",
     "sbatch_wait_nodes",

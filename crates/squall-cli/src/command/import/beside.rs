@@ -18,17 +18,19 @@ pub(super) const DEVICES: &str = "gres.conf";
 /// Name of the file about confinement.
 pub(super) const CONFINEMENT: &str = "cgroup.conf";
 
+/// Name of the file about folders that each job has for itself.
+pub(super) const FOLDERS_OF_JOBS: &str = "job_container.conf";
+
 /// Other files of Slurm, and what happens instead.
-pub(super) const OTHERS: [(&str, &str); 11] = [
+pub(super) const OTHERS: [(&str, &str); 10] = [
     ("acct_gather.conf", "energy, networks and file systems are not measured"),
     ("burst_buffer.conf", "there are no burst buffers"),
     ("cli_filter.lua", "no filter sees the options of commands"),
     ("helpers.conf", "features of nodes are as configured"),
-    ("job_container.conf", "its BasePath is private_tmp of squall.toml, its Dirs is private_tmp_dirs"),
     ("job_submit.lua", "jobs are neither changed nor refused by a script"),
     ("mpi.conf", "PMIx and PMI2 are served without settings"),
-    ("namespace.yaml", "private_tmp of squall.toml gives each job a /tmp of its own"),
-    ("oci.conf", "crun or runc is called without settings: container_runtime names another program"),
+    ("namespace.yaml", "jobs have no namespaces but those of their folders, as job_container.conf describes them"),
+    ("oci.conf", "crun or runc is called without settings"),
     ("plugstack.conf", "SPANK plugins are not loaded"),
     ("slurmdbd.conf", "accounting is a part of the controller: bring accounts by `sacctmgr dump` and `sacctmgr load`"),
 ];
@@ -36,12 +38,13 @@ pub(super) const OTHERS: [(&str, &str); 11] = [
 const MECHANISM: &str = "cgroups are found and made by the node daemon";
 
 /// All keys of cgroup.conf.
-const CGROUP: &[(&str, Rule)] = &[
+pub(super) const CGROUP: &[(&str, Rule)] = &[
     ("AllowedDevicesFile", Moot("only devices of gres.conf are ever kept from jobs")),
     ("AllowedKmemSpace", Moot("Slurm has given it up")),
     ("AllowedRAMSpace", Missing(&["100"], "a job has as much memory as it asks for")),
     ("AllowedSwapSpace", Missing(&["0"], "swap space is not limited by itself")),
     ("CgroupAutomount", Moot(MECHANISM)),
+    ("CgroupJobIdPaths", Moot(MECHANISM)),
     ("CgroupMountpoint", Moot(MECHANISM)),
     ("CgroupPlugin", Moot(MECHANISM)),
     ("CgroupReleaseAgentDir", Moot("Slurm has given it up")),
@@ -87,6 +90,51 @@ pub(super) fn confinement(
                 Err(problem) => (Fate::Wrong, problem),
             },
             Some((_, Elsewhere | Rule::By(_))) => return,
+        };
+        report.add(origin, &pair.key, fate, text);
+    })
+}
+
+/// All keys of job_container.conf but those that are taken.
+const FOLDERS: &[(&str, Rule)] = &[
+    ("AutoBasePath", Moot("node daemons make the folder")),
+    ("CloneNSEpilog", Missing(&[], NO_PROGRAM)),
+    ("CloneNSEpilog_Wait", Missing(&[], NO_PROGRAM)),
+    ("CloneNSScript", Missing(&[], NO_PROGRAM)),
+    ("CloneNSScript_Wait", Missing(&[], NO_PROGRAM)),
+    ("EntireStepInNS", Moot("all processes of a job have its folders")),
+    ("InitScript", Missing(&[], NO_PROGRAM)),
+    ("NodeName", Moot("the folders are the same on all nodes")),
+    ("Shared", Missing(&["no", "false"], "mounts of the node after the job's start do not reach the job")),
+];
+const NO_PROGRAM: &str = "no program runs when a job's folders are made: use a prolog";
+
+/// Takes a job's own folders from job_container.conf.
+pub(super) fn folders(text: &str, read: Read<'_>, globals: &mut Globals, report: &mut Report) -> Result<(), String> {
+    let used = globals.has_folders();
+    let mut taken: Vec<(&str, String)> = Vec::new();
+    each(FOLDERS_OF_JOBS, text, read, report, |origin, pair, report| {
+        let known = [("BasePath", "private_tmp"), ("Dirs", "private_tmp_dirs")];
+        let known = known.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.key));
+        let (fate, text) = match (known, keys::named(FOLDERS, &pair.key)) {
+            _ if !used => (Fate::Moot, "JobContainerType does not name job_container/tmpfs".to_owned()),
+            (Some((name, key)), _) => match taken.iter().find(|(before, _)| *before == name) {
+                None => {
+                    taken.push((name, pair.value.clone()));
+                    let outcome = Outcome::set(key, value::quoted(&pair.value));
+                    return globals.settle(origin, name, outcome, report);
+                }
+                Some((_, before)) if *before == pair.value => (Fate::Moot, format!("{name} is `{before}` already")),
+                Some((_, before)) => (Fate::Missing, format!("all nodes have the same folders: `{before}` is taken")),
+            },
+            (None, None) => {
+                let names: Vec<&str> = FOLDERS.iter().map(|(name, _)| *name).chain(["BasePath", "Dirs"]).collect();
+                (Fate::Unknown, unknown(&pair.key, &names))
+            }
+            (None, Some((_, Missing(words, _)))) if keys::only(&pair.value, words) => (Fate::Moot, ALWAYS.to_owned()),
+            (None, Some((_, Missing(_, instead)))) => (Fate::Missing, (*instead).to_owned()),
+            (None, Some((_, Moot(why)))) => (Fate::Moot, (*why).to_owned()),
+            (None, Some((_, Taken(..) | Elsewhere | Rule::By(_)))) => return,
         };
         report.add(origin, &pair.key, fate, text);
     })
@@ -157,10 +205,6 @@ fn device(origin: &Origin, pairs: &[Pair], report: &mut Report) -> Option<(Strin
         let word = match key.to_ascii_lowercase().as_str() {
             "flags" => {
                 say(Fate::Missing, "Flags", "devices of a name are all alike");
-                None
-            }
-            "links" => {
-                say(Fate::Missing, "Links", "devices are chosen by the cores near them, not by their links");
                 None
             }
             "autodetect" if value.parse::<Detect>().is_err() => {

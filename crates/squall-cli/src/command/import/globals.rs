@@ -111,6 +111,12 @@ impl Globals {
         self.apart.get(name).map_or("", |setting| setting.value.as_str())
     }
 
+    /// Returns whether jobs have folders of their own.
+    pub(super) fn has_folders(&self) -> bool {
+        let of = |name| self.value(name).rsplit('/').next() == Some("tmpfs");
+        of("JobContainerType") || of("NamespaceType")
+    }
+
     /// Returns whether nodes have what the file says, even if their machines have less.
     pub(super) fn forces(&self) -> bool {
         self.value("FastSchedule") == "2"
@@ -147,6 +153,9 @@ impl Globals {
         self.preemption(report);
         self.topology(report);
         self.selection(report);
+        for name in ["JobContainerType", "NamespaceType"] {
+            self.take(name, report, value::folders);
+        }
         self.take("FastSchedule", report, |value| match value {
             "2" => Outcome::none(Fate::Taken, "force = true of all nodes"),
             _ => Outcome::none(Fate::Moot, "Slurm has given it up"),

@@ -27,6 +27,8 @@ const BUFFERS: &str = "there are no burst buffers: stage files in the script";
 const FILTER: &str = "no filter sees the options of commands";
 const PROLOGS: &str = "prologs and epilogs are programs: name them by Prolog, Epilog and their like";
 const LOGS: &str = "logs are in log/ of the state folder";
+const WEB: &str = "the HTTP server has a table of its own, [rest] of squall.toml";
+const METRICS: &str = "the HTTP server has them at /metrics, for each token of `scontrol token`";
 const PIDS: &str = "pid files are in run/ of the state folder";
 
 /// All keys that slurm.conf of Slurm 26.05 has outside the lines of nodes and partitions, by name.
@@ -80,7 +82,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("AuthAltParameters", Moot(CREDENTIALS)),
     (
         "AuthAltTypes",
-        Missing(&["none", "(null)"], "there are no web tokens: use the commands on a machine of the cluster"),
+        Missing(&["auth/jwt", "none", "(null)"], "users of the web interface have tokens: `scontrol token` makes them"),
     ),
     ("AuthInfo", Moot(CREDENTIALS)),
     ("AuthType", Moot(CREDENTIALS)),
@@ -140,7 +142,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("HealthCheckNodeState", Taken("health.node_state", value::checked_states)),
     ("HealthCheckProgram", Taken("health.program", value::text)),
     ("HealthCheckTimeout", Taken("health.timeout_s", value::number)),
-    ("HttpParserType", Moot("there is no web service")),
+    ("HttpParserType", Moot(WEB)),
     ("InactiveLimit", Missing(&["0"], "an allocation stays until its time limit, or until its salloc ends")),
     ("InteractiveStepOptions", Missing(&["none", "(null)"], "salloc runs its command where it is called")),
     ("JobAcctGatherFrequency", Moot("usage is read when steps end and when it is asked for")),
@@ -163,10 +165,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
         Missing(&["jobcomp/none", "none", "(null)"], "ended jobs go to accounting only: read them with `sacct -P`"),
     ),
     ("JobCompUser", Moot("it belongs to JobCompType")),
-    (
-        "JobContainerType",
-        Missing(&["job_container/none", "none", "(null)"], "put BasePath of job_container.conf into private_tmp"),
-    ),
+    ("JobContainerType", Elsewhere),
     ("JobCredentialPrivateKey", Moot(CREDENTIALS)),
     ("JobCredentialPublicCertificate", Moot(CREDENTIALS)),
     ("JobFileAppend", Missing(&["0"], "output files are overwritten when a job starts again: use --open-mode=append")),
@@ -207,22 +206,13 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("MCSParameters", Missing(&["none", "(null)"], "there is no multi-category security")),
     ("MCSPlugin", Missing(&["mcs/none", "none", "(null)"], "there is no multi-category security")),
     ("MessageTimeout", Moot("messages are sent again until they are acknowledged")),
-    (
-        "MetricsAuthUsers",
-        Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them"),
-    ),
-    (
-        "MetricsParameters",
-        Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them"),
-    ),
-    ("MetricsType", Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them")),
+    ("MetricsAuthUsers", Moot(METRICS)),
+    ("MetricsParameters", Moot(METRICS)),
+    ("MetricsType", Moot(METRICS)),
     ("MinJobAge", Taken("MinJobAge", value::number)),
     ("MpiDefault", Moot("PMIx and PMI2 are always served")),
     ("MpiParams", By(value::mpi)),
-    (
-        "NamespaceType",
-        Missing(&["namespace/none", "none", "(null)"], "put BasePath of job_container.conf into private_tmp"),
-    ),
+    ("NamespaceType", Elsewhere),
     ("NodeFeaturesPlugins", Missing(&["none", "(null)"], "features are as configured: no node is rebooted for one")),
     ("OverTimeLimit", Missing(&["0"], "jobs end at their time limit")),
     ("PluginDir", Moot("there are no plugins")),
@@ -307,7 +297,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("SlurmctldAddr", Elsewhere),
     ("SlurmctldDebug", Taken("SlurmctldDebug", value::level)),
     ("SlurmctldHost", Elsewhere),
-    ("SlurmctldHttpAuthParameters", Moot("there is no web service")),
+    ("SlurmctldHttpAuthParameters", Moot(WEB)),
     ("SlurmctldLogFile", Moot(LOGS)),
     (
         "SlurmctldParameters",
@@ -331,7 +321,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("SlurmctldSyslogDebug", Moot("daemons log to files, or to systemd's journal")),
     ("SlurmctldTimeout", Moot("lease_s in [log] is the time after which another controller takes over")),
     ("SlurmdDebug", Taken("SlurmdDebug", value::level)),
-    ("SlurmdHttpAuthParameters", Moot("there is no web service")),
+    ("SlurmdHttpAuthParameters", Moot(WEB)),
     ("SlurmdLogFile", Moot(LOGS)),
     ("SlurmdParameters", Elsewhere),
     ("SlurmdPidFile", Moot(PIDS)),
@@ -376,7 +366,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("TreeWidth", By(value::tree_width)),
     ("UnkillableStepProgram", Taken("health.unkillable_step_program", value::text)),
     ("UnkillableStepTimeout", Taken("health.unkillable_step_timeout_s", value::number)),
-    ("UrlParserType", Moot("there is no web service")),
+    ("UrlParserType", Moot(WEB)),
     ("UsePAM", Missing(&["NO", "0"], "tasks have no PAM session")),
     ("VSizeFactor", Missing(&["0"], "virtual memory is not limited")),
     ("WaitTime", Missing(&["0"], "use `srun --wait`, or SLURM_WAIT in users' environments")),
@@ -427,8 +417,26 @@ pub(super) fn only(value: &str, words: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::beside::{CGROUP, OTHERS};
+    use super::super::nodes::KEYS as NODES;
+    use super::super::partitions::KEYS as PARTITIONS;
     use super::{KEYS, OLD, Rule, find, only};
     use squall_model::config::Config;
+
+    /// Settings that Squall lacks, and whose texts name a key that it has: another one, which does part of it.
+    const OTHER_KEYS: [&str; 2] = ["PrEpParameters", "PrEpPlugins"];
+
+    /// Words of a text that denies something, and a key that shows that it is there.
+    const DENIALS: [(&str, &str); 8] = [
+        ("no web", "rest.listen"),
+        ("no metrics", "rest.listen"),
+        ("no mail", "MailProg"),
+        ("not switched off", "power.suspend_program"),
+        ("not forwarded", "hooks.prolog_flags"),
+        ("not by their links", "gres"),
+        ("is not managed by power", "power.resume_program"),
+        ("no prolog", "hooks.prolog"),
+    ];
 
     fn is_known(key: &str) -> bool {
         !matches!(Config::from_toml(&format!("{key} = []\n")), Err(problem) if problem.contains("unknown key"))
@@ -449,6 +457,31 @@ mod tests {
                 }
                 Rule::By(_) => {}
                 _ => assert!(!is_known(name), "{name}: the configuration has it, so the import should take it"),
+            }
+        }
+    }
+
+    /// Checks finding F3 of the second audit: texts about what is missing had outlived what they were about.
+    #[test]
+    fn what_the_import_calls_missing_is_missing() {
+        let rules = KEYS.iter().chain(&OLD).chain(NODES).chain(PARTITIONS).chain(CGROUP);
+        let mut texts: Vec<(&str, &str, bool)> = Vec::new();
+        for (name, rule) in rules {
+            match rule {
+                Rule::Missing(_, text) => texts.push((name, text, true)),
+                Rule::Moot(text) => texts.push((name, text, false)),
+                _ => {}
+            }
+        }
+        texts.extend(OTHERS.iter().map(|(name, text)| (*name, *text, true)));
+        for (name, text, missing) in texts {
+            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+            // Slurm's words for other things than keys begin with a capital: `Count`, `Nodes`.
+            let keys: Vec<&str> = words.filter(|word| word.contains('_') && is_known(word)).collect();
+            let other = OTHER_KEYS.contains(&name) || keys.is_empty() || !missing;
+            assert!(other, "{name}: `{text}` names {keys:?}, so the import should set it");
+            for (denial, key) in DENIALS.iter().filter(|(denial, _)| text.contains(denial)) {
+                assert!(!is_known(key), "{name}: `{text}` denies what `{key}` does ({denial})");
             }
         }
     }

@@ -15,6 +15,7 @@ mod tests;
 mod translate;
 mod value;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ use squall_host::controld::ControllerError;
 use squall_host::life::{self, Daemon};
 use squall_host::past;
 use squall_model::job::Owner;
+use squall_model::policy::{NORMAL, ROOT};
 use squall_model::time::Time;
 use squall_text::format::harmless_lines;
 use squall_text::options::Arg;
@@ -84,6 +86,27 @@ impl Imported {
     /// Returns the rows about settings that Squall lacks, that Slurm does not know, or that are wrong, as lines.
     pub(super) fn lacks(&self) -> String {
         self.report.lines(|fate| fate == Fate::Missing || fate.is_fault())
+    }
+
+    /// Returns the commands that make the QOS and accounts which partitions name. Empty: they name none.
+    fn records(&self) -> String {
+        let partitions = || self.checked.config.partitions.iter();
+        let levels = partitions().flat_map(|p| p.allow_qos.iter().chain(&p.deny_qos).chain([&p.qos]));
+        let accounts = partitions().flat_map(|p| p.allow_accounts.iter().chain(&p.deny_accounts));
+        let named = |all: BTreeSet<&String>, always: &str| {
+            let other = |name: &&&String| !name.is_empty() && ![always, "ALL"].iter().any(|a| name.eq_ignore_ascii_case(a));
+            all.iter().filter(other).map(|name| name.as_str()).collect::<Vec<_>>().join(",")
+        };
+        let (levels, accounts) = (named(levels.collect(), NORMAL), named(accounts.collect(), ROOT));
+        let line = |what: &str, names: &str| match names {
+            "" => String::new(),
+            names => format!("  sacctmgr -i add {what} {names}\n"),
+        };
+        let lines = line("qos", &levels) + &line("account", &accounts);
+        if lines.is_empty() {
+            return lines;
+        }
+        format!("partitions name QOS or accounts. Bring them by `sacctmgr load`, or make them when it is up:\n{lines}")
     }
 
     /// Returns the number of settings without a counterpart.
@@ -195,9 +218,10 @@ fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, Stri
     notes.for_each(|note| eprintln!("squall import: {}", harmless_lines(&note)));
     let config = place.config().display().to_string();
     Ok(format!(
-        "{}{config}: {}\nto start it: squall up --config {config}\n",
+        "{}{config}: {}\nto start it: squall up --config {config}\n{}",
         imported.report.lines(|_| true),
-        imported.report.summary()
+        imported.report.summary(),
+        imported.records()
     ))
 }
 
@@ -213,6 +237,7 @@ pub(super) fn read(path: &Path) -> Result<Imported, String> {
     let optional = |name: &str| Some(beside(name)).filter(|path| path.exists()).map(|path| text_of(&path)).transpose();
     let text = text_of(&path)?;
     let (devices, confinement) = (optional(beside::DEVICES)?, optional(beside::CONFINEMENT)?);
+    let folders = optional(beside::FOLDERS_OF_JOBS)?;
     let topology = ConfigFiles::TOPOLOGIES.into_iter().find(|name| beside(name).exists());
     let others = beside::OTHERS.iter().map(|(name, _)| *name).filter(|name| beside(name).exists());
     let site = Site {
@@ -221,6 +246,7 @@ pub(super) fn read(path: &Path) -> Result<Imported, String> {
         read: &|name| text_of(&beside(name)),
         devices: devices.as_deref(),
         confinement: confinement.as_deref(),
+        folders: folders.as_deref(),
         topology,
         others: &others.collect::<Vec<_>>(),
         here: &here(),

@@ -14,7 +14,7 @@ use super::value;
 const NONE: &[&str] = &["none", "(null)"];
 
 /// All keys of a `NodeName` line but the first.
-const KEYS: &[(&str, Rule)] = &[
+pub(super) const KEYS: &[(&str, Rule)] = &[
     ("BcastAddr", Moot("nodes join by themselves, with an address of their own")),
     ("Boards", Elsewhere),
     ("CoresPerSocket", Taken("CoresPerSocket", value::number)),
@@ -38,7 +38,7 @@ const KEYS: &[(&str, Rule)] = &[
     ("Sockets", Elsewhere),
     ("SocketsPerBoard", Elsewhere),
     ("State", Elsewhere),
-    ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], "nodes are not switched off")),
+    ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], "a node has the time of its partition or of the cluster")),
     ("ThreadsPerCore", Taken("ThreadsPerCore", value::number)),
     ("TmpDisk", Missing(&["0"], "the space in /tmp is what the node has; less does not drain it")),
     ("Topology", Missing(NONE, "topology.conf or topology.yaml names the nodes")),

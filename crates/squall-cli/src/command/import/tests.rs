@@ -39,6 +39,7 @@ fn made(files: &BTreeMap<String, String>) -> Translation {
         read: &|name| text(name).map(str::to_owned).ok_or_else(|| "no such file".to_owned()),
         devices: text("gres.conf"),
         confinement: text("cgroup.conf"),
+        folders: text("job_container.conf"),
         topology: ConfigFiles::TOPOLOGIES.into_iter().find(|name| text(name).is_some()),
         others: &others,
         here: &["localhost".to_owned()],
@@ -141,4 +142,20 @@ fn line() -> impl proptest::strategy::Strategy<Value = String> {
     let named = ("(NodeName|PartitionName|NodeSet|DownNodes)", value, words);
     let named = named.prop_map(|(kind, name, words)| format!("{kind}={name} {words}"));
     proptest::prop_oneof![global, named]
+}
+
+/// Checks finding F8 of the second audit: the report ends with the commands for QOS and accounts that partitions name.
+#[test]
+fn qos_and_accounts_that_partitions_name_are_listed() {
+    let site = |partitions: &str| {
+        let text = format!("ClusterName=c\nNodeName=n1 CPUs=4\n{partitions}\n");
+        checked("named", &BTreeMap::from([("slurm.conf".to_owned(), text)])).unwrap().records()
+    };
+    assert_eq!(site("PartitionName=p Nodes=n1 AllowQos=normal AllowAccounts=ALL"), "");
+    let lines = site(
+        "PartitionName=p Nodes=n1 AllowQos=short,normal,long QOS=part AllowAccounts=phys,chem\n\
+         PartitionName=q Nodes=n1 DenyQos=long,low DenyAccounts=guest",
+    );
+    let expected = "  sacctmgr -i add qos long,low,part,short\n  sacctmgr -i add account chem,guest,phys\n";
+    assert_eq!(lines.split_once('\n').map(|(_, lines)| lines), Some(expected));
 }

@@ -26,6 +26,8 @@ pub(super) struct Site<'a> {
     pub(super) devices: Option<&'a str>,
     /// Text of cgroup.conf.
     pub(super) confinement: Option<&'a str>,
+    /// Text of job_container.conf.
+    pub(super) folders: Option<&'a str>,
     /// Name of the topology file, if there is one.
     pub(super) topology: Option<&'a str>,
     /// Names of Slurm's other files that the site has.
@@ -88,6 +90,10 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
     partitions.mark_default();
     let force = globals.forces();
     let has_topology = topology(site, &globals, &mut report);
+    let mut folders = Report::default();
+    if let Some(text) = site.folders {
+        beside::folders(text, site.read, &mut globals, &mut folders)?;
+    }
     globals.finish(&nodes, &mut report);
     nodes.check_devices(&globals.gres_types(), &mut report);
     report.rows.sort_by_key(|row| order.get(&row.origin).copied().unwrap_or(usize::MAX));
@@ -98,6 +104,7 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
     if let Some(text) = site.confinement {
         beside::confinement(text, site.read, &mut globals, &mut report)?;
     }
+    report.rows.append(&mut folders.rows);
     for (name, instead) in beside::OTHERS.iter().filter(|(name, _)| site.others.contains(name)) {
         report.add(&Origin { file: (*name).into(), line: 1 }, "", Fate::Missing, *instead);
     }

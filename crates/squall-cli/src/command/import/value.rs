@@ -94,14 +94,22 @@ pub(super) fn prolog_flags(value: &str) -> Result<Outcome, String> {
     let others = others.join(",");
     PrologFlags::try_from(others.clone())?;
     let mut outcome = Outcome::set("hooks.prolog_flags", quoted(&others));
-    if !x11.is_empty() {
-        outcome.fate = Fate::Missing;
-        "X11 is not forwarded; the other words are taken".clone_into(&mut outcome.text);
-    }
     if others.is_empty() {
         outcome.set.clear();
+        if !x11.is_empty() {
+            return Ok(Outcome::none(Fate::Moot, "`srun --x11` needs no flag"));
+        }
     }
     Ok(outcome)
+}
+
+/// Reads `JobContainerType` and `NamespaceType`.
+pub(super) fn folders(value: &str) -> Outcome {
+    match value.rsplit('/').next() {
+        Some("tmpfs") => Outcome::none(Fate::Moot, "job_container.conf says which folders each job has for itself"),
+        Some("none" | "(null)") | None => Outcome::none(Fate::Moot, super::lines::ALWAYS),
+        _ => Outcome::none(Fate::Missing, "jobs have no namespaces but those of job_container/tmpfs"),
+    }
 }
 
 /// Reads YES or NO, or 1 or 0.
