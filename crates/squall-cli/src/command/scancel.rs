@@ -95,8 +95,9 @@ pub(crate) fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> 
         return call.fail("No job identification provided");
     }
     if way.interactive || narrow(&given).is_some() {
-        targets = chosen(call, &given, (&way, selection.clone()), &targets)?;
-        return if targets.is_empty() { Ok(()) } else { all(call, &way, &JobSelection::default(), &targets) };
+        let (targets, unknown) = chosen(call, &given, (&way, selection.clone()), &targets)?;
+        let done = if targets.is_empty() { Ok(()) } else { all(call, &way, &JobSelection::default(), &targets) };
+        return if unknown { done.and(Err(Fail(1))) } else { done };
     }
     all(call, &way, &selection, &targets)
 }
@@ -170,20 +171,22 @@ fn narrow(given: &Arguments) -> Option<(Option<&str>, Option<&str>)> {
     (both != (None, None)).then_some(both)
 }
 
-/// Lists jobs and returns those to cancel, each confirmed by the user with `--interactive`.
+/// Lists jobs and returns those to cancel, each confirmed by the user with `--interactive`, and whether a named one was
+/// not found among the jobs that have not ended.
 fn chosen(
     call: &mut Call<'_>,
     given: &Arguments,
     (way, mut selection): (&Way, JobSelection),
     targets: &[Target],
-) -> Result<Vec<Target>, Fail> {
+) -> Result<(Vec<Target>, bool), Fail> {
     selection.ids = targets.iter().map(|t| t.job.clone()).collect();
     let page = match call.controller.jobs(selection, false, false) {
         Ok(page) => page,
         Err(e) => return call.failed("slurm_load_jobs error", &e),
     };
     let known = |target: &Target| page.jobs.iter().any(|job| of_job(&target.job, job));
-    for target in targets.iter().filter(|target| !known(target)) {
+    let unknown = targets.iter().any(|target| !known(target));
+    for target in targets.iter().filter(|target| !way.quiet && !known(target)) {
         call.complain(&format!("Kill job error on job id {}: {}", target.text, refusal::text(&Refusal::InvalidJobId)));
     }
     let (reservation, wckey) = narrow(given).unwrap_or_default();
@@ -211,7 +214,7 @@ fn chosen(
             }
         }
     }
-    Ok(all)
+    Ok((all, unknown))
 }
 
 /// Returns whether a job is among those that `meant`, a word of the command line, names.
@@ -265,7 +268,10 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         None | Some(SIGKILL) if !way.batch && !way.full => None,
         signal => Some((signal.unwrap_or(SIGKILL), target)),
     };
-    let request = Request::Cancel { jobs, signal, step, verbose: way.verbose };
+    // With a filter Slurm looks the jobs up first, and one that it doesn't find among those that have not ended is an
+    // error. Without, that is no failure.
+    let filtered = jobs.is_filtered();
+    let request = Request::Cancel { jobs, signal, step, verbose: way.verbose || filtered };
     let (done, refused) = match call.controller.ask(&request) {
         Ok(Answer::Affected { jobs, refused }) => (jobs, refused),
         Ok(Answer::Done) => return Ok(()),
@@ -300,9 +306,10 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
     }
     let mut result = Ok(());
     for (job, why) in &refused {
-        // As in Slurm, cancelling a job that has ended or is unknown is no failure.
-        let harmless = matches!(why, Refusal::InvalidJobId | Refusal::AlreadyDone | Refusal::InvalidStepId);
-        if way.verbose || !(harmless || way.quiet) {
+        let unknown = matches!(why, Refusal::InvalidJobId | Refusal::AlreadyDone);
+        let harmless = matches!(why, Refusal::InvalidStepId) || (unknown && !filtered);
+        let why = if unknown && filtered { &Refusal::InvalidJobId } else { why };
+        if (way.verbose && !way.quiet) || !(harmless || way.quiet) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
             let kind = if step.is_some() { "job step id" } else { "job id" };
             call.complain(&format!("Kill job error on {kind} {name}: {}", refusal::text(why)));

@@ -103,6 +103,17 @@ fn what_is_said() {
     assert_eq!((nobody.code, nobody.err.as_str()), (0, "scancel: error: No active jobs match ALL job filters\n"));
     let gone = answered(&["--interactive", "99"], &[], &[]);
     assert_eq!(gone.err, "scancel: error: Kill job error on job id 99: Invalid job id specified\n");
+    assert_eq!(gone.code, 1);
+    // faults.md P11, seen on Slurm 22.05.8: with a filter a job that has ended or is unknown is an error.
+    for (why, args) in [(Refusal::AlreadyDone, ["-t", "RUNNING"]), (Refusal::InvalidJobId, ["-u", "ann"])] {
+        let refused = [(99, why)];
+        let seen = answered(&[&args[..], &["99"]].concat(), &[], &refused);
+        let line = "scancel: error: Kill job error on job id 99: Invalid job id specified\n";
+        assert_eq!((seen.code, seen.err.as_str()), (1, line), "{args:?}");
+        let quiet = answered(&[&["-Q"], &args[..], &["99"]].concat(), &[], &refused);
+        assert_eq!((quiet.code, quiet.err.as_str()), (1, ""), "{args:?}");
+        assert_eq!(answered(&["99"], &[], &refused), Seen { code: 0, out: String::new(), err: String::new() });
+    }
     assert_eq!(answered(&["-v", "10.0"], &[10], &[]).err, "scancel: Terminating step 10.0\n");
     let unknown = [(99, Refusal::InvalidJobId)];
     assert_eq!(answered(&["99"], &[], &unknown), Seen { code: 0, out: String::new(), err: String::new() });

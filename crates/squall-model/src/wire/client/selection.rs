@@ -35,6 +35,15 @@ pub struct JobSelection {
     pub nodes: Option<String>,
 }
 
+impl JobSelection {
+    /// Returns whether the selection has conditions other than ids.
+    pub fn is_filtered(&self) -> bool {
+        let texts = [&self.partitions, &self.names, &self.accounts, &self.qos];
+        let listed = texts.iter().any(|list| !list.is_empty());
+        listed || !self.users.is_empty() || !self.states.is_empty() || self.nodes.is_some()
+    }
+}
+
 /// A job, tasks of an array, or a component of a heterogeneous job, as users write it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum JobRef {
@@ -109,6 +118,9 @@ pub enum StateFilter {
     /// Jobs that hold an allocation that is not ready (CONFIGURING).
     #[n(15)]
     Configuring,
+    /// Held jobs that were requeued with `State=SpecialExit` (SPECIAL_EXIT).
+    #[n(16)]
+    SpecialExit,
 }
 
 /// Conditions of a `sacct` query. All conditions that are set must hold.
