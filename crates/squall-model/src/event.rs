@@ -10,7 +10,7 @@ use crate::foreign::{Question, Reply};
 use crate::gang::Shift;
 use crate::gres::Grant;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
-use crate::job::{JobAttempt, JobSpec, Outcome, Owner};
+use crate::job::{EndState, JobAttempt, JobSpec, Outcome, Owner};
 use crate::policy::PolicyChange;
 use crate::power::{PowerPhase, PowerWish};
 use crate::report::StepEnd;
@@ -182,6 +182,10 @@ pub enum Event {
         /// How the tasks ended, combined over the nodes.
         #[n(4)]
         end: StepEnd,
+        /// TIMEOUT or CANCELLED: the controller has ended the step, for its own time limit or for `scancel`. None: it has
+        /// not.
+        #[n(5)]
+        cut: Option<EndState>,
     },
     /// The outcome of a job was decided. A pending job has ended with this event. The nodes of a running job are told
     /// to end it; it has ended when the last of them has released it.
@@ -708,6 +712,9 @@ pub struct Requeue {
     /// Earliest time at which the job may start again. None: at once.
     #[n(1)]
     pub not_before: Option<Time>,
+    /// Some(true): the held job's state is SPECIAL_EXIT (`requeuehold State=SpecialExit`).
+    #[n(2)]
+    pub special: Option<bool>,
 }
 
 /// State of a node as set by an operator.
@@ -729,7 +736,7 @@ pub enum NodeAdmin {
     Fail,
 }
 
-/// Changes of `scontrol update job` to a job. None: the value is unchanged.
+/// Changes of `scontrol update job` to a job, and that its dependency is met. None: the value is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobChange {
     /// The whole new specification. None: the change does not concern it (name, partition, nodes, comment, dependency
@@ -748,4 +755,7 @@ pub struct JobChange {
     #[n(3)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub array_limit: Option<Option<u32>>,
+    /// Some(true): nobody changed the job, its dependency is met from now on.
+    #[n(4)]
+    pub independent: Option<bool>,
 }

@@ -75,8 +75,6 @@ pub struct StepEnd {
 const TOLD_TO: &str = "ended when it was told to";
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
-/// Number that Slurm shows as the signal of a job that ran out of memory.
-const OOM_SIGNAL: u8 = 125;
 
 impl StepEnd {
     /// Sets the note of a script that ended because it got the signal to end. An earlier note stays, because it gives
@@ -93,13 +91,31 @@ impl StepEnd {
     /// Returns the outcome of a job with a batch script that ended like this and was not told to end.
     pub fn outcome(&self) -> Outcome {
         let (state, exit) = match () {
-            () if self.oom => (EndState::OutOfMemory, ExitCode { code: 0, signal: OOM_SIGNAL }),
+            () if self.oom => (EndState::OutOfMemory, ExitCode::OUT_OF_MEMORY),
             () if self.lost => (EndState::NodeFail, self.exit),
             () if self.exit.is_ok() => (EndState::Completed, self.exit),
             () => (EndState::Failed, self.exit),
         };
         let unknown = self.lost.then(|| "the exit status of the script could not be learnt".to_owned());
         Outcome { state, exit, reason: self.note.clone().or(unknown) }
+    }
+    /// Returns the state of a step that has ended like this on all of its nodes. `cut`: how the controller has ended the
+    /// step; None: it has not. `cancelled_by`: the user who cancelled the whole job; None: no user did. As in Slurm, a
+    /// step that a signal ended counts as cancelled, whoever sent the signal.
+    pub fn step_state(
+        exit: ExitCode,
+        (oom, lost): (bool, bool),
+        cut: Option<EndState>,
+        cancelled_by: Option<u32>,
+    ) -> EndState {
+        match () {
+            () if oom => EndState::OutOfMemory,
+            () if cut == Some(EndState::Timeout) => EndState::Timeout,
+            () if lost => EndState::NodeFail,
+            () if exit.is_ok() => EndState::Completed,
+            () if exit.signal == 0 => EndState::Failed,
+            () => cut.unwrap_or(EndState::Cancelled { by: cancelled_by.unwrap_or(EndState::NOBODY) }),
+        }
     }
     /// Returns whether the other node's tasks ended in the same way, so that [`StepEnd::merge`] loses nothing.
     pub fn merges_with(&self, other: &Self) -> bool {

@@ -361,7 +361,7 @@ fn options() -> Chosen {
 #[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
 fn samples() -> Vec<Event> {
     let (id, node, attempt, step, incarnation) = (JobId(12), NodeId(4), Attempt(2), StepNo(0), Incarnation(5));
-    let requeue = Requeue { hold: true, not_before: Some(Time(9)) };
+    let requeue = Requeue { hold: true, not_before: Some(Time(9)), special: None };
     let mut samples = vec![
         Event::ControllerStarted { epoch: Epoch(3), version: "0.1.0".into() },
         // The default of arrays was another one when its bytes were written.
@@ -386,7 +386,7 @@ fn samples() -> Vec<Event> {
                 ports: None,
             },
         },
-        Event::StepNodesEnded { job: id, attempt, step: StepNo::BATCH, nodes: NodeSet::one(node), end: end() },
+        Event::StepNodesEnded { job: id, attempt, step: StepNo::BATCH, nodes: NodeSet::one(node), end: end(), cut: None },
         Event::JobEnding { id, outcome: outcome(), requeue: Some(requeue) },
         Event::NodesReleased { id, attempt, nodes: NodeSet::one(node) },
         Event::TasksEnded { array: id, tasks: IndexSet::range(2, 5), outcome: outcome() },
@@ -433,6 +433,22 @@ fn samples() -> Vec<Event> {
     samples.extend(of_programs(id, attempt, node));
     samples.extend(of_power(id, attempt, node));
     samples.push(Event::KeysRotated { keys: Box::new(controller_keys()), by: 7 });
+    // Fields that came later.
+    let outcome = || Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: None };
+    let special = Some(Requeue { hold: true, not_before: None, special: Some(true) });
+    let change = JobChange { independent: Some(true), ..JobChange::default() };
+    samples.extend([
+        Event::JobEnding { id, outcome: outcome(), requeue: special },
+        Event::StepNodesEnded {
+            job: id,
+            attempt,
+            step,
+            nodes: NodeSet::one(node),
+            end: end(),
+            cut: Some(EndState::Timeout),
+        },
+        Event::JobUpdated { id, change, whole: false },
+    ]);
     samples
 }
 

@@ -183,7 +183,7 @@ async fn act(
     let request = match deed.as_str() {
         "hold" => Request::Hold { jobs, user: false },
         "release" => Request::Release { jobs },
-        "requeue" => Request::Requeue { jobs, hold: false, from: None },
+        "requeue" => Request::Requeue { jobs, hold: false, from: None, special: None },
         "suspend" => Request::Suspend { jobs, suspend: true },
         "resume" => Request::Suspend { jobs, suspend: false },
         other => return Err(Failure::new(StatusCode::NOT_FOUND, format!("there is no deed `{other}`"))),

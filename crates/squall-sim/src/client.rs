@@ -507,7 +507,7 @@ impl World {
             Wish::Hold { order } => Request::Hold { jobs: selection(id_of(order)?, None), user: true },
             Wish::Release { order } => Request::Release { jobs: selection(id_of(order)?, None) },
             Wish::Requeue { order } => {
-                Request::Requeue { jobs: selection(id_of(order)?, None), hold: false, from: None }
+                Request::Requeue { jobs: selection(id_of(order)?, None), hold: false, from: None, special: None }
             }
             Wish::Suspend { order, suspend } => Request::Suspend { jobs: selection(id_of(order)?, None), suspend },
             Wish::Update { order, array_limit, time_limit_s } => {

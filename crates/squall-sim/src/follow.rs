@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use squall_engine::step::{Delivery, Heard, StepInput};
 use squall_model::id::StepKey;
-use squall_model::job::{EndState, Outcome};
+use squall_model::job::Outcome;
 use squall_model::step::{FromStep, Layout, Program, StepLaunch};
 use squall_model::time::{Span, Time};
 
@@ -135,7 +135,7 @@ impl World {
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| !follower.ranks.is_empty()) else {
             return self.followed(order, outcome.is_none());
         };
-        let ended = outcome.is_some_and(|o| !matches!(o.state, EndState::Completed | EndState::Failed));
+        let ended = outcome.is_some_and(|o| !o.state.is_by_itself());
         follower.done.get_or_insert((now, ended));
         follower.refused |= outcome.is_none();
         self.looks_soon(order);

@@ -30,6 +30,7 @@ pub fn text(refusal: &Refusal) -> String {
         Refusal::AlreadyDone => "Job/step already completing or completed",
         Refusal::NotPending => "Job is no longer pending execution",
         Refusal::NotRunning => "Job is not running",
+        Refusal::WrongState(what) if what == "pending" => "Job is pending execution",
         Refusal::WrongState(_) => "Job can not be altered now, try again later",
         Refusal::NotRequeueable => "Requested operation is presently disabled",
         Refusal::ArrayTooLarge { .. } | Refusal::HetArray => "Invalid job array specification",

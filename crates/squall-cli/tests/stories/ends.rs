@@ -8,6 +8,8 @@ pub(crate) const STORIES: &[Story] = &[
     ("a_double_forked_task_is_gone_at_the_end", double_fork),
     ("the_signal_before_the_limit_and_the_limit", time_limit),
     ("out_of_memory_is_said_with_the_peak", out_of_memory),
+    ("final_states_of_jobs_and_steps", final_states),
+    ("special_exit_and_incomplete_jobs", special_exit),
     ("requeue_from_within_the_job", requeue),
     ("scancel_sends_signals", signals),
     ("hold_and_release", hold),
@@ -53,8 +55,66 @@ fn out_of_memory(c: &Cluster) {
     assert_eq!(c.end_of(&id), "OUT_OF_MEMORY|0:125");
     assert!(c.read("oom.out").to_lowercase().contains("oom"), "{}", c.read("oom.out"));
     // The limit is less than the kernel counts for the step daemon itself.
-    let said = c.run(&["srun", "--mem=6M", "bash", "-c", eat]).err;
+    let said = c.run(&["srun", "-J", "eats", "--mem=6M", "bash", "-c", eat]).err;
     assert!(said.contains("Out Of Memory") && !said.contains("step daemon died"), "{said}");
+    // faults F6: job and step alike.
+    let states = ["sacct", "-nP", "--name=eats", "-o", "state,exitcode"];
+    c.until("the ends are recorded", || !c.ok(&states).contains("RUNNING"));
+    assert_eq!(c.ok(&states), "OUT_OF_MEMORY|0:125\nOUT_OF_MEMORY|0:125");
+}
+
+/// faults F6: how steps end, and how the job of a step by `srun` does (`engine/control/tests/records.rs` has all ways).
+fn final_states(c: &Cluster) {
+    for (name, script, status, states) in [
+        ("exits", "exit 3", 3, "FAILED|3:0\nFAILED|3:0"),
+        ("segfault", "kill -11 $$", 139, "FAILED|0:11\nCANCELLED|0:11"),
+        ("good", "exit 0", 0, "COMPLETED|0:0\nCOMPLETED|0:0"),
+    ] {
+        assert_eq!(c.run(&["srun", "-J", name, "bash", "-c", script]).status, status, "{name}");
+        let asked = ["sacct", "-nP", &format!("--name={name}"), "-o", "state,exitcode"];
+        c.until("the ends are recorded", || !c.ok(&asked).contains("RUNNING"));
+        assert_eq!(c.ok(&asked), states, "{name}");
+    }
+    // A step has its own limit; its end is not the job's.
+    let script = "srun -J limited sleep 600 & until squeue -h -s -j $SLURM_JOB_ID | grep -q limited; do sleep 0.1; done
+        scontrol update StepId=$SLURM_JOB_ID.0 TimeLimit=0:01; wait $!; echo $?";
+    let id = c.sbatch(&["-o", "steplimit.out", "--wrap", script]);
+    assert_eq!(c.end_of(&id), "COMPLETED|0:0");
+    assert_eq!(c.read("steplimit.out").lines().last(), Some("143"));
+    let step = format!("{id}.0");
+    assert_eq!(c.ok(&["sacct", "-nP", "-j", &step, "-o", "state,exitcode"]), "TIMEOUT|0:15");
+}
+
+/// faults F7, F12: `scontrol requeuehold State=SpecialExit` and `requeue incomplete`.
+fn special_exit(c: &Cluster) {
+    let id = c.sbatch(&["-o", "/dev/null", "--wrap", "exit 4"]);
+    assert_eq!(c.end_of(&id), "FAILED|4:0");
+    // What has ended is not incomplete.
+    c.ok(&["scontrol", "requeue", "incomplete", &id]);
+    c.ok(&["scontrol", "requeuehold", "State=SpecialExit", &id]);
+    let shown = |format: &str| c.ok(&["squeue", "-h", "-j", &id, "-o", format]);
+    assert_eq!(shown("%t %T %r"), "SE SPECIAL_EXIT job requeued in held state");
+    assert_eq!(c.ok(&["squeue", "-h", "-t", "SE", "-o", "%i"]), id);
+    assert!(!c.ok(&["squeue", "-h", "-t", "PD", "-o", "%i"]).lines().any(|line| line == id));
+    let job = c.ok(&["scontrol", "show", "job", &id]);
+    for part in ["JobState=SPECIAL_EXIT Reason=job_requeued_in_held_state", "Restarts=1"] {
+        assert!(job.contains(part), "{part}: {job}");
+    }
+    let refused = c.run(&["scontrol", "requeuehold", &id]);
+    assert_eq!((refused.status, refused.err.as_str()), (1, &*format!("Job is pending execution for job {id}\n")));
+    c.ok(&["scontrol", "release", &id]);
+    assert_eq!(c.end_of(&id), "FAILED|4:0");
+    let runs = c.sbatch(&["-o", "/dev/null", "--wrap", "sleep 600"]);
+    c.until("it runs", || c.ok(&["squeue", "-h", "-j", &runs, "-o", "%T"]) == "RUNNING");
+    c.ok(&["scontrol", "requeue", "incomplete", &runs]);
+    assert!(c.ok(&["scontrol", "show", "job", &runs]).contains("Restarts=1"));
+    c.ok(&["scancel", &runs]);
+    // faults P11: a job that has ended matches no filter.
+    assert!(c.end_of(&runs).starts_with("CANCELLED by "));
+    let refused = c.run(&["scancel", "-t", "RUNNING", &runs]);
+    let error = format!("scancel: error: Kill job error on job id {runs}: Invalid job id specified\n");
+    assert_eq!((refused.status, refused.err), (1, error));
+    assert_eq!(c.run(&["scancel", &runs]).status, 0);
 }
 
 fn requeue(c: &Cluster) {

@@ -175,8 +175,8 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
         Request::Hold { jobs, user } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Hold { jobs, user }),
         Request::Top { jobs } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Top { jobs }),
         Request::Release { jobs } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Release { jobs }),
-        Request::Requeue { jobs, hold, from } => {
-            jobs_of(cells, How::Change, &jobs, |jobs| Request::Requeue { jobs, hold, from })
+        Request::Requeue { jobs, hold, from, special } => {
+            jobs_of(cells, How::Change, &jobs, |jobs| Request::Requeue { jobs, hold, from, special })
         }
         Request::Suspend { jobs, suspend } => {
             jobs_of(cells, How::Change, &jobs, |jobs| Request::Suspend { jobs, suspend })

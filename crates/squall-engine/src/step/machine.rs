@@ -26,9 +26,6 @@ const DRAIN_S: u64 = 5;
 /// answer.
 const REQUEUE_HEADSTART: Span = Span::from_millis(200);
 
-/// Exit of a step that exceeded its memory, as Slurm shows it.
-const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
-
 /// State of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -344,7 +341,7 @@ impl StepMachine {
         }
         let exit = match self.verdict {
             Some(exit) => exit,
-            None if self.oom => OOM_EXIT,
+            None if self.oom => ExitCode::OUT_OF_MEMORY,
             None => exit_of(&self.tasks),
         };
         let mut end = StepEnd {

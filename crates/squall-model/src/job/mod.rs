@@ -534,6 +534,8 @@ pub struct ExitCode {
 impl ExitCode {
     /// Success: `0:0`.
     pub const OK: Self = Self { code: 0, signal: 0 };
+    /// Exit that Slurm shows of jobs and steps that ran out of memory: `0:125`.
+    pub const OUT_OF_MEMORY: Self = Self { code: 0, signal: 125 };
     /// Reads `CODE[:SIGNAL]`. None: malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
@@ -572,10 +574,11 @@ pub enum EndState {
     /// Ended with an exit code other than 0.
     #[n(1)]
     Failed,
-    /// Cancelled with `scancel`, or because the job's dependency can never be satisfied.
+    /// Cancelled with `scancel`, or because the job's dependency can never be satisfied. A step also if a signal ended
+    /// its tasks.
     #[n(2)]
     Cancelled {
-        /// User id of the user who cancelled the job.
+        /// User id of the user who cancelled the job or step; [`EndState::NOBODY`]: no user did.
         #[n(0)]
         by: u32,
     },
@@ -600,6 +603,17 @@ pub enum EndState {
     /// Only this attempt ended: the job returned to the queue.
     #[n(9)]
     Requeued,
+}
+
+impl EndState {
+    /// User id in `Cancelled` of a step that a signal ended and no user.
+    pub const NOBODY: u32 = u32::MAX;
+
+    /// Returns whether a step in this state ended by itself, as far as is known: the controller did not end it, and it
+    /// lost no node.
+    pub fn is_by_itself(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled { by: Self::NOBODY })
+    }
 }
 
 /// Present state of a job.

@@ -76,6 +76,15 @@ pub enum PendingReason {
     /// The job requests more CPUs than the partition has.
     #[n(22)]
     PartitionConfig,
+    /// The job was requeued and held (`scontrol requeuehold`).
+    #[n(23)]
+    RequeuedHeld,
+    /// As `RequeuedHeld`, and the job's state is SPECIAL_EXIT.
+    #[n(24)]
+    SpecialExit,
+    /// As `ReqNodeNotAvail`, with the names of the nodes as a host list.
+    #[n(25)]
+    NodesNotAvail(#[n(0)] String),
 }
 
 /// Result of testing a node for a pending job: the first test that the node fails.

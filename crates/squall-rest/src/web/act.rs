@@ -88,7 +88,7 @@ pub(crate) async fn on_job(
         // Operators hold as such, so that the user can't release it.
         "hold" => Request::Hold { jobs, user: !form.viewer.caller.operator },
         "release" => Request::Release { jobs },
-        "requeue" => Request::Requeue { jobs, hold: false, from: None },
+        "requeue" => Request::Requeue { jobs, hold: false, from: None, special: None },
         _ => return Err(Problem::missing("There is no such action.")),
     };
     let Answer::Affected { jobs, refused } = server.cluster.ask(&form.viewer.caller.identity, request).await? else {

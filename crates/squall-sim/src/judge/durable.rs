@@ -150,7 +150,7 @@ impl Judge {
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
             Event::JobShrunk { id, alloc, .. } => self.note_kept(*id, alloc),
-            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
+            Event::StepNodesEnded { job, attempt, step, nodes, end, .. } => {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };
                 nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
             }

@@ -68,9 +68,6 @@ CREATE TABLE steps (
 ) WITHOUT ROWID;
 ";
 
-/// Exit code of a step that exceeded its memory limit, as Slurm shows it.
-const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
-
 /// The open accounting database.
 pub(super) struct Book {
     pub(super) db: Connection,
@@ -307,8 +304,8 @@ impl Book {
             Event::StepStarted { job, step, spec, alloc, layout, .. } => {
                 self.step_started(time, *job, *step, spec, alloc, layout)
             }
-            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
-                self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end)
+            Event::StepNodesEnded { job, attempt, step, nodes, end, cut } => {
+                self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end, *cut)
             }
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
@@ -316,14 +313,14 @@ impl Book {
             Event::JobAwake { id, attempt } => self.awake(time, *id, *attempt),
             Event::JobShrunk { id, attempt, alloc } => self.shrunk(*id, *attempt, alloc),
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(record.seq, time, *array, tasks, outcome),
-            Event::JobUpdated { id, change, whole } => self.updated(*id, change, *whole),
+            Event::JobUpdated { id, change, whole } => self.updated(time, *id, change, *whole),
             Event::JobRequeued { id, .. } => self.touch(*id).and_then(|()| self.back_to_queue(time, *id)),
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
             Event::Recorded { job, values, .. } => self.recorded(*job, values),
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
             Event::Ganged { shifts } => shifts.iter().try_for_each(|shift| self.shifted(shift)),
             Event::JobHeld { id, whole: false, .. } => self.touch(*id),
-            Event::JobReleased { id, whole } => self.unheld(time, *id, *whole),
+            Event::JobReleased { id, whole } => self.may_start(time, *id, *whole, false),
             Event::JobHeld { whole: true, .. }
             | Event::ControllerStarted { .. }
             | Event::Forgotten { .. }
@@ -364,7 +361,9 @@ impl Book {
         self.recent.spec = Some((Arc::clone(spec), spec_row));
         let partition = self.partition(spec);
         let limit = self.limit(spec, &partition);
-        let eligible = if spec.is_held() { Time::default() } else { spec.begin.map_or(time, |begin| begin.max(time)) };
+        // Unknown while the job is held or waits for another one.
+        let waits = spec.is_held() || spec.dependency.is_some();
+        let eligible = if waits { Time::default() } else { spec.begin.map_or(time, |begin| begin.max(time)) };
         let Some(array) = &spec.array else {
             let (uid, owner, spec_row, spec) = (owner.uid, owner_row, spec_row, Arc::clone(spec));
             self.recent.has_row(id, Arc::clone(&spec));
@@ -561,8 +560,8 @@ impl Book {
         self.insert_step(job, step, &spec.name, time, (nodes, num_nodes), (cpus, tasks), &spec.submit_line)
     }
 
-    fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd) -> Done {
-        if end.exit.is_ok() && !end.oom && !end.lost {
+    fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd, cut: Option<EndState>) -> Done {
+        if end.exit.is_ok() && !end.oom && !end.lost && cut.is_none() {
             // Fast path: usually a step has one node and succeeds, so its row need not be read.
             let sql = "UPDATE steps SET left = 0, reason = ?4, usage = ?5, state = ?6, end = max(coalesce(end, 0), ?7)
                 WHERE job = ?1 AND attempt = ?2 AND step = ?3 AND num_nodes = 1 AND left = 1 AND state = 1";
@@ -598,18 +597,14 @@ impl Book {
         let (oom, lost) = (oom || end.oom, lost || end.lost);
         let exit = exit.max(end.exit);
         let reason = reason.into_iter().chain(end.note.clone()).min();
-        let how = match () {
-            () if left > 0 => JobState::Running,
-            () if oom => JobState::Ended(EndState::OutOfMemory),
-            () if lost => JobState::Ended(EndState::NodeFail),
-            () if exit.is_ok() => JobState::Ended(EndState::Completed),
-            () => match self.ended_by(job, attempt)?.filter(|_| exit.signal != 0) {
-                Some(by) => JobState::Ended(EndState::Cancelled { by }),
-                None => JobState::Ended(EndState::Failed),
-            },
+        let how = if left > 0 {
+            JobState::Running
+        } else {
+            let by = if exit.signal > 0 { self.cancelled_by(job, attempt)? } else { None };
+            JobState::Ended(StepEnd::step_state(exit, (oom, lost), cut, by))
         };
         let (how, by) = state_columns(how);
-        let shown = if oom && left == 0 { OOM_EXIT } else { exit };
+        let shown = if oom && left == 0 { ExitCode::OUT_OF_MEMORY } else { exit };
         let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
             state = ?11, state_by = ?13, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
             WHERE job = ?1 AND attempt = ?2 AND step = ?3";
@@ -633,11 +628,11 @@ impl Book {
             .map(drop)
     }
 
-    /// Returns the id of the user who ended what still ran of an attempt: the one who cancelled it, otherwise its
-    /// owner. None: the attempt has not ended.
-    fn ended_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
-        let sql = "SELECT coalesce(state_by, uid) FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
-        self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()
+    /// Returns the id of the user who cancelled an attempt. None: no user did.
+    fn cancelled_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
+        let sql = "SELECT state_by FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
+        let found = self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()?;
+        Ok(found.flatten())
     }
 
     fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> Done {
@@ -705,7 +700,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn updated(&mut self, id: JobId, change: &JobChange, whole: bool) -> Done {
+    fn updated(&mut self, time: Time, id: JobId, change: &JobChange, whole: bool) -> Done {
         self.recent.jobs.remove(&id);
         self.close_array()?;
         let (limit_sql, spec_sql) =
@@ -723,14 +718,17 @@ impl Book {
         if let Some(limit) = change.time_limit_s {
             self.db.prepare_cached(limit_sql)?.execute(params![id.0, limit.map(|s| s as i64)])?;
         }
+        if change.independent == Some(true) {
+            return self.may_start(time, id, whole, true);
+        }
         let Some(spec) = &change.spec else { return Ok(()) };
         let row = self.shared("specs", &**spec)?;
         let values = params![id.0, row, spec.name, self.partition(spec), self.account(spec), self.qos(spec)];
         self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
     }
 
-    /// Makes a job that was submitted held eligible: now, or at its begin time.
-    fn unheld(&mut self, time: Time, id: JobId, whole: bool) -> Done {
+    /// Makes a job eligible that was submitted held, or with a dependency that is `met`: now, or at its begin time.
+    fn may_start(&mut self, time: Time, id: JobId, whole: bool, met: bool) -> Done {
         let (spec_sql, sql): (_, &[_]) = if whole {
             (
                 "SELECT s.body FROM arrays a JOIN specs s ON s.id = a.spec WHERE a.id = ?1",
@@ -749,7 +747,8 @@ impl Book {
         };
         let spec =
             self.db.prepare_cached(spec_sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
-        let begin = spec.and_then(|Packed(spec)| spec.begin).unwrap_or_default();
+        let Some(Packed(spec)) = spec.filter(|Packed(spec)| met || spec.dependency.is_none()) else { return Ok(()) };
+        let begin = spec.begin.unwrap_or_default();
         for sql in sql {
             self.db.prepare_cached(sql)?.execute(params![id.0, time.max(begin).0 as i64])?;
         }

@@ -504,22 +504,26 @@ impl<'a> Reader<'a> {
         hostlist::expand(&row.nodes).is_ok_and(|names| names.iter().any(|n| asked.contains(n)))
     }
 
-    /// Whether the job existed, or was in one of the states asked for, within the time asked for.
+    /// Whether the job existed, or was in one of the states asked for, within the time asked for. As in Slurm, a job is
+    /// pending from the time on when it became eligible.
     fn in_time(&self, row: &AccountingRow) -> bool {
         let from = self.query.start.unwrap_or_default();
         let to = self.query.end.unwrap_or(Time(u64::MAX));
         let within = |since: Option<Time>, until: Option<Time>| {
             since.is_some_and(|since| since <= to && until.is_none_or(|until| until >= from))
         };
+        let eligible = Some(row.eligible).filter(|time| *time > Time::default());
         if self.query.states.is_empty() {
-            return within(Some(row.submit), row.end);
+            // A range with an end is one of eligible jobs, unless jobs are named.
+            let by_submit = self.query.end.is_none() || !self.query.ids.is_empty();
+            return within(if by_submit { Some(row.submit) } else { eligible }, row.end);
         }
         self.query.states.iter().any(|state| match state {
-            StateFilter::Pending => within(Some(row.submit), row.start.or(row.end)),
+            StateFilter::Pending => within(eligible, row.start.or(row.end)),
             StateFilter::Running => within(row.start, row.end),
             StateFilter::Suspended => row.state == JobState::Suspended,
             StateFilter::Completing => matches!(row.state, JobState::Completing(_)),
-            StateFilter::Never | StateFilter::Configuring => false,
+            StateFilter::Never | StateFilter::Configuring | StateFilter::SpecialExit => false,
             how => is_end(*how, row.state) && within(row.end, row.end),
         })
     }

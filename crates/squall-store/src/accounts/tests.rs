@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use squall_model::config::{Config, PartitionConfig};
-use squall_model::event::{Event, Record, Requeue};
+use squall_model::event::{Event, JobChange, Record, Requeue};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepNo};
-use squall_model::job::{ArraySpec, EndState, ExitCode, JobSpec, JobState, Outcome, Owner, Usage};
+use squall_model::job::{
+    ArraySpec, Dependency, DependencyKind, DependencyTerm, EndState, ExitCode, JobSpec, JobState, Outcome, Owner, Usage,
+};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
@@ -74,8 +76,8 @@ impl Bed {
             note: None,
         };
         let (job, attempt) = (JobId(id), Attempt(attempt));
-        self.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end });
-        let requeue = requeue.then_some(Requeue { hold: false, not_before: None });
+        self.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end, cut: None });
+        let requeue = requeue.then_some(Requeue { hold: false, not_before: None, special: None });
         self.happens(Event::JobEnding { id: job, outcome: Outcome { state, exit, reason: None }, requeue });
         let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
         self.happens(Event::NodesReleased { id: job, attempt, nodes });
@@ -313,7 +315,7 @@ fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
         ended: Time::from_secs(2),
         note: None,
     };
-    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end });
+    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end, cut: None });
     bed.store(1);
     let rows = bed.ask(&AccountingQuery::default());
     let shown: Vec<(JobState, u8)> = rows.iter().map(|row| (row.state, row.exit.signal)).collect();
@@ -354,7 +356,7 @@ fn rows_are_the_same_however_many_records_a_transaction_has() {
                         note: (draw(4) == 0).then(|| "note".to_owned()),
                     };
                     let (attempt, nodes) = (Attempt(*attempt), NodeSet::one(NodeId(0)));
-                    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes, end });
+                    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes, end, cut: None });
                 }
                 4 => {
                     let outcome = Outcome { state, exit: ExitCode::OK, reason: None };
@@ -607,4 +609,50 @@ fn a9_rows_after_a_damaged_one_are_read() {
     drop(book);
     let rows = bed.ask(&AccountingQuery::default());
     assert_eq!((rows.len(), rows.last().map(|row| row.id)), (2498, Some(JobId(2500))));
+}
+
+/// faults F5: a job with a dependency is pending from the time on when that was met, for `sacct -s PD` and for ranges.
+#[test]
+fn f5_a_dependent_job_is_pending_when_its_dependency_is_met() {
+    let dependency = || {
+        let on = squall_model::job::DependencyJob { id: JobId(1), index: None, delay_min: 0 };
+        let term = DependencyTerm { when: DependencyKind::AfterAny, job: Some(on) };
+        Some(Dependency { terms: vec![term], any: false })
+    };
+    for batch in [1, 100] {
+        let mut bed = Bed::new();
+        bed.submits(1, None);
+        bed.submits_spec(2, JobSpec { dependency: dependency(), ..JobSpec::default() });
+        let array = Some(ArraySpec { indices: IndexSet::range(0, 1), ..ArraySpec::default() });
+        bed.submits_spec(10, JobSpec { dependency: dependency(), array, ..JobSpec::default() });
+        bed.store(batch);
+        let ids = |rows: Vec<AccountingRow>| {
+            let mut ids: Vec<u32> = rows.iter().filter(|row| row.step.is_none()).map(|row| row.id.0).collect();
+            ids.dedup();
+            ids
+        };
+        let pending = |bed: &Bed, from: u64, to: u64| {
+            let (start, end) = (Some(Time::from_secs(from)), Some(Time::from_secs(to)));
+            let query = AccountingQuery { start, end, ..AccountingQuery::default() };
+            (ids(bed.ask(&AccountingQuery { states: vec![StateFilter::Pending], ..query.clone() })), ids(bed.ask(&query)))
+        };
+        assert_eq!(pending(&bed, 0, 100), (vec![1], vec![1]), "the others are not eligible yet");
+        bed.starts(1, 1);
+        bed.ends(1, 1, EndState::Completed, false);
+        let met = bed.records.len() as u64 + 1;
+        let change = JobChange { independent: Some(true), ..JobChange::default() };
+        bed.happens(Event::JobUpdated { id: JobId(2), change: change.clone(), whole: false });
+        bed.happens(Event::JobUpdated { id: JobId(10), change, whole: true });
+        bed.store(batch);
+        let rows = bed.ask(&AccountingQuery::default());
+        let eligible: Vec<(u32, u64)> = rows.iter().map(|row| (row.id.0, row.eligible.secs())).collect();
+        assert_eq!(eligible[2..], [(2, met), (10, met + 1)]);
+        assert_eq!(pending(&bed, 0, met - 1).0, [1]);
+        assert_eq!(pending(&bed, 0, met).0, [1, 2]);
+        assert_eq!(pending(&bed, met, met + 100), (vec![2, 10], vec![2, 10]));
+        bed.starts(2, 1);
+        bed.store(batch);
+        let rows = bed.ask(&AccountingQuery { ids: vec![JobRef::Job(JobId(2))], ..AccountingQuery::default() });
+        assert_eq!(rows[0].eligible.secs(), met, "and not its start");
+    }
 }

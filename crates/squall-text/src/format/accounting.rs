@@ -228,7 +228,9 @@ impl Row {
     /// Returns the id of the user who cancelled the job. None: it was not cancelled.
     pub fn cancelled_by(&self) -> Option<u32> {
         match self.data.state {
-            JobState::Ended(EndState::Cancelled { by }) | JobState::Completing(EndState::Cancelled { by }) => Some(by),
+            JobState::Ended(EndState::Cancelled { by }) | JobState::Completing(EndState::Cancelled { by }) => {
+                Some(by).filter(|by| *by != EndState::NOBODY)
+            }
             _ => None,
         }
     }

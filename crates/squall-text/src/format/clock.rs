@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::Zoned;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 
 /// Format in which times are printed.
@@ -55,7 +55,7 @@ impl Clock {
 
     /// Completes the period of a query of past jobs (sacct(1), `--starttime` and `--state`). Without a start it begins
     /// at midnight; with jobs, at the beginning of accounting; with states, at the present moment. With states and without
-    /// an end, it ends at its start.
+    /// an end, it ends at its start. Both ends are whole seconds and belong to the period.
     pub fn complete_period(&self, query: &mut AccountingQuery) {
         if query.start.is_some() {
             query.end = if query.states.is_empty() { query.end } else { query.end.or(query.start) };
@@ -65,6 +65,8 @@ impl Clock {
             query.start = Some(self.now);
             query.end.get_or_insert(self.now);
         }
+        query.start = query.start.map(|start| Time::from_secs(start.secs()));
+        query.end = query.end.map(|end| Time::from_secs(end.secs()) + Span(999_999));
     }
 
     /// Formats a time in the user's format.
@@ -126,7 +128,7 @@ fn relative(at: &Zoned, now: &Zoned) -> String {
 mod tests {
     use jiff::tz::TimeZone;
     use squall_model::id::JobId;
-    use squall_model::time::Time;
+    use squall_model::time::{Span, Time};
     use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
 
     use super::{Clock, Style};
@@ -146,12 +148,16 @@ mod tests {
             clock.complete_period(&mut query);
             (query.start, query.end)
         };
+        let whole = |second: Time| Some(second + Span(999_999));
         let (running, job) = ([StateFilter::Running], [JobRef::Job(JobId(1))]);
         assert_eq!(period(&[], &[], None, None), (Some(midnight), None));
         assert_eq!(period(&[], &job, None, None), (None, None), "a job is found whenever it ran");
-        assert_eq!(period(&running, &[], None, None), (Some(now), Some(now)), "what runs now");
-        assert_eq!(period(&running, &[], None, Some(before)), (Some(now), Some(before)), "an error");
-        assert_eq!(period(&running, &[], Some(before), None), (Some(before), Some(before)));
+        assert_eq!(period(&running, &[], None, None), (Some(now), whole(now)), "what runs now");
+        assert_eq!(period(&running, &[], None, Some(before)), (Some(now), whole(before)), "an error");
+        assert_eq!(period(&running, &[], Some(before), None), (Some(before), whole(before)));
+        // faults.md P7: a job that ended in the second in which sacct was called has ended.
+        let late = now + Span(400_000);
+        assert_eq!(period(&[StateFilter::Completed], &[], Some(late), Some(late)), (Some(now), whole(now)));
         assert_eq!(period(&[], &[], Some(before), None), (Some(before), None));
     }
 

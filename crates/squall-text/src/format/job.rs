@@ -9,7 +9,7 @@ use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
 use squall_model::gres;
 use squall_model::hostlist;
 use squall_model::job::options::AsGiven;
-use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
+use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, PendingReason, Owner};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
@@ -139,15 +139,27 @@ impl JobRow {
         match self.info.state {
             JobState::Ended(_) | JobState::Completing(_) => words::end_reason(self.info.run().outcome.as_ref()),
             // A running job may have a reason, too: it may be held in case it is requeued.
-            _ => words::pending_reason(&self.info.reason).to_owned(),
+            _ => words::pending_text(&self.info.reason).into_owned(),
         }
+    }
+
+    /// Returns long name and short code of the job's state.
+    pub fn state(&self) -> (&'static str, &'static str) {
+        let special = self.info.state == JobState::Pending && self.info.reason == PendingReason::SpecialExit;
+        if special { ("SPECIAL_EXIT", "SE") } else { words::state(self.info.state) }
+    }
+
+    /// Returns the job's state as a list of base state and flags, as in JSON.
+    pub fn state_list(&self) -> Vec<&'static str> {
+        let flag = Some(self.state().0).filter(|name| *name == "SPECIAL_EXIT");
+        words::state_list(self.info.state).into_iter().chain(flag).collect()
     }
 
     /// Appends the job's nodes, or in parentheses the reason why it is pending or has failed.
     pub fn add_nodes_or_reason(&self, text: &mut String) {
         match self.info.state {
             JobState::Pending => {
-                for part in ["(", words::pending_reason(&self.info.reason), ")"] {
+                for part in ["(", &words::pending_text(&self.info.reason), ")"] {
                     text.push_str(part);
                 }
             }
@@ -286,7 +298,7 @@ impl JobRow {
 
     /// Returns how often the job was requeued.
     pub fn restarts(&self) -> u32 {
-        self.info.attempt.0.saturating_sub(1)
+        self.info.restarts
     }
 
     /// Returns whether the job is a batch job.

@@ -173,6 +173,7 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::DependencyNeverSatisfied => "what it depends on can not happen any more: cancel it",
         PendingReason::BeginTime => "its begin time lies ahead",
         PendingReason::JobHeldUser => "it is held: scontrol release",
+        PendingReason::RequeuedHeld | PendingReason::SpecialExit => "it was requeued and held: scontrol release",
         PendingReason::JobHeldAdmin => "an operator holds it",
         PendingReason::JobArrayTaskLimit => "the limit of its array's running tasks (%N) is reached",
         PendingReason::PartitionNodeLimit => "more nodes than the partition allows or has",
@@ -180,6 +181,9 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::PartitionTimeLimit => "longer than the partition allows: scontrol update TimeLimit=",
         PendingReason::PartitionDown | PendingReason::PartitionInactive => "its partition starts no jobs now",
         PendingReason::ReqNodeNotAvail => "the nodes that would do are down, drained or reserved",
+        PendingReason::NodesNotAvail(nodes) => {
+            return Cow::Owned(format!("nodes that would do are down, drained or reserved: {nodes}"));
+        }
         PendingReason::BadConstraints => "no nodes have what it asks for",
         PendingReason::Licenses => "other jobs hold its licenses",
         PendingReason::Reservation => "its reservation has not begun",

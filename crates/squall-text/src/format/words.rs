@@ -1,5 +1,7 @@
 //! Slurm's names for states, codes, reasons and versions.
 
+use std::borrow::Cow;
+
 use squall_model::config::PartitionState;
 use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
 use squall_model::policy::PreemptMode;
@@ -52,7 +54,7 @@ pub const STATES: &[(&str, &str, StateFilter)] = &[
     ("REQUEUE_HOLD", "RH", StateFilter::Never),
     ("REVOKED", "RV", StateFilter::Never),
     ("SIGNALING", "SI", StateFilter::Never),
-    ("SPECIAL_EXIT", "SE", StateFilter::Never),
+    ("SPECIAL_EXIT", "SE", StateFilter::SpecialExit),
     ("STAGE_OUT", "SO", StateFilter::Never),
     ("STOPPED", "ST", StateFilter::Never),
     ("UPDATE_DB", "UD", StateFilter::Never),
@@ -108,7 +110,9 @@ pub fn state_list(of: JobState) -> Vec<&'static str> {
 /// Returns the state as sacct prints it: with the id of the user who cancelled the job, and never COMPLETING.
 pub fn accounting_state(of: JobState) -> String {
     match of {
-        JobState::Completing(EndState::Cancelled { by }) | JobState::Ended(EndState::Cancelled { by }) => {
+        JobState::Completing(EndState::Cancelled { by }) | JobState::Ended(EndState::Cancelled { by })
+            if by != EndState::NOBODY =>
+        {
             format!("CANCELLED by {by}")
         }
         JobState::Completing(how) | JobState::Ended(how) => end(how).0.to_owned(),
@@ -148,7 +152,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::Dependency => "Dependency",
         PendingReason::DependencyNeverSatisfied => "DependencyNeverSatisfied",
         PendingReason::BeginTime => "BeginTime",
-        PendingReason::JobHeldUser => "JobHeldUser",
+        PendingReason::JobHeldUser | PendingReason::RequeuedHeld | PendingReason::SpecialExit => "JobHeldUser",
         PendingReason::JobHeldAdmin => "JobHeldAdmin",
         PendingReason::JobArrayTaskLimit => "JobArrayTaskLimit",
         PendingReason::PartitionNodeLimit => "PartitionNodeLimit",
@@ -156,7 +160,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::PartitionTimeLimit => "PartitionTimeLimit",
         PendingReason::PartitionDown => "PartitionDown",
         PendingReason::PartitionInactive => "PartitionInactive",
-        PendingReason::ReqNodeNotAvail => "ReqNodeNotAvail",
+        PendingReason::ReqNodeNotAvail | PendingReason::NodesNotAvail(_) => "ReqNodeNotAvail",
         PendingReason::BadConstraints => "BadConstraints",
         PendingReason::LaunchFailed(_) => "JobLaunchFailure",
         PendingReason::JobHoldMaxRequeue => "JobHoldMaxRequeue",
@@ -165,6 +169,15 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::Reservation => "Reservation",
         PendingReason::ReservationDeleted => "ReservationDeleted",
         PendingReason::Limit(whose, limit) => crate::limit_reason(*whose, *limit),
+    }
+}
+
+/// Returns why a job is pending as squeue prints it: Slurm's description, or the name of the reason without one.
+pub fn pending_text(reason: &PendingReason) -> Cow<'static, str> {
+    match reason {
+        PendingReason::RequeuedHeld | PendingReason::SpecialExit => Cow::Borrowed("job requeued in held state"),
+        PendingReason::NodesNotAvail(nodes) => Cow::Owned(format!("ReqNodeNotAvail, UnavailableNodes:{nodes}")),
+        _ => Cow::Borrowed(pending_reason(reason)),
     }
 }
 

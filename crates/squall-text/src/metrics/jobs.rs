@@ -160,7 +160,11 @@ impl Tally {
         self.pending += count;
         self.widest[0] = self.widest[0].max(nodes);
         match job.reason {
-            PendingReason::JobHeldUser | PendingReason::JobHeldAdmin | PendingReason::JobHoldMaxRequeue => {
+            PendingReason::JobHeldUser
+            | PendingReason::JobHeldAdmin
+            | PendingReason::JobHoldMaxRequeue
+            | PendingReason::RequeuedHeld
+            | PendingReason::SpecialExit => {
                 self.held += count;
                 return;
             }

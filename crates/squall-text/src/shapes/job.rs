@@ -7,7 +7,6 @@ use squall_model::resource::Memory;
 
 use crate::columns::jobs::requeue;
 use crate::format::job::{JobRow, as_given};
-use crate::format::words;
 use crate::shapes::{exit, joined, narrow, number, or_infinite, time};
 
 /// Returns the JSON of a job.
@@ -77,7 +76,7 @@ fn state(row: &JobRow) -> Value {
         "derived_exit_code": exit(info.run().derived_exit),
         "exit_code": exit(row.exit()),
         "flags": if requeue(row) { json!(["JOB_WAS_RUNNING"]) } else { json!([]) },
-        "job_state": words::state_list(info.state),
+        "job_state": row.state_list(),
         "state_reason": row.reason(),
         "nice": row.spec.nice,
         "priority": narrow(Some(info.priority)),

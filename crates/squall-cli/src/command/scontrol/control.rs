@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use squall_model::id::JobId;
 use squall_model::job::JobState;
-use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Request, StateFilter};
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
@@ -31,11 +31,27 @@ pub(super) fn release(call: &mut Call<'_>, manner: Manner, words: &[String]) -> 
 
 /// Runs `scontrol requeue`, or `scontrol requeuehold` with `hold`: jobs go back into the queue.
 pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hold: bool) -> Result<(), Fail> {
-    // `State=SpecialExit`, as in `requeuehold State=SpecialExit ID`, is accepted and ignored.
-    let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
-    let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words, None)?;
+    let (mut special, mut unfinished, mut ids) = (None, false, Vec::new());
+    for word in words {
+        let (first, rest) = word.split_once(',').unwrap_or((word, ""));
+        match word.split_once('=') {
+            Some((key, state)) if hold && means(key, "State", 5) && means(state, "SpecialExit", 1) => {
+                special = Some(true);
+            }
+            None if means(first, "incomplete", 1) => {
+                unfinished = true;
+                ids.extend(Some(rest.to_owned()).filter(|rest| !rest.is_empty()));
+            }
+            _ => ids.push(word.clone()),
+        }
+    }
+    let mut jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &ids, None)?;
+    if unfinished {
+        // Of the named jobs only those that have begun and not ended are requeued.
+        jobs.states = vec![StateFilter::Configuring, StateFilter::Running, StateFilter::Suspended];
+    }
     let from = call.variable("SLURM_JOB_ID").and_then(|id| id.parse().ok()).map(JobId);
-    act(call, manner, &Request::Requeue { jobs, hold, from }, None)
+    act(call, manner, &Request::Requeue { jobs, hold, from, special }, None)
 }
 
 /// Runs `scontrol top`: moves jobs before all other jobs of their user.
@@ -94,7 +110,7 @@ pub(super) fn select(call: &mut Call<'_>, words: &[String], what: Option<&str>) 
         let lower = word.to_lowercase();
         if let Some((key, name)) = word.split_once('=') {
             if lower.starts_with("jobn") || lower.starts_with("name=") {
-                return job::named(call, name);
+                return job::named(call, name, Vec::new());
             }
             if !"jobid".starts_with(&key.to_lowercase()) {
                 return call.fail(&format!("Invalid job id {word}"));

@@ -58,12 +58,14 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     if missing { Err(Fail(1)) } else { Ok(()) }
 }
 
-/// Selects the jobs of a name that have not ended. An error if there are none.
-pub(super) fn named(call: &mut Call<'_>, name: &str) -> Result<JobSelection, Fail> {
-    let states = vec![StateFilter::Pending, StateFilter::Running, StateFilter::Suspended];
-    let selection = JobSelection { names: vec![name.to_owned()], states, ..JobSelection::default() };
+/// Selects the jobs of a name, and of these users if any are given, that have not ended. An error if there are none.
+pub(super) fn named(call: &mut Call<'_>, name: &str, users: Vec<u32>) -> Result<JobSelection, Fail> {
+    let states =
+        vec![StateFilter::Pending, StateFilter::SpecialExit, StateFilter::Running, StateFilter::Suspended];
+    let of = users.iter().map(|uid| format!("user ID {uid} and ")).collect::<String>();
+    let selection = JobSelection { names: vec![name.to_owned()], states, users, ..JobSelection::default() };
     match call.controller.jobs(selection.clone(), false, false) {
-        Ok(page) if page.jobs.is_empty() => call.fail(&format!("No job with the name {name}")),
+        Ok(page) if page.jobs.is_empty() => call.fail(&format!("No jobs with {of}name '{name}'")),
         Ok(_) => Ok(selection),
         Err(e) => call.failed(WHAT, &e),
     }
@@ -157,7 +159,7 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
         ),
         format!(
             "JobState={} Reason={} Dependency={}",
-            words::state(info.state).0,
+            row.state().0,
             row.reason().replace(' ', "_"),
             null(&info.dependency)
         ),

@@ -216,6 +216,22 @@ fn verbs() {
     assert!(matches!(asked(&["requeue", "10"])[0], Request::Requeue { hold: false, .. }));
     assert!(matches!(asked(&["requeuehold", "10"])[0], Request::Requeue { hold: true, .. }));
     assert!(matches!(asked(&["requeueh", "10"])[0], Request::Requeue { hold: true, .. }));
+    let special = |args: &[&str]| match &asked(args)[0] {
+        Request::Requeue { jobs, special, .. } => (jobs.ids.len(), *special, jobs.states.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(special(&["requeuehold", "State=SpecialExit", "10,11"]), (2, Some(true), 0));
+    assert_eq!(special(&["requeue", "incomplete", "10"]), (1, None, 3));
+    assert_eq!(special(&["requeuehold", "Incomplete,10", "11"]), (2, None, 3));
+    assert_eq!(run("scontrol", scontrol, &["requeuehold", "State=Bogus", "10"]).code, 1);
+    // faults F11: an update of jobs by name that finds none is an error.
+    let named = |args: &[&str]| run("scontrol", scontrol, &[&["update"], args].concat());
+    for (args, said) in [
+        (&["JobName=nosuch", "Comment=x"][..], "scontrol: error: No jobs with name 'nosuch'\n"),
+        (&["JobName=wide", "UserID=0", "Comment=x"], "scontrol: error: No jobs with user ID 0 and name 'wide'\n"),
+    ] {
+        assert_eq!((named(args).code, named(args).err.as_str()), (1, said));
+    }
     assert!(matches!(asked(&["susp", "10"])[0], Request::Suspend { suspend: true, .. }));
     assert!(matches!(asked(&["res", "10"])[0], Request::Suspend { suspend: false, .. }));
     assert!(matches!(&asked(&["release", "jobname=wide"])[0], Request::Release { jobs } if jobs.names == ["wide"]));
@@ -473,7 +489,9 @@ fn partitions_are_made_changed_and_deleted() {
     let busy = || refused(Refusal::PartitionBusy("debug".into()));
     let said = |args: &[&str]| run("scontrol", scontrol, args).err;
     assert_eq!(said(&["delete", "partition=x"]), "delete_partition partition=x: Invalid partition name specified\n");
-    assert!(said(&["create", "partition=x"]).contains("Nodes must be specified"));
+    // faults F10: a partition may have no nodes, from the first or later.
+    assert_eq!(change(&["create", "partition=x"]).2.unwrap().nodes, "NONE");
+    assert_eq!((nodes("Nodes="), nodes("Nodes-=n[1-4]")), ("NONE".into(), "NONE".into()));
     assert!(said(&["update", "partition=debug", "MaxNodes=few"]).contains("Invalid input: MaxNodes=few"));
     assert_eq!(
         answered(&["create", "partition=x", "nodes=n1"], busy()).err,
@@ -510,7 +528,8 @@ fn nodes_are_created_and_deleted() {
     let said = |args: &[&str]| run("scontrol", scontrol, args).err;
     assert!(said(&["create", "nodename=n8", "Boards=2"]).contains("Boards"));
     assert!(said(&["create", "nodename=n8", "CPUs=many"]).contains("Invalid value CPUs=many"));
-    assert!(said(&["create", "nodename=n8", "State=CLOUD"]).contains("State=CLOUD"));
+    assert_eq!(made(&["create", "nodename=n8", "State=CLOUD"]).state, NodeStart::Cloud);
+    assert!(said(&["create", "nodename=n8", "State=DOWN"]).contains("State=DOWN"));
     assert!(said(&["create", "nodename=n[8"]).contains("Invalid node name n[8"));
     assert!(said(&["delete", "nodename=n8", "CPUs=2"]).contains("nothing else"));
 }

@@ -82,16 +82,15 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         }
     }
     // With an id, JobName is the new name; without one it selects the jobs.
-    let mut selection = match (&ids, name) {
+    // UserID restricts jobs that are selected by name; ids need no user.
+    let selection = match (&ids, name) {
         (Some(ids), name) => {
             update.name = name;
             select(call, std::slice::from_ref(ids), None)?
         }
-        (None, Some(name)) => job::named(call, &name)?,
+        (None, Some(name)) => job::named(call, &name, user.unwrap_or_default())?,
         (None, None) => return call.fail("No job ID specified"),
     };
-    // UserID restricts jobs that are selected by name; ids need no user.
-    selection.users = user.filter(|_| ids.is_none()).unwrap_or_default();
     if let Some(step) = step {
         return stepwise(call, &selection, &update, step);
     }

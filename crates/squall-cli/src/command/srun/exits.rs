@@ -99,9 +99,9 @@ impl Exits {
         self.any
     }
 
-    /// Returns the worst exit of a task, which is reported to accounting.
+    /// Returns the worst exit of a task, which is reported to accounting: that a task ran out of memory is the worst.
     pub(crate) fn worst(&self) -> ExitCode {
-        self.worst
+        if self.oom { ExitCode::OUT_OF_MEMORY } else { self.worst }
     }
 
     /// Returns srun's exit status, derived from its tasks' exits.

@@ -424,7 +424,7 @@ impl App {
             'c' => ("cancel", "cancelled", Request::Cancel { jobs, signal: None, step: None, verbose: true }),
             'h' => ("hold", "held", Request::Hold { jobs, user: false }),
             'r' => ("release", "released", Request::Release { jobs }),
-            _ => ("requeue", "requeued", Request::Requeue { jobs, hold: false, from: None }),
+            _ => ("requeue", "requeued", Request::Requeue { jobs, hold: false, from: None, special: None }),
         };
         let id = job.array_id();
         let name = harmless(&job.spec.name);

@@ -85,6 +85,7 @@ pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCod
     let state = match &job.phase {
         Phase::Pending => EndState::Cancelled { by: ask.who.owner.uid },
         Phase::Running(_) if exit.is_ok() => EndState::Completed,
+        Phase::Running(_) if exit == ExitCode::OUT_OF_MEMORY => EndState::OutOfMemory,
         Phase::Running(_) => EndState::Failed,
         Phase::Completing(..) | Phase::Ended(_) | Phase::Leased(_) => return Ok(Some(Answer::Done)),
     };

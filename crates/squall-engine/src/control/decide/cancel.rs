@@ -1,11 +1,13 @@
 //! `scancel`: ends or signals jobs and steps.
 
+use std::collections::BTreeSet;
+
 use squall_model::event::Event;
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{JobSelection, Refusal};
+use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 use squall_model::wire::node::{EndReason, SignalTarget};
 
 use crate::control::controller::Controller;
@@ -16,6 +18,7 @@ use crate::control::effects::signals;
 use crate::control::effects::steps;
 use crate::control::index::signals::JobSignal;
 use crate::control::port::Out;
+use crate::control::state::State;
 use crate::control::state::job::Phase;
 
 /// What a request does to the jobs.
@@ -63,7 +66,13 @@ pub(crate) fn cancel(
     verbose: bool,
     out: &mut Out,
 ) -> Reply {
-    let selected = select_to_change(&c.state, ask.who, jobs)?;
+    let mut selected = select_to_change(&c.state, ask.who, jobs)?;
+    if jobs.is_filtered() {
+        // As in Slurm, only jobs that have not ended can match a filter.
+        let over = jobs.ids.iter().flat_map(|named| ended(&c.state, named)).collect::<BTreeSet<_>>();
+        selected.jobs.retain(|id| !over.contains(id));
+        selected.refused.extend(over.into_iter().map(|id| (c.state.name_of(id), Refusal::AlreadyDone)));
+    }
     let by = ask.who.owner.uid;
     let mut beginning = NodeSet::new();
     let affected = to_each(
@@ -83,10 +92,10 @@ pub(crate) fn cancel(
                 let nodes = nodes_where_it_begins(c, ask.now, id);
                 end(c, ask.now, id, by, out).inspect(|()| beginning.union_with(&nodes))
             }
-            What::Signal(number, target) => signal_job(c, id, number, target),
+            What::Signal(number, target) => signal_job(c, id, (number, target), by),
             What::EndStep(step) => {
                 let nodes = nodes_where_it_begins(c, ask.now, id);
-                end_step(c, id, step).inspect(|()| beginning.union_with(&nodes))
+                end_step(c, id, step, by).inspect(|()| beginning.union_with(&nodes))
             }
         },
     );
@@ -97,6 +106,23 @@ pub(crate) fn cancel(
     }
     c.todo.heeded.push((ask.caller, affected.answer(), beginning));
     Ok(None)
+}
+
+/// Returns those jobs with a record of their own that have ended, of the jobs that a word of the command line names.
+fn ended(state: &State, named: &JobRef) -> Vec<JobId> {
+    let is_over = |id: &JobId| state.jobs.get(id).is_some_and(|job| job.is_ended());
+    match named {
+        // Tasks of an array that still has others are no error.
+        JobRef::Job(id) if state.arrays.get(id).is_some_and(|array| !array.is_ended()) => Vec::new(),
+        JobRef::Job(id) => vec![*id].into_iter().filter(is_over).collect(),
+        JobRef::Component(leader, offset) => {
+            vec![JobId(leader.0.saturating_add(*offset))].into_iter().filter(is_over).collect()
+        }
+        JobRef::Tasks(id, indices) => {
+            let tasks = state.touched(*id).filter(|(_, job)| job.task.is_some_and(|t| indices.contains(t.index)));
+            tasks.map(|(id, _)| id).filter(is_over).collect()
+        }
+    }
 }
 
 /// Returns the nodes on which tasks of a job may be about to begin. Examples: the job or a step of it was just
@@ -128,7 +154,7 @@ fn end(c: &mut Controller, now: Time, id: JobId, by: u32, out: &mut Out) -> Resu
     }
 }
 
-fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) -> Result<(), Refusal> {
+fn signal_job(c: &mut Controller, id: JobId, (signal, target): (i32, SignalTarget), by: u32) -> Result<(), Refusal> {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     let run = match &job.phase {
         Phase::Running(run) => run,
@@ -148,10 +174,14 @@ fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) 
     let nodes = of_step.map_or_else(|| run.left.clone(), |step| step.left.clone());
     let job = JobAttempt { job: id, attempt: job.attempt };
     signals::send(c, &nodes, JobSignal { job, target, signal });
+    if let (SignalTarget::Step(step), KILL) = (target, signal) {
+        let key = StepKey { job: id, attempt: job.attempt, step };
+        c.steps.live.entry(key).or_default().cut.get_or_insert(EndState::Cancelled { by });
+    }
     Ok(())
 }
 
-fn end_step(c: &mut Controller, id: JobId, no: StepNo) -> Result<(), Refusal> {
+fn end_step(c: &mut Controller, id: JobId, no: StepNo, by: u32) -> Result<(), Refusal> {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     let key = StepKey { job: id, attempt: job.attempt, step: no };
     let run = match &job.phase {
@@ -163,6 +193,6 @@ fn end_step(c: &mut Controller, id: JobId, no: StepNo) -> Result<(), Refusal> {
     if step.ended.is_some() {
         return Err(Refusal::AlreadyDone);
     }
-    steps::end(c, key, EndReason::Cancelled);
+    steps::end(c, key, EndReason::Cancelled, EndState::Cancelled { by });
     Ok(())
 }

@@ -178,7 +178,8 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     if let Some(took) = known.and_then(|step| launch_time(step, end)) {
         c.diag.latency.launch.add(took);
     }
-    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: nodes.clone(), end: on_our_clock }, out);
+    let (cut, of) = (steps::cut(c, key), nodes.clone());
+    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: of, end: on_our_clock, cut }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);
     } else if end.note.is_some() {
@@ -265,7 +266,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let note = Some(error.clone());
     let (usage, oom, lost) = (Usage::default(), false, false);
     let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone() };
-    c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end }, out);
+    c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end, cut: None }, out);
     if node_fault {
         count_failure(c, now, node, error, out);
     }
@@ -276,7 +277,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let retry = node_fault && may_requeue(&c.state, job);
     let failures = job.launch_failures + 1;
     let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));
-    let requeue = retry.then_some(Requeue { hold: false, not_before: Some(now + delay) });
+    let requeue = retry.then_some(Requeue { hold: false, not_before: Some(now + delay), special: None });
     let state = if node_fault { EndState::BootFail } else { EndState::Failed };
     if retry {
         c.queue.avoid.entry(id).or_default().insert(node);

@@ -19,7 +19,7 @@ pub(crate) fn requeue(
     c: &mut Controller,
     ask: &Ask<'_>,
     jobs: &JobSelection,
-    (hold, from): (bool, Option<JobId>),
+    (hold, from, special): (bool, Option<JobId>, Option<bool>),
     out: &mut Out,
 ) -> Reply {
     let selected = select_to_change(&c.state, ask.who, jobs)?;
@@ -29,7 +29,7 @@ pub(crate) fn requeue(
         out,
         |_, _, _| Err(Refusal::WrongState("pending".into())),
         |c, id, out| {
-            let event = decide(c, id, hold, from == Some(id))?;
+            let event = decide(c, id, Requeue { hold, not_before: None, special }, from == Some(id))?;
             c.commit(ask.now, event, out);
             Ok(())
         },
@@ -37,12 +37,11 @@ pub(crate) fn requeue(
     Ok(Some(affected.answer()))
 }
 
-fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, Refusal> {
+fn decide(c: &Controller, id: JobId, requeue: Requeue, itself: bool) -> Result<Event, Refusal> {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if !may_requeue(&job.spec, c.state.config.job_requeue) {
         return Err(Refusal::NotRequeueable);
     }
-    let requeue = Requeue { hold, not_before: None };
     match &job.phase {
         Phase::Running(_) | Phase::Leased(_) => {
             let outcome =
@@ -55,7 +54,6 @@ fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, 
             Err(Refusal::InvalidJobId)
         }
         Phase::Ended(_) => Ok(Event::JobRequeued { id, requeue }),
-        Phase::Pending if hold => Ok(Event::JobHeld { id, admin: false, whole: false }),
         Phase::Pending => Err(Refusal::WrongState("pending".into())),
         Phase::Completing(..) => Err(Refusal::WrongState("completing".into())),
     }

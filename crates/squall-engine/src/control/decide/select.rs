@@ -12,7 +12,7 @@ use crate::control::decide::rights::{Deed, Reach, can};
 use crate::control::index::privacy::Sight;
 use crate::control::port::Who;
 use crate::control::state::array::{Array, Skipped};
-use crate::control::state::job::Job;
+use crate::control::state::job::{Hold, Job};
 use crate::control::state::{Found, State, gates};
 
 /// Maximum number of array tasks of one request that an answer names one by one.
@@ -332,9 +332,10 @@ impl<'a> Filter<'a> {
     fn takes_job(&self, state: &State, id: JobId, job: &Job) -> bool {
         let partition = job.last_run().map(|run| run.partition.as_str());
         let requeued = job.is_pending() && job.last.is_some();
+        let special = job.is_pending() && job.queue.hold == Hold::Special;
         let covered = state.is_covered(id);
         self.takes_spec(state, &job.owner, &job.spec, partition)
-            && self.takes_state(if covered { JobState::Suspended } else { job.shown_state() }, requeued)
+            && self.takes_state(if covered { JobState::Suspended } else { job.shown_state() }, requeued, special)
             && self
                 .nodes
                 .as_ref()
@@ -344,7 +345,7 @@ impl<'a> Filter<'a> {
     /// Returns whether an array's tasks in the state `standing` that never started pass the filter.
     fn takes_tasks(&self, state: &State, array: &Array, standing: JobState) -> bool {
         self.nodes.is_none()
-            && self.takes_state(standing, false)
+            && self.takes_state(standing, false, false)
             && self.takes_spec(state, &array.owner, &array.spec, None)
     }
 
@@ -366,9 +367,15 @@ impl<'a> Filter<'a> {
             && self.sight.is_none_or(|sight| sight.job(owner, gates::account_of(state, spec)))
     }
 
-    fn takes_state(&self, state: JobState, requeued: bool) -> bool {
+    fn takes_state(&self, state: JobState, requeued: bool, special: bool) -> bool {
         let states = &self.wanted.states;
-        states.is_empty() || states.iter().any(|&filter| is_in(filter, state, requeued))
+        let takes = |filter| match filter {
+            StateFilter::SpecialExit => special,
+            // As in Slurm, such a job is pending, and a filter for pending jobs leaves it out.
+            StateFilter::Pending if special => false,
+            _ => is_in(filter, state, requeued),
+        };
+        states.is_empty() || states.iter().any(|&filter| takes(filter))
     }
 }
 
@@ -394,7 +401,7 @@ pub(crate) fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> boo
         StateFilter::Deadline => end == Some(EndState::Deadline),
         StateFilter::BootFail => end == Some(EndState::BootFail),
         StateFilter::Requeued => requeued || end == Some(EndState::Requeued),
-        StateFilter::Never => false,
+        StateFilter::Never | StateFilter::SpecialExit => false,
     }
 }
 

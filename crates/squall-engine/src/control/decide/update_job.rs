@@ -245,6 +245,7 @@ impl Target<'_> {
                 time_limit_s: update.time_limit_s,
                 priority: update.priority.filter(|priority| *priority > 0),
                 array_limit: None,
+                independent: None,
             },
             hold,
         })

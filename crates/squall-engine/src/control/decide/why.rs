@@ -173,7 +173,9 @@ fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingRe
     match pending.standing.hold {
         Hold::No => {}
         Hold::Admin => reasons.push(PendingReason::JobHeldAdmin),
-        Hold::User | Hold::Requeue => reasons.push(PendingReason::JobHeldUser),
+        Hold::User => reasons.push(PendingReason::JobHeldUser),
+        Hold::Requeue => reasons.push(PendingReason::RequeuedHeld),
+        Hold::Special => reasons.push(PendingReason::SpecialExit),
     }
     let open = c.queue.open_terms(&c.state, now, pending.item);
     if open.iter().any(|(_, never)| *never) {

@@ -216,6 +216,7 @@ fn of_job<'a>(state: &'a State, now: Time, event: &Event) -> Option<Draft<'a>> {
         Event::JobRequeued { id, .. } => ended(state, FeedKind::JobRequeued, *id)?,
         Event::JobHeld { id, whole, .. } => whole_or_not(state, FeedKind::JobHeld, *id, *whole)?,
         Event::JobReleased { id, whole } => whole_or_not(state, FeedKind::JobReleased, *id, *whole)?,
+        Event::JobUpdated { change, .. } if change.independent.is_some() => return None,
         Event::JobUpdated { id, whole, .. } => whole_or_not(state, FeedKind::JobChanged, *id, *whole)?,
         Event::JobSuspended { id, suspended } => {
             let kind = if *suspended { FeedKind::JobSuspended } else { FeedKind::JobResumed };
@@ -250,7 +251,7 @@ fn whole_or_not(state: &State, kind: FeedKind, id: JobId, whole: bool) -> Option
     let reason = match hold {
         Hold::No => None,
         Hold::Admin => Some("JobHeldAdmin"),
-        Hold::User | Hold::Requeue => Some("JobHeldUser"),
+        Hold::User | Hold::Requeue | Hold::Special => Some("JobHeldUser"),
     };
     Some(Draft::of_job(kind, job).because(reason))
 }

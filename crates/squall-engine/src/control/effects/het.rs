@@ -99,7 +99,9 @@ fn fate(state: &State, id: JobId) -> Option<Fate> {
     let job = state.jobs.get(&id)?;
     Some(match &job.phase {
         Phase::Pending => {
-            let requeue = Requeue { hold: job.queue.hold == Hold::Requeue, not_before: job.queue.not_before };
+            let special = (job.queue.hold == Hold::Special).then_some(true);
+            let hold = special.is_some() || job.queue.hold == Hold::Requeue;
+            let requeue = Requeue { hold, not_before: job.queue.not_before, special };
             Fate::Waits(job.last.clone(), requeue)
         }
         Phase::Running(_) | Phase::Leased(_) => Fate::Runs,

@@ -213,7 +213,7 @@ pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: 
     let name = c.state.node(node).map_or("", |node| node.name.as_str());
     let reason = Some(format!("{why}: {name}"));
     let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
-    let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None });
+    let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None, special: None });
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: Jo
         let exit = ExitCode { code: 0, signal: KILL };
         let note = Some("the job gave back its nodes".to_owned());
         let end = StepEnd { exit, oom: false, lost: true, usage: Usage::default(), started, ended: now, note };
-        c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: nodes.clone(), end }, out);
+        c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: nodes.clone(), end, cut: None }, out);
         steps::part_ended(c, StepKey { job, attempt, step }, &nodes, exit, out);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, ke
     let running: std::collections::BTreeSet<JobId> = running.collect();
     for id in running {
         let Some(job) = c.state.jobs.get(&id) else { continue };
-        let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None });
+        let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None, special: None });
         let state = requeue.map_or(EndState::Cancelled { by }, |_| EndState::Requeued);
         work::end_running(c, now, id, state, requeue, out);
     }

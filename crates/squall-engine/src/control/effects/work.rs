@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use squall_model::config::{Config, SchedulerType};
-use squall_model::event::{Event, NodeAdmin, Requeue};
+use squall_model::event::{Event, JobChange, NodeAdmin, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::step::{BatchStart, JobFacts};
@@ -24,6 +24,7 @@ use crate::control::effects::programs;
 use crate::control::effects::reboot;
 use crate::control::effects::reserve;
 use crate::control::effects::shutdown;
+use crate::control::index::depend::Verdict;
 use crate::control::index::facts;
 use crate::control::index::limits;
 use crate::control::index::pending;
@@ -33,7 +34,7 @@ use crate::control::index::view::Sight;
 use crate::control::info::hindrance::too_late;
 use crate::control::port::Out;
 use crate::control::state::array::Array;
-use crate::control::state::job::{Job, Phase};
+use crate::control::state::job::{Hold, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::outcome_of;
@@ -158,6 +159,13 @@ pub(crate) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
         let entered = c.queue.enter(&c.state, &mut c.timers, now, item);
         let Some(pending) = pending::pending(&c.state, item) else { continue };
         if pending.spec.dependency.is_none() {
+            continue;
+        }
+        let met = || pending.verdict(&c.state, &c.queue.names) == Verdict::Holds;
+        let free = pending.standing.hold == Hold::No && pending.standing.independent.is_none();
+        if free && met() {
+            let change = JobChange { independent: Some(true), ..JobChange::default() };
+            c.commit(now, Event::JobUpdated { id: item.id, change, whole: item.array }, out);
             continue;
         }
         if !pending.spec.kill_on_invalid_dep.unwrap_or(c.state.config.kill_invalid_depend) {

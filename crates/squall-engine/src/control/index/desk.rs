@@ -6,6 +6,7 @@ use std::sync::Arc;
 use squall_model::codec;
 use squall_model::gres;
 use squall_model::id::{Attempt, ClientKey, JobId, StepKey};
+use squall_model::job::EndState;
 use squall_model::job::options::Chosen;
 use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
@@ -90,4 +91,6 @@ pub(crate) struct Live {
     /// Set when the step's end was ordered: seconds from SIGTERM to SIGKILL, and the reason. The order is repeated to
     /// nodes that did not receive it.
     pub(crate) ending: Option<(u64, EndReason)>,
+    /// How the controller has ended the step: TIMEOUT or CANCELLED. None: it has not.
+    pub(crate) cut: Option<EndState>,
 }

@@ -505,7 +505,9 @@ impl Queue {
             Hold::Requeue if pending.last.is_some_and(|last| last.state == EndState::BootFail) => {
                 return Some(PendingReason::JobHoldMaxRequeue);
             }
-            Hold::User | Hold::Requeue => return Some(PendingReason::JobHeldUser),
+            Hold::User => return Some(PendingReason::JobHeldUser),
+            Hold::Requeue => return Some(PendingReason::RequeuedHeld),
+            Hold::Special => return Some(PendingReason::SpecialExit),
         }
         match pending.verdict(state, &self.names) {
             Verdict::Never => return Some(PendingReason::DependencyNeverSatisfied),

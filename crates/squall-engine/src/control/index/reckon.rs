@@ -76,16 +76,17 @@ impl<'a> Standee<'a> {
     pub(crate) fn fixed(&self) -> Option<u32> {
         self.standing.priority.or(self.spec.priority).filter(|set| *set > 0)
     }
-    /// Returns since when the job could run, apart from dependencies: its submission, begin time, end of a requeue
-    /// delay or release from a hold, whichever is latest.
+    /// Returns since when the job could run: its submission, begin time, end of a requeue delay, release from a hold, or
+    /// the time when its dependency was met, whichever is latest.
     fn eligible(&self) -> Time {
         eligible(self.submit, self.spec, self.standing)
     }
 }
 
-/// Returns since when a job submitted at `submit` could run, apart from dependencies.
+/// Returns since when a job submitted at `submit` could run, if its dependency is met.
 pub(crate) fn eligible(submit: Time, spec: &JobSpec, standing: &Standing) -> Time {
-    spec.begin.max(standing.not_before).max(standing.released).map_or(submit, |later| later.max(submit))
+    let latest = spec.begin.max(standing.not_before).max(standing.released).max(standing.independent);
+    latest.map_or(submit, |later| later.max(submit))
 }
 
 /// Returns whether priorities are calculated from factors (`PriorityType=priority/multifactor`).

@@ -15,7 +15,10 @@ pub(crate) const AT_ONCE_S: u32 = 1;
 /// soon.
 pub(crate) fn hindrance(c: &Controller, id: JobId, reason: &PendingReason) -> Option<Refusal> {
     match reason {
-        PendingReason::JobHeldUser | PendingReason::JobHeldAdmin => Some(Refusal::Held),
+        PendingReason::JobHeldUser
+        | PendingReason::JobHeldAdmin
+        | PendingReason::RequeuedHeld
+        | PendingReason::SpecialExit => Some(Refusal::Held),
         PendingReason::PartitionDown => {
             let named = c.state.jobs.get(&id).and_then(|job| job.spec.partition.clone());
             Some(Refusal::PartitionDown(named.unwrap_or_default()))

@@ -156,6 +156,7 @@ fn waiting_row<'a>(
         dependency,
         het: state.het_of(waits.id),
         run: None,
+        restarts: waits.job.map_or(0, Job::shown_restarts),
     };
     Row { info, spec, owner, class }
 }
@@ -170,7 +171,7 @@ fn eligible(waits: &Waits<'_>, submit: Time, depends: bool) -> Time {
         Queue { hold: Hold::No, .. } => submit,
         _ => return Time::default(),
     };
-    waits.spec.begin.map_or(since, |begin| begin.max(since))
+    waits.spec.begin.max(waits.queue.independent).map_or(since, |later| later.max(since))
 }
 
 fn limit_s(state: &State, queue: &Queue, spec: &JobSpec, partition: &str) -> Option<u64> {

@@ -1,12 +1,15 @@
 //! The reason and priority of pending jobs as users see them.
 
+use squall_model::hostlist::expand_within;
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, JobSpec, Owner, PendingReason};
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use crate::control::controller::Controller;
 use crate::control::index::pending::partitions_of;
 use crate::control::index::reckon::Standee;
+use crate::control::info::cluster::names;
 use crate::control::state::job::{Hold, Job, Queue};
 
 /// A pending job, or the tasks of an array without a record of their own, for display.
@@ -35,7 +38,29 @@ pub(crate) fn priority(c: &Controller, standee: &Standee<'_>, now: Time) -> u32 
     }
 }
 
+/// Most nodes that a reason names. Lists of jobs are long, and the names are made for each job.
+const NAMED_MAX: usize = 64;
+
 /// Returns the first reason that keeps the job from running.
 pub(crate) fn reason(c: &Controller, waits: &Waits<'_>, now: Time) -> PendingReason {
-    c.queue.reason(&c.state, now, waits.item())
+    match c.queue.reason(&c.state, now, waits.item()) {
+        PendingReason::ReqNodeNotAvail => unavailable(c, waits.spec),
+        reason => reason,
+    }
+}
+
+/// Returns the reason of a job that waits for nodes where no job may start: with the names of those that it requests,
+/// or of all in its partitions if it requests no such node.
+fn unavailable(c: &Controller, spec: &JobSpec) -> PendingReason {
+    let mut nodes = NodeSet::new();
+    c.state.partitions_of(spec).for_each(|partition| nodes.union_with(&partition.nodes));
+    nodes.subtract(&c.queue.reachable);
+    let named = spec.need.nodelist.as_deref().and_then(|list| expand_within(list, c.state.nodes.len()).ok());
+    let named = named.iter().flatten().filter_map(|name| c.state.node_id(name));
+    let named: NodeSet = named.filter(|id| nodes.contains(*id)).collect();
+    let shown = if named.is_empty() { nodes } else { named };
+    if shown.is_empty() || shown.len() > NAMED_MAX {
+        return PendingReason::ReqNodeNotAvail;
+    }
+    PendingReason::NodesNotAvail(names(&c.state, &shown))
 }

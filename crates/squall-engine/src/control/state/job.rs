@@ -64,6 +64,9 @@ pub struct Queue {
     /// When the job was first released from a hold; None: it never was.
     #[n(4)]
     pub released: Option<Time>,
+    /// When the job's dependency was first met while the job was not held; None: it has none, or it is not met.
+    #[n(5)]
+    pub independent: Option<Time>,
 }
 
 /// Whether a pending job is held, and who may release it.
@@ -83,6 +86,9 @@ pub enum Hold {
     /// Held by a requeue that asked for it (`scontrol requeuehold`); the user may release it.
     #[n(3)]
     Requeue,
+    /// As `Requeue`, with `State=SpecialExit`: users see the state SPECIAL_EXIT.
+    #[n(4)]
+    Special,
 }
 
 /// The phase of a job. Running and completing jobs hold resources, and leased jobs share those of their line.
@@ -284,6 +290,11 @@ impl Job {
     pub(crate) fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
     }
+    /// Returns how often the job was requeued. A requeue counts as soon as it is decided.
+    pub(crate) fn shown_restarts(&self) -> u32 {
+        let again = matches!(&self.phase, Phase::Completing(_, ending) if ending.requeue.is_some());
+        self.restarts + u32::from(again)
+    }
     /// Returns the job's outcome, as soon as it is decided; before that None.
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.phase {
@@ -292,11 +303,10 @@ impl Job {
             Phase::Pending | Phase::Leased(_) | Phase::Running(_) => None,
         }
     }
-    /// Returns the uid of the user on whose behalf a completing job's remaining steps are ended: the user who cancelled
-    /// it, or its owner. None: it is not completing.
-    pub fn ended_by(&self) -> Option<u32> {
+    /// Returns the uid of the user who cancelled a completing job. None: it is not completing, or no user cancelled it.
+    pub fn cancelled_by(&self) -> Option<u32> {
         let Phase::Completing(_, ending) = &self.phase else { return None };
-        Some(if let EndState::Cancelled { by } = ending.outcome.state { by } else { self.owner.uid })
+        if let EndState::Cancelled { by } = ending.outcome.state { Some(by) } else { None }
     }
     /// Returns whether the job has dependencies of its own, and not those of its array.
     pub(crate) fn has_own_wants(&self) -> bool {

@@ -74,7 +74,7 @@ fn a_requeued_task_runs_again_within_the_limit() {
     let second = JobId(id.0 + 2);
     assert_eq!(d.state_of(second), Some(JobState::Running));
     let jobs = JobSelection { ids: vec![squall_model::wire::client::JobRef::Job(first)], ..Default::default() };
-    d.ask(9, ADA, Request::Requeue { jobs, hold: false, from: None });
+    d.ask(9, ADA, Request::Requeue { jobs, hold: false, from: None, special: None });
     assert_eq!(d.state_of(first), Some(JobState::Pending));
     assert_eq!(d.c.state().arrays[&id].tally.bad.len(), 0);
     let (order, most) = run_down(&mut d);

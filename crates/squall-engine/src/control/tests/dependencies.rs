@@ -206,7 +206,7 @@ fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
     d.finish(has_run, 1);
     d.cancel(never_ran);
     let requeue = |d: &mut Driver, id| match d
-        .ask(9, ADA, Request::Requeue { jobs: these(id), hold: false, from: None })
+        .ask(9, ADA, Request::Requeue { jobs: these(id), hold: false, from: None, special: None })
         .remove(0)
     {
         Answer::Affected { mut refused, .. } => refused.pop().map(|(_, refusal)| refusal),

@@ -242,7 +242,7 @@ impl World {
             }
             Op::Requeue { job, user, hold } => {
                 let jobs = self.ids(job);
-                self.ask(who(user), Request::Requeue { jobs, hold, from: None }, true);
+                self.ask(who(user), Request::Requeue { jobs, hold, from: None, special: None }, true);
             }
             Op::Suspend { job, suspend } => {
                 let jobs = self.ids(job);

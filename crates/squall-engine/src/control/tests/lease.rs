@@ -148,7 +148,7 @@ fn a_leased_job_is_cancelled_and_requeued() {
     let jobs: Vec<JobId> = (0..4).map(|_| d.submit(batch())).collect();
     d.launched();
     d.cancel(jobs[1]);
-    d.ask(7, ADA, Request::Requeue { jobs: these(jobs[2]), hold: true, from: None });
+    d.ask(7, ADA, Request::Requeue { jobs: these(jobs[2]), hold: true, from: None, special: None });
     assert_eq!(ids(d.ended()), [jobs[1].0, jobs[2].0]);
     for id in &jobs[1..3] {
         let job = d.attempt(*id);

@@ -31,6 +31,7 @@ mod policy;
 mod ports;
 mod power;
 mod precedence;
+mod records;
 mod reservations;
 mod resize;
 mod restored;

@@ -246,7 +246,7 @@ fn a3_an_end_by_itself_wins_over_requeue_and_down() {
         end
     };
     let ask = |d: &mut Driver, job, down| {
-        let requeue = Request::Requeue { jobs: these(job), hold: true, from: None };
+        let requeue = Request::Requeue { jobs: these(job), hold: true, from: None, special: None };
         d.ask(9, 0, if down { Request::ShutDown { keep_jobs: false } } else { requeue });
         assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Requeued)));
     };
@@ -264,7 +264,7 @@ fn a3_an_end_by_itself_wins_over_requeue_and_down() {
     // One that requeues itself runs again however its script ends.
     let mut d = Driver::new(1, 1);
     let job = d.submit(batch());
-    d.ask(9, 0, Request::Requeue { jobs: these(job), hold: true, from: Some(job) });
+    d.ask(9, 0, Request::Requeue { jobs: these(job), hold: true, from: Some(job), special: None });
     let attempt = d.attempt(job);
     let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
     let end = told(&d, false);

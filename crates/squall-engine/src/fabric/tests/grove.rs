@@ -574,7 +574,7 @@ impl Grove {
     pub(super) fn ends(&self, key: StepKey) -> BTreeMap<u8, usize> {
         let (mut all, mut ends) = (NodeSet::new(), BTreeMap::new());
         for event in &self.events {
-            if let Event::StepNodesEnded { job, attempt, step, nodes, end } = event
+            if let Event::StepNodesEnded { job, attempt, step, nodes, end, cut: None } = event
                 && (StepKey { job: *job, attempt: *attempt, step: *step }) == key
             {
                 assert!(all.is_disjoint(nodes), "{key} ended twice on {:?}", all.intersection(nodes));

@@ -173,6 +173,9 @@ pub enum Request {
         /// script. None: the caller runs outside of jobs.
         #[n(2)]
         from: Option<JobId>,
+        /// Some(true): the held jobs' state is SPECIAL_EXIT (`requeuehold State=SpecialExit`).
+        #[n(3)]
+        special: Option<bool>,
     },
     /// `scontrol suspend`, `resume`: stops or continues running jobs. Answer: `Affected`.
     #[n(12)]

@@ -115,6 +115,10 @@ pub struct JobInfo {
     /// Data of the last attempt, or of a job that ended without one. None: the job is pending and has never run.
     #[n(22)]
     pub run: Option<Box<RunInfo>>,
+    /// How often the job was requeued after it had run.
+    #[n(23)]
+    #[cbor(default)]
+    pub restarts: u32,
 }
 
 impl JobInfo {

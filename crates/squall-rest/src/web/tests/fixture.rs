@@ -196,6 +196,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         memory_mb: 65_536,
         dependency: String::new(),
         het: None,
+        restarts: 0,
         run: started.then(|| Box::new(run)),
     }
 }

@@ -85,7 +85,7 @@ impl Session<'_> {
 
     fn heard(&self, now: Instant) -> Heard {
         let done = self.done.as_ref().map(|(since, outcome)| {
-            let ended = self.forced || !matches!(outcome.state, EndState::Completed | EndState::Failed);
+            let ended = self.forced || !outcome.state.is_by_itself();
             (Span(now.duration_since(*since).as_micros() as u64), ended)
         });
         Heard {

@@ -57,7 +57,7 @@ fn cancel_again_changes_nothing() {
 fn cancel_beats_a_requeue_under_way() {
     let mut world = World::new();
     let id = world.running(ADA);
-    world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None });
+    world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None, special: None });
     world.ask(&user(ADA), cancel(these(&[id])));
     world.release(id);
     assert_eq!(world.c.state.jobs[&id].state(), JobState::Ended(EndState::Cancelled { by: ADA }));
@@ -169,7 +169,7 @@ fn d7_hold_of_a_running_job_counts_when_it_is_requeued() {
     world.answer(&operator(), Request::Release { jobs: these(&[id]) });
     assert_eq!(world.hold_of(id), Hold::No);
     world.answer(&operator(), update(id, |u| u.priority = Some(0)));
-    world.answer(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None });
+    world.answer(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None, special: None });
     world.answer(&operator(), hold());
     world.release(id);
     let job = &world.c.state.jobs[&id];
@@ -268,8 +268,8 @@ fn releasing_an_array_spares_the_task_that_the_operator_holds() {
 fn requeue_is_answered_in_the_turn_that_orders_the_end() {
     let mut world = World::new();
     let id = world.running(ADA);
-    let turn = world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None });
-    let requeue = Some(Requeue { hold: false, not_before: None });
+    let turn = world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None, special: None });
+    let requeue = Some(Requeue { hold: false, not_before: None, special: None });
     assert!(matches!(&turn.events[..], [Event::JobEnding { requeue: r, .. }] if *r == requeue));
     assert_eq!(affected(only_answer(turn)).0, ["1"]);
     assert_eq!(world.c.state.jobs[&id].state(), JobState::Completing(EndState::Requeued));
@@ -281,15 +281,14 @@ fn requeue_is_answered_in_the_turn_that_orders_the_end() {
 #[test]
 fn what_can_and_cannot_be_requeued() {
     let mut world = World::new();
-    let requeue = |id, hold| Request::Requeue { jobs: these(&[id]), hold, from: None };
+    let requeue = |id, hold| Request::Requeue { jobs: these(&[id]), hold, from: None, special: None };
     let ended = world.ended(ADA);
     world.answer(&user(ADA), requeue(ended, true));
     assert_eq!(world.c.state.jobs[&ended].state(), JobState::Pending);
     assert_eq!(world.hold_of(ended), Hold::Requeue);
     world.answer(&user(ADA), Request::Release { jobs: these(&[ended]) });
     assert_eq!(world.refusal(&user(ADA), requeue(ended, false)), Refusal::WrongState("pending".into()));
-    world.answer(&user(ADA), requeue(ended, true));
-    assert_eq!(world.hold_of(ended), Hold::User);
+    assert_eq!(world.refusal(&user(ADA), requeue(ended, true)), Refusal::WrongState("pending".into()));
     let specs = [
         JobSpec { requeue: Some(false), ..JobSpec::default() },
         JobSpec { kind: JobKind::Allocation, ..JobSpec::default() },

@@ -201,7 +201,7 @@ impl World {
     pub(crate) fn end_step_with(&mut self, key: StepKey, node: NodeId, exit: ExitCode) -> Turn {
         let end = StepEnd { exit, started: self.now, ended: self.now, ..StepEnd::default() };
         let (job, attempt, step) = (key.job, key.attempt, key.step);
-        self.commit(Event::StepNodesEnded { job, attempt, step, nodes: NodeSet::one(node), end });
+        self.commit(Event::StepNodesEnded { job, attempt, step, nodes: NodeSet::one(node), end, cut: None });
         self.settle(job)
     }
 

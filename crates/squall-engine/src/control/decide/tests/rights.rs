@@ -58,7 +58,7 @@ const MATRIX: [(&str, Make, [bool; 3]); 78] = [
     ("cancel step", |id| signal(id, Some(StepNo::BATCH)), JOB),
     ("hold", |id| Request::Hold { jobs: these(&[id]), user: false }, JOB),
     ("release", |id| Request::Release { jobs: these(&[id]) }, JOB),
-    ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false, from: None }, JOB),
+    ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false, from: None, special: None }, JOB),
     ("suspend", |id| Request::Suspend { jobs: these(&[id]), suspend: true }, OPERATE),
     ("top", |id| Request::Top { jobs: these(&[id]) }, OPERATE),
     ("update", |id| update(id, |u| u.comment = Some("x".into())), JOB),

@@ -407,7 +407,7 @@ fn a_step_that_ends_by_a_signal_with_its_job_was_cancelled() {
         other => panic!("{other:?}"),
     };
     let turn = world.end_step_with(key(id, 0), NodeId(0), killed);
-    assert_eq!(of(&turn, early.caller), (EndState::Failed, killed));
+    assert_eq!(of(&turn, early.caller), (EndState::Cancelled { by: EndState::NOBODY }, killed), "by itself");
     world.ask(&user(ADA), cancel(these(&[id])));
     let turn = world.end_step_with(key(id, 1), NodeId(0), killed);
     assert_eq!(of(&turn, late.caller), (EndState::Cancelled { by: ADA }, killed));

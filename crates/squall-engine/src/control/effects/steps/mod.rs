@@ -16,7 +16,7 @@ use std::sync::Arc;
 use squall_model::event::Event;
 use squall_model::hostlist::compress;
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{ExitCode, Outcome};
+use squall_model::job::{EndState, ExitCode, Outcome};
 use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
 use squall_model::set::NodeSet;
 use squall_model::step::TaskProgram;
@@ -174,9 +174,18 @@ fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut
     true
 }
 
-/// Ends a step: SIGTERM, later SIGKILL. Nodes that are not connected get the order when they come back.
-pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
+/// Returns how the controller has ended a step that runs; None: it has not.
+pub(crate) fn cut(c: &Controller, key: StepKey) -> Option<EndState> {
+    c.steps.live.get(&key)?.cut
+}
+
+/// Ends a step: SIGTERM, later SIGKILL. Nodes that are not connected get the order when they come back. The first
+/// reason gives the step's state, as `cut` says.
+pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason, cut: EndState) {
     end_within(c, key, c.state.config.kill_wait_s, why);
+    if let Some(live) = c.steps.live.get_mut(&key) {
+        live.cut.get_or_insert(cut);
+    }
 }
 
 /// Ends a step by SIGKILL at once, as [`end`] does.
@@ -426,9 +435,9 @@ pub(crate) fn timers(c: &mut Controller, now: Time) {
         c.steps.timers.remove(&(time, key));
         let Some(live) = c.steps.live.get(&key).filter(|live| live.ending.is_none()) else { continue };
         if limit_of(c, key).is_some_and(|limit| limit <= now) {
-            end(c, key, EndReason::TimeLimit);
+            end(c, key, EndReason::TimeLimit, EndState::Timeout);
         } else if live.patience.is_some_and(|patience| patience <= now) {
-            end(c, key, EndReason::Cancelled);
+            end(c, key, EndReason::Cancelled, EndState::Cancelled { by: EndState::NOBODY });
         }
     }
 }

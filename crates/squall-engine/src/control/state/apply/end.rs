@@ -276,4 +276,7 @@ fn back_to_queue(job: &mut Job, requeue: Requeue, outcome: Outcome) {
     if requeue.hold && job.queue.hold == Hold::No {
         job.queue.hold = Hold::Requeue;
     }
+    if requeue.special == Some(true) && job.queue.hold != Hold::Admin {
+        job.queue.hold = Hold::Special;
+    }
 }

@@ -49,6 +49,9 @@ impl State {
             if let Some(priority) = change.priority {
                 queue.priority = Some(priority);
             }
+            if change.independent == Some(true) {
+                queue.independent.get_or_insert(time);
+            }
         };
         self.each_queued(id, whole, |queue, _| alter(queue));
         if !whole {

@@ -107,8 +107,9 @@ impl State {
         (job, attempt, no): (JobId, Attempt, StepNo),
         nodes: &NodeSet,
         end: &StepEnd,
+        cut: Option<EndState>,
     ) {
-        let ended_by = self.jobs.get(&job).and_then(|job| job.ended_by());
+        let by = self.jobs.get(&job).and_then(|job| job.cancelled_by());
         let Some(step) = self.live_step(job, Some(attempt), no) else { return };
         if step.left.is_disjoint(nodes) {
             return;
@@ -122,7 +123,7 @@ impl State {
             None => end.clone(),
         };
         if step.left.is_empty() {
-            step.ended = Some((tally.ended, outcome(&tally, ended_by)));
+            step.ended = Some((tally.ended, outcome(&tally, cut, by)));
         }
         step.tally = Some(tally);
     }
@@ -186,17 +187,10 @@ impl State {
     }
 }
 
-/// Returns a step's outcome from the merged reports of its nodes. A signal counts as cancellation, not failure, if the
-/// whole job was being ended by a user (uid `ended_by`).
-fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
-    let state = match ended_by {
-        _ if tally.oom => EndState::OutOfMemory,
-        _ if tally.lost => EndState::NodeFail,
-        _ if tally.exit.is_ok() => EndState::Completed,
-        Some(by) if tally.exit.signal != 0 => EndState::Cancelled { by },
-        _ => EndState::Failed,
-    };
-    let exit = if tally.oom { ExitCode { code: 0, signal: 125 } } else { tally.exit };
+/// Returns a step's outcome from the merged reports of its nodes; for `cut` and `by` see [`StepEnd::step_state`].
+fn outcome(tally: &StepEnd, cut: Option<EndState>, by: Option<u32>) -> Outcome {
+    let state = StepEnd::step_state(tally.exit, (tally.oom, tally.lost), cut, by);
+    let exit = if tally.oom { ExitCode::OUT_OF_MEMORY } else { tally.exit };
     Outcome { state, exit, reason: tally.note.clone() }
 }
 
