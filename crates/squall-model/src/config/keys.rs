@@ -224,7 +224,7 @@ const PARTITIONS: &[Key] = &[
     key("name", &["PartitionName"], "text", "\"short\"",
         "Name of the partition."),
     key("nodes", &["Nodes"], "host list", "\"n[1-2]\"",
-        "Nodes of the partition; `ALL` or empty: all nodes."),
+        "Nodes of the partition; `ALL` or empty: all nodes; `NONE`: no node."),
     key("default", &["Default"], "boolean", "true",
         "Whether jobs without `--partition` use it. If no partition has it set, it is the first without `false`."),
     key("state", &["State"], "word", "\"drain\"",
