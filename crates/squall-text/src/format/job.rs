@@ -143,6 +143,13 @@ impl JobRow {
         }
     }
 
+    /// Returns the reason as one of Slurm's names, and its description, as in JSON. Empty: it has none.
+    pub fn named_reason(&self) -> (String, String) {
+        let (text, name) = (self.reason(), words::pending_reason(&self.info.reason));
+        let is_pending = !matches!(self.info.state, JobState::Ended(_) | JobState::Completing(_));
+        if is_pending && text != name { (name.to_owned(), text) } else { (text, String::new()) }
+    }
+
     /// Returns long name and short code of the job's state.
     pub fn state(&self) -> (&'static str, &'static str) {
         let special = self.info.state == JobState::Pending && self.info.reason == PendingReason::SpecialExit;

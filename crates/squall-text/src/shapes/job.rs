@@ -71,13 +71,15 @@ pub(super) fn mail_type(word: &str) -> Vec<String> {
 
 fn state(row: &JobRow) -> Value {
     let info = &row.info;
+    let (reason, description) = row.named_reason();
     json!({
         "dependency": info.dependency,
         "derived_exit_code": exit(info.run().derived_exit),
         "exit_code": exit(row.exit()),
         "flags": if requeue(row) { json!(["JOB_WAS_RUNNING"]) } else { json!([]) },
         "job_state": row.state_list(),
-        "state_reason": row.reason(),
+        "state_reason": reason,
+        "state_description": description,
         "nice": row.spec.nice,
         "priority": narrow(Some(info.priority)),
         "hold": info.priority == 0,
