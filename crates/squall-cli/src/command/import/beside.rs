@@ -227,6 +227,18 @@ fn device(origin: &Origin, pairs: &[Pair], report: &mut Report) -> Option<(Strin
         plain &= word.as_ref().is_some_and(|word| *word == format!("{key}={value}"));
         words.extend(word);
     }
+    let links = words.iter().position(|word| word.to_ascii_lowercase().starts_with("links="));
+    if let Some(at) = links
+        && gres::parse_conf(&words.join(" ")).is_err()
+    {
+        let word = words.remove(at);
+        if gres::parse_conf(&words.join(" ")).is_ok() {
+            say(Fate::Missing, "Links", "links are read from a line of one device");
+            plain = false;
+        } else {
+            words.insert(at, word);
+        }
+    }
     let line = words.join(" ");
     let is_named = |name: &str| pairs.iter().any(|pair| pair.key.eq_ignore_ascii_case(name));
     match gres::parse_conf(&line) {

@@ -144,6 +144,8 @@ impl Controller for Fake {
         page.jobs.retain(|j| {
             let over = matches!(j.state, JobState::Ended(_));
             (jobs.ids.is_empty() || jobs.ids.iter().any(|r| belongs(j, id_of(r))))
+                && (jobs.names.is_empty() || jobs.names.contains(&self.page.specs[j.spec as usize].name))
+                && (jobs.users.is_empty() || jobs.users.contains(&self.page.owners[j.owner as usize].uid))
                 && (ended || !over)
                 && (jobs.states.is_empty() || jobs.states.contains(&filter_of(j.state)))
                 && (jobs.partitions.is_empty() || jobs.partitions.contains(&page.classes[j.class as usize].partition))

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 use squall_model::id::StepNo;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 
 use super::sacct;
@@ -21,6 +21,9 @@ fn query(args: &[&str]) -> AccountingQuery {
     assert_eq!((seen.code, seen.err.as_str()), (0, ""));
     fake.queries.remove(0)
 }
+
+/// From the begin of a second to its last microsecond: the end of a period belongs to it.
+const WHOLE: Span = Span(999_999);
 
 #[test]
 fn tables() {
@@ -121,7 +124,7 @@ fn what_is_asked() {
     assert_eq!(query(&["-j", "40"]).start, None);
     assert_eq!(query(&["-s", "R"]).start, Some(Time::from_secs(NOW)));
     assert_eq!(query(&["-S", "now-1hour"]).start, Some(Time::from_secs(NOW - 3600)));
-    assert_eq!(query(&["-E", "07:30"]).end, Some(Time::from_secs(NOW - 1800)));
+    assert_eq!(query(&["-E", "07:30"]).end, Some(Time::from_secs(NOW - 1800) + WHOLE));
     assert_eq!(query(&[]).users, [1000]);
     assert!(query(&["-a"]).users.is_empty());
     assert!(query(&["-j", "40"]).users.is_empty());
@@ -194,9 +197,9 @@ proptest! {
 #[test]
 fn d6_a_state_and_a_start_without_an_end() {
     let failed = query(&["-s", "FAILED", "-S", "now-1hour"]);
-    assert_eq!((failed.start, failed.end), (Some(Time::from_secs(NOW - 3600)), Some(Time::from_secs(NOW - 3600))));
+    assert_eq!((failed.start, failed.end), (Some(Time::from_secs(NOW - 3600)), Some(Time::from_secs(NOW - 3600) + WHOLE)));
     let with_end = query(&["-s", "FAILED", "-S", "now-1hour", "-E", "now"]);
-    assert_eq!(with_end.end, Some(Time::from_secs(NOW)));
+    assert_eq!(with_end.end, Some(Time::from_secs(NOW) + WHOLE));
 }
 
 /// faults.md F16: a state means now, unless a start is given.
