@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, PartitionConfig};
 use super::keys;
+use super::{Config, PartitionConfig};
 use crate::hostlist;
 
 /// Parts of a configuration file that error messages refer to by line number.

@@ -560,7 +560,13 @@ impl Book {
         self.insert_step(job, step, &spec.name, time, (nodes, num_nodes), (cpus, tasks), &spec.submit_line)
     }
 
-    fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd, cut: Option<EndState>) -> Done {
+    fn step_nodes_ended(
+        &self,
+        (job, attempt, step): (JobId, Attempt, StepNo),
+        nodes: u32,
+        end: &StepEnd,
+        cut: Option<EndState>,
+    ) -> Done {
         if end.exit.is_ok() && !end.oom && !end.lost && cut.is_none() {
             // Fast path: usually a step has one node and succeeds, so its row need not be read.
             let sql = "UPDATE steps SET left = 0, reason = ?4, usage = ?5, state = ?6, end = max(coalesce(end, 0), ?7)

@@ -76,7 +76,14 @@ impl Bed {
             note: None,
         };
         let (job, attempt) = (JobId(id), Attempt(attempt));
-        self.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end, cut: None });
+        self.happens(Event::StepNodesEnded {
+            job,
+            attempt,
+            step: StepNo::BATCH,
+            nodes: NodeSet::one(NodeId(0)),
+            end,
+            cut: None,
+        });
         let requeue = requeue.then_some(Requeue { hold: false, not_before: None, special: None });
         self.happens(Event::JobEnding { id: job, outcome: Outcome { state, exit, reason: None }, requeue });
         let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
@@ -315,7 +322,14 @@ fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
         ended: Time::from_secs(2),
         note: None,
     };
-    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end, cut: None });
+    bed.happens(Event::StepNodesEnded {
+        job,
+        attempt,
+        step: StepNo::BATCH,
+        nodes: NodeSet::one(NodeId(0)),
+        end,
+        cut: None,
+    });
     bed.store(1);
     let rows = bed.ask(&AccountingQuery::default());
     let shown: Vec<(JobState, u8)> = rows.iter().map(|row| (row.state, row.exit.signal)).collect();
@@ -634,7 +648,10 @@ fn f5_a_dependent_job_is_pending_when_its_dependency_is_met() {
         let pending = |bed: &Bed, from: u64, to: u64| {
             let (start, end) = (Some(Time::from_secs(from)), Some(Time::from_secs(to)));
             let query = AccountingQuery { start, end, ..AccountingQuery::default() };
-            (ids(bed.ask(&AccountingQuery { states: vec![StateFilter::Pending], ..query.clone() })), ids(bed.ask(&query)))
+            (
+                ids(bed.ask(&AccountingQuery { states: vec![StateFilter::Pending], ..query.clone() })),
+                ids(bed.ask(&query)),
+            )
         };
         assert_eq!(pending(&bed, 0, 100), (vec![1], vec![1]), "the others are not eligible yet");
         bed.starts(1, 1);

@@ -9,7 +9,7 @@ use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
 use squall_model::gres;
 use squall_model::hostlist;
 use squall_model::job::options::AsGiven;
-use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, PendingReason, Owner};
+use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner, PendingReason};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::Time;

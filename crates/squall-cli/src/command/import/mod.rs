@@ -94,7 +94,8 @@ impl Imported {
         let levels = partitions().flat_map(|p| p.allow_qos.iter().chain(&p.deny_qos).chain([&p.qos]));
         let accounts = partitions().flat_map(|p| p.allow_accounts.iter().chain(&p.deny_accounts));
         let named = |all: BTreeSet<&String>, always: &str| {
-            let other = |name: &&&String| !name.is_empty() && ![always, "ALL"].iter().any(|a| name.eq_ignore_ascii_case(a));
+            let other =
+                |name: &&&String| !name.is_empty() && ![always, "ALL"].iter().any(|a| name.eq_ignore_ascii_case(a));
             all.iter().filter(other).map(|name| name.as_str()).collect::<Vec<_>>().join(",")
         };
         let (levels, accounts) = (named(levels.collect(), NORMAL), named(accounts.collect(), ROOT));

@@ -197,7 +197,10 @@ proptest! {
 #[test]
 fn d6_a_state_and_a_start_without_an_end() {
     let failed = query(&["-s", "FAILED", "-S", "now-1hour"]);
-    assert_eq!((failed.start, failed.end), (Some(Time::from_secs(NOW - 3600)), Some(Time::from_secs(NOW - 3600) + WHOLE)));
+    assert_eq!(
+        (failed.start, failed.end),
+        (Some(Time::from_secs(NOW - 3600)), Some(Time::from_secs(NOW - 3600) + WHOLE))
+    );
     let with_end = query(&["-s", "FAILED", "-S", "now-1hour", "-E", "now"]);
     assert_eq!(with_end.end, Some(Time::from_secs(NOW) + WHOLE));
 }

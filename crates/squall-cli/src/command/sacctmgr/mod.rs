@@ -24,12 +24,12 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
+use settings::QUOTES;
 use squall_text::columns::records::{self, starts};
 use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
-use settings::QUOTES;
 use squall_text::shapes::policy as shapes;
 
 const OPTIONS: &[Flag] = &[

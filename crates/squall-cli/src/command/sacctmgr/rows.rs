@@ -98,13 +98,7 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
 
 /// Returns the rows to list as long as no user is set up: for the named users, if they exist on this machine; without
 /// names, for root and the caller. If the controller hides other users, only the caller is listed.
-fn nobody_is_set_up(
-    call: &Call<'_>,
-    wanted: &Wanted,
-    config: &Config,
-    policy: &Policy,
-    as_users: bool,
-) -> Vec<Row> {
+fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, policy: &Policy, as_users: bool) -> Vec<Row> {
     let asked: Vec<&String> = wanted.names.iter().filter(|_| as_users).chain(&wanted.users).collect();
     let mut users: Vec<String> = if asked.is_empty() {
         vec![call.people.user(0), call.people.user(call.people.me())]

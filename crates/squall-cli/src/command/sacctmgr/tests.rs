@@ -439,11 +439,7 @@ fn f13_quotes_are_stripped() {
 /// Checks faults F15: with `PrivateData=users` a user sees the own row only, also while no user is set up.
 #[test]
 fn f15_hidden_users_are_not_listed() {
-    let me = run(
-        "sacctmgr",
-        sacctmgr,
-        &["-nP", "show", "user", "format=user"],
-    );
+    let me = run("sacctmgr", sacctmgr, &["-nP", "show", "user", "format=user"]);
     assert!(me.out.lines().any(|line| line == "root"), "{}", me.out);
     let mut fake = Fake { hides_users: true, ..fake() };
     let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]).out;
@@ -461,7 +457,9 @@ fn f15_hidden_users_are_not_listed() {
 fn f15_aliases_of_keys_and_fields() {
     let mut fake = fake();
     let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
-    for key in ["MaxTRESPJ=cpu=1", "MaxTRESMinsPJ=cpu=1", "MaxTRESPerAcct=cpu=1", "MaxJobsPerAcct=1", "MaxSubmitJobsPerAcct=1"] {
+    for key in
+        ["MaxTRESPJ=cpu=1", "MaxTRESMinsPJ=cpu=1", "MaxTRESPerAcct=cpu=1", "MaxJobsPerAcct=1", "MaxSubmitJobsPerAcct=1"]
+    {
         assert_eq!(seen(&["-i", "modify", "qos", "normal", "set", key]).code, 0, "{key}");
     }
     let fields = "format=MaxTRESPJ,MaxTRESMinsPJ,MaxTRESPA,MaxJobsPA,MaxSubmitPA";

@@ -141,9 +141,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         }
         Request::Hold { jobs, user } => hold::hold(c, ask, &jobs, user, out),
         Request::Release { jobs } => hold::release(c, ask, &jobs, out),
-        Request::Requeue { jobs, hold, from, special } => {
-            requeue::requeue(c, ask, &jobs, (hold, from, special), out)
-        },
+        Request::Requeue { jobs, hold, from, special } => requeue::requeue(c, ask, &jobs, (hold, from, special), out),
         Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
         Request::Top { jobs } => top::top(c, ask, &jobs, out),

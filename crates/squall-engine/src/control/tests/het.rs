@@ -269,7 +269,9 @@ fn nobody_goes_back_into_the_queue_without_a_component_that_is_forgotten() {
     gone(&mut d, next(ended));
     d.pass(400);
     assert_eq!(states(&d, ended), [RUNNING, None], "the second has been forgotten");
-    let requeue = |d: &mut Driver, id| d.ask(8, ADA, Request::Requeue { jobs: these(id), hold: false, from: None, special: None });
+    let requeue = |d: &mut Driver, id| {
+        d.ask(8, ADA, Request::Requeue { jobs: these(id), hold: false, from: None, special: None })
+    };
     // What runs and is to run again has nothing to run beside: it ends.
     requeue(&mut d, ended);
     gone(&mut d, ended);

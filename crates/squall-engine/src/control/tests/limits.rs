@@ -159,7 +159,11 @@ fn who_comes_back_too_late_for_the_deadline_does_not_start_again() {
     let job = d.submit(JobSpec { deadline, time_limit_s: Some(40), ..batch() });
     let first = d.attempt(job);
     d.pass(30);
-    d.ask(5, ADA, Request::Requeue { jobs: crate::control::tests::driver::these(job), hold: false, from: None, special: None });
+    d.ask(
+        5,
+        ADA,
+        Request::Requeue { jobs: crate::control::tests::driver::these(job), hold: false, from: None, special: None },
+    );
     d.report("n1", &[Report::JobGone { job: first }]);
     d.pass(0);
     assert_eq!((d.attempt(job), d.state_of(job)), (first, Some(JobState::Ended(EndState::Deadline))));
@@ -202,7 +206,11 @@ fn a_cancel_stops_a_requeue() {
     let mut d = Driver::new(1, 1);
     let job = d.submit(batch());
     let first = d.attempt(job);
-    d.ask(5, ADA, Request::Requeue { jobs: crate::control::tests::driver::these(job), hold: false, from: None, special: None });
+    d.ask(
+        5,
+        ADA,
+        Request::Requeue { jobs: crate::control::tests::driver::these(job), hold: false, from: None, special: None },
+    );
     let outcome = Outcome { state: EndState::Cancelled { by: ADA }, exit: ExitCode::OK, reason: None };
     d.commit(squall_model::event::Event::JobEnding { id: job, outcome, requeue: None });
     d.report("n1", &[Report::JobGone { job: first }]);

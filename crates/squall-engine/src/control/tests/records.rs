@@ -177,7 +177,9 @@ fn f7_requeued_and_held() {
             refused: vec![(d.c.state().name_of(job), Refusal::WrongState("pending".into()))],
         };
         assert_eq!(d.ask(8, ADA, requeue), [refused], "as in Slurm");
-        for (filter, found) in [(StateFilter::SpecialExit, special.is_some()), (StateFilter::Pending, special.is_none())] {
+        for (filter, found) in
+            [(StateFilter::SpecialExit, special.is_some()), (StateFilter::Pending, special.is_none())]
+        {
             let hold = Request::Hold { jobs: JobSelection { states: vec![filter], ..these(job) }, user: false };
             let affected = matches!(&d.ask(8, ADA, hold)[..], [Answer::Affected { jobs, .. }] if !jobs.is_empty());
             assert_eq!(affected, found, "{filter:?}");

@@ -160,7 +160,10 @@ fn reasons_and_dependencies() {
 fn a_requeued_job_is_found_as_such() {
     let mut world = World::new();
     let id = world.ended(ADA);
-    world.commit(Event::JobRequeued { id, requeue: squall_model::event::Requeue { hold: false, not_before: None, special: None } });
+    world.commit(Event::JobRequeued {
+        id,
+        requeue: squall_model::event::Requeue { hold: false, not_before: None, special: None },
+    });
     let requeued = JobSelection { states: vec![StateFilter::Requeued], ..Default::default() };
     let jobs = list(&mut world, requeued, false);
     assert_eq!((ids(&jobs), jobs[0].state), (vec![id.0], JobState::Pending));

@@ -138,6 +138,5 @@ impl State {
 pub(crate) fn names_it(config: &Config, name: &str) -> bool {
     let mut partitions = config.partitions.iter().map(|partition| partition.named_nodes());
     let mut entries = config.nodes.iter();
-    entries.any(|entry| hostlist::contains(&entry.name, name))
-        || partitions.any(|list| hostlist::contains(list, name))
+    entries.any(|entry| hostlist::contains(&entry.name, name)) || partitions.any(|list| hostlist::contains(list, name))
 }
