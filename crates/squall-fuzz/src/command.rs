@@ -16,7 +16,7 @@ pub(crate) mod import {
     mod translate;
     mod value;
 
-    /// slurm.conf, gres.conf and cgroup.conf, with zero bytes between them.
+    /// slurm.conf, gres.conf, cgroup.conf and job_container.conf, with zero bytes between them.
     pub(crate) fn slurm_conf(bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let mut texts = text.split('\0');
@@ -26,6 +26,7 @@ pub(crate) mod import {
             read: &|name| Err(format!("{name} is not there")),
             devices: texts.next(),
             confinement: texts.next(),
+            folders: texts.next(),
             topology: None,
             others: &[],
             here: &["head".to_owned()],
