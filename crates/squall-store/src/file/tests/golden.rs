@@ -129,6 +129,7 @@ fn events() -> Vec<Event> {
             step: StepNo(0),
             nodes: NodeSet::one(NodeId(1)),
             end: end(),
+            cut: None,
         },
         started(4, 1, 1),
         ending(4, EndState::Cancelled { by: 12 }),
