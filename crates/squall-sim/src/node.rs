@@ -211,7 +211,7 @@ impl NodeHost {
         };
         processes.chain(self.groups.iter().copied()).filter(|job| !known(job)).collect()
     }
-    /// Notes that a step of this job has begun.
+    /// Notes that this job has come.
     pub(crate) fn began(&mut self, job: JobId) {
         let known = if self.begun.0 == self.life { self.begun.1 } else { JobId(0) };
         self.begun = (self.life, job.max(known));
@@ -536,6 +536,7 @@ impl World {
             NodeAct::SaveSession(session) => self.nodes[node].spool.session = session,
             NodeAct::OpenJob { facts, batch, .. } => {
                 self.nodes[node].groups.insert(attempt_of(facts.key));
+                self.nodes[node].began(facts.key.job);
                 let spool = &mut self.nodes[node].spool;
                 if !batch && !spool.full {
                     let job = attempt_of(facts.key);

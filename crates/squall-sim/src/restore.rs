@@ -252,7 +252,9 @@ impl World {
             if node.has_daemon() && (node.heard().epoch.0 > state.epoch.0 + 1 || job > state.last_id) {
                 knowing.0.insert(at);
             }
-            if node.heard().epoch > state.epoch || job > state.last_id {
+            let later = |key: &StepKey| state.jobs.get(&key.job).is_some_and(|job| key.attempt > job.attempt);
+            let leases = self.setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
+            if leases || node.heard().epoch > state.epoch || job > state.last_id || node.spool.steps.keys().any(later) {
                 knowing.1.insert(at);
             }
         }
@@ -406,9 +408,8 @@ impl World {
     }
 }
 
-/// Whether a node is drained because it knows of a newer state. None: there is no such node.
+/// Whether a node is drained, as it knows of a newer state or an operator wanted it. None: there is no such node.
 fn is_left_out(state: &State, name: &str) -> Option<bool> {
     let node = state.node(state.node_id(name)?)?;
-    let known = node.reason.as_ref().is_some_and(|reason| reason.text.contains("newer state"));
-    Some(node.admin != NodeAdmin::Resume && (known || node.admin == NodeAdmin::Down))
+    Some(node.admin != NodeAdmin::Resume)
 }

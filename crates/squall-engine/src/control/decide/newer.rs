@@ -29,9 +29,8 @@ const REASON: &str = "Runs jobs that the restored state does not know: ";
 /// Most jobs that are named in that reason.
 const IDS_NAMED: usize = 100;
 
-/// Number of job ids beyond those that a restoration passes over, of which a node that comes for the first time since is
-/// believed to know some.
-const IDS_NEAR: u32 = 100_000;
+/// Job ids above the last one that a node knows, after a restoration, which others may know: more than a large array has.
+const IDS_ABOVE: u32 = 2000;
 
 /// Number of epochs above its own up to which a controller believes that there was one: many more than it is started.
 const EPOCHS_NEAR: u64 = 1 << 20;
@@ -48,19 +47,18 @@ pub(crate) fn is_from_before(state: &State, said: &Registration) -> bool {
 /// Returns what in a registration contradicts the state: a job id that was never assigned here, or an attempt after the
 /// latest one here. Epochs do not show it: a restart and a copy that is started both raise the same epoch by one.
 pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer> {
+    if is_from_before(&c.state, said) {
+        return None;
+    }
     let last_job = last_job(said);
-    let newer = if is_from_before(&c.state, said) {
-        c.state.is_ahead(last_job, JobId(c.state.last_id.0.saturating_add(IDS_NEAR)))
-    } else {
-        let node = c.state.ever_id(&said.name);
-        // The first registration of a node is compared with the ids of earlier incarnations.
-        let met = node.is_some_and(|node| c.met.contains(node));
-        let last = if met { c.state.last_id } else { c.began_after };
-        let later = |job: &JobAttempt| c.state.jobs.get(&job.job).is_some_and(|known| job.attempt > known.attempt);
-        let reason = node.and_then(|node| c.state.node(node)?.reason.as_ref());
-        let is_known = reason.is_some_and(|reason| reason.text.starts_with(REASON));
-        c.state.is_ahead(last_job, last) || said.jobs.iter().any(later) && !is_known
-    };
+    let node = c.state.ever_id(&said.name);
+    // The first registration of a node is compared with the ids of earlier incarnations.
+    let met = node.is_some_and(|node| c.met.contains(node));
+    let last = if met { c.state.last_id } else { c.began_after };
+    let later = |job: &JobAttempt| c.state.jobs.get(&job.job).is_some_and(|known| job.attempt > known.attempt);
+    let reason = node.and_then(|node| c.state.node(node)?.reason.as_ref());
+    let is_known = reason.is_some_and(|reason| reason.text.starts_with(REASON));
+    let newer = c.state.is_ahead(last_job, last) || said.jobs.iter().any(later) && !is_known;
     let session = Session { epoch: Epoch(c.state.epoch.0.saturating_sub(1)), number: 0 };
     newer.then(|| Newer { name: said.name.clone(), session, last_job })
 }
@@ -136,10 +134,12 @@ fn judge(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// Marks the job ids up to the last one that a node has seen as used, so that none of them is assigned again.
+/// Marks the job ids up to the last one that a node has seen, and some above it, as used, so that none of them is
+/// assigned again. A node is believed an eighth of all ids: it moves the next one, and nothing else.
 fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
-    let last = last.min(JobId(*c.state.config.job_ids().end()));
-    if c.state.is_ahead(last, c.state.last_id) {
+    let end = *c.state.config.job_ids().end();
+    if c.state.is_ahead(last.min(JobId(end)), c.state.last_id) {
+        let last = JobId(last.0.saturating_add(IDS_ABOVE).min(end));
         c.commit(now, Event::IdsLost { last }, out);
     }
 }

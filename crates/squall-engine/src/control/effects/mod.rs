@@ -76,7 +76,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     }
     c.links.begin(epoch);
     if let Some(lost) = lost {
-        let last = c.state.passed_over(lost);
+        let last = c.state.passed_over(now, lost);
         c.commit(now, Event::Restored { last }, out);
         nodes::trust_again(c, now, out);
     }

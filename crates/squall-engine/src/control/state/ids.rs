@@ -63,14 +63,14 @@ impl State {
 
     /// Returns the last id to be passed over by a state that lacks what was decided in a time of length `lost`. Those are
     /// ids for what came right after the backup: [`IDS_MIN`], and one for each second. To these come [`IDS_PER_S`] for
-    /// each second, starting again after an hour. So the ids of a state that was restored from the same backup (or
-    /// another one) before are passed over too, although nothing is known of it. Fewer where the range ends, and never
-    /// so many that they would count as assigned long ago.
-    pub(crate) fn passed_over(&self, lost: Span) -> JobId {
+    /// each second of the clock, starting again after an hour. So the ids of a state that was restored from the same
+    /// backup (or another one) before are passed over too, although nothing is known of it. Fewer where the range ends,
+    /// and never so many that they would count as assigned long ago.
+    pub(crate) fn passed_over(&self, now: Time, lost: Span) -> JobId {
         let ids = self.config.job_ids();
         let most = (ids.end() - ids.start()) / 8;
         let (since, window) = (lost.secs().min(u64::from(most / 4)), u64::from(most / 2).max(1));
-        let apart = lost.millis().saturating_mul(IDS_PER_S) / 1000 % window;
+        let apart = (now.0 / 1000).saturating_mul(IDS_PER_S) / 1000 % window;
         let count = u32::try_from(IDS_MIN + since + apart).unwrap_or(most);
         JobId(self.last_id.0.saturating_add(count.min(most)).min(*ids.end()))
     }
