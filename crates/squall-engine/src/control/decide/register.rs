@@ -102,7 +102,7 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     }
     let Hardware { sockets, cores_per_socket, threads_per_core, memory_mb, tmp_disk_mb, .. } = &said.hardware;
     let each = [sockets, cores_per_socket, threads_per_core];
-    if each.iter().try_fold(1_u32, |all, count| all.checked_mul(**count)).is_none_or(|all| all > CPUS_MAX) {
+    if each.iter().try_fold(1_u32, |all, count| all.checked_mul((**count).max(1))).is_none_or(|all| all > CPUS_MAX) {
         return Err(format!("{sockets} sockets of {cores_per_socket} cores of {threads_per_core} threads can't be"));
     }
     if (*memory_mb).max(*tmp_disk_mb) > SPACE_MB_MAX {
