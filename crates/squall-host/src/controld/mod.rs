@@ -177,14 +177,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let mut signals = Signals::listen(&place)?;
     let bearers = Bearers::of(&place, &config);
     let name = controller_name(&place);
-    // One of several learns from etcd which keys are the present ones.
-    let ring = Ring::open(&place, own.machine.state().keys.as_deref().filter(|_| !several))
-        .map_err(ControllerError::io("read the keys of", place.keys()))?;
-    let others = Others::of(&place, &config, &name, asker.clone())
-        .map_err(ControllerError::io("read the keys of", place.keys()))?;
-    if let Some(others) = &others {
-        ring.call_by(&others.controllers);
-    }
+    let (ring, others) = keys(&place, &config, own.machine.state(), asker.clone())?;
     let (door, mut inbox) = Door::new((config.cluster.clone(), ring.clone()), files, bearers.clone(), others);
     let gate = Gate::open(&place, &config, &ring)
         .await
@@ -198,9 +191,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         entrance.open(&door)?;
         let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
         let standby = follow::Standby::begin(&place, &config, part, own, (accounted, asker, ring.clone()))?;
-        info!("ready");
-        service::ready();
-        spawn_local(service::beat());
+        ready();
         Box::pin(standby.follow(&door, &mut inbox, &mut signals)).await?
     } else {
         let Own { machine, log, accounts, last } = own;
@@ -224,11 +215,34 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     lead(&door, term);
     if !several {
         entrance.open(&door)?;
-        info!("ready");
-        service::ready();
-        spawn_local(service::beat());
+        ready();
     }
     daemon.run(inbox, signals).await
+}
+
+/// Reads the keys of this controller, and the way to the others if there are several.
+fn keys(
+    place: &Place,
+    config: &Config,
+    state: &State,
+    asker: Asker,
+) -> Result<(Ring, Option<Others>), ControllerError> {
+    let failed = || ControllerError::io("read the keys of", place.keys());
+    // One of several learns from etcd which keys are the present ones.
+    let ring =
+        Ring::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
+    let others = Others::of(place, config, &controller_name(place), asker).map_err(|e| failed()(e))?;
+    if let Some(others) = &others {
+        ring.call_by(&others.controllers);
+    }
+    Ok((ring, others))
+}
+
+/// Tells whoever waits for it that this controller takes connections.
+fn ready() {
+    info!("ready");
+    service::ready();
+    spawn_local(service::beat());
 }
 
 /// From now on this controller serves users.

@@ -66,8 +66,13 @@ mod tests {
     }
 
     /// faults.md A8.
-    #[tokio::test]
-    async fn a8_an_etcd_to_which_anybody_may_write_is_found() {
+    #[test]
+    fn a8_an_etcd_to_which_anybody_may_write_is_found() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(probed());
+    }
+
+    async fn probed() {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (dir, client, peer) = (Folder::new(), free(), free());
         let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -34,7 +34,7 @@ fn asked_by_another_process(path: &Path) -> String {
     output.lines().find(|line| line.contains("answer: ")).unwrap_or(&output).to_owned()
 }
 
-struct Told(Sender<()>);
+struct Told(SyncSender<()>);
 
 impl Reply for Told {
     fn has_room(&self) -> bool {
@@ -62,7 +62,7 @@ fn no_other_process_opens_the_database() {
         let journal = FileLog::open(&kept.place.journal(), Options::default()).unwrap().log;
         let last = kept.bed.records.len() as u64;
         let accounts = Accounts::start(&kept.place, kept.cluster, last, journal.accounted()).unwrap();
-        let (to, answers) = channel();
+        let (to, answers) = sync_channel(64);
         accounts.ask(Some(Box::new(AccountingQuery::default())), 0, Box::new(Told(to)));
         answers.recv().unwrap();
         is_locked(run);
