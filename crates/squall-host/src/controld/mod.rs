@@ -229,8 +229,7 @@ fn keys(
 ) -> Result<(Ring, Option<Others>), ControllerError> {
     let failed = || ControllerError::io("read the keys of", place.keys());
     // One of several learns from etcd which keys are the present ones.
-    let ring =
-        Ring::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
+    let ring = Ring::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
     let others = Others::of(place, config, &controller_name(place), asker).map_err(|e| failed()(e))?;
     if let Some(others) = &others {
         ring.call_by(&others.controllers);
