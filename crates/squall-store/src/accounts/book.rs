@@ -603,12 +603,9 @@ impl Book {
         let (oom, lost) = (oom || end.oom, lost || end.lost);
         let exit = exit.max(end.exit);
         let reason = reason.into_iter().chain(end.note.clone()).min();
-        let how = if left > 0 {
-            JobState::Running
-        } else {
-            let by = if exit.signal > 0 { self.cancelled_by(job, attempt)? } else { None };
-            JobState::Ended(StepEnd::step_state(exit, (oom, lost), cut, by))
-        };
+        let by = if left == 0 && exit.signal > 0 { self.cancelled_by(job, attempt)? } else { None };
+        let ended = JobState::Ended(StepEnd::step_state(exit, (oom, lost), cut, by));
+        let how = if left > 0 { JobState::Running } else { ended };
         let (how, by) = state_columns(how);
         let shown = if oom && left == 0 { ExitCode::OUT_OF_MEMORY } else { exit };
         let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
@@ -637,8 +634,7 @@ impl Book {
     /// Returns the id of the user who cancelled an attempt. None: no user did.
     fn cancelled_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
         let sql = "SELECT state_by FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
-        let found = self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()?;
-        Ok(found.flatten())
+        Ok(self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()?.flatten())
     }
 
     fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> Done {
@@ -754,9 +750,9 @@ impl Book {
         let spec =
             self.db.prepare_cached(spec_sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
         let Some(Packed(spec)) = spec.filter(|Packed(spec)| met || spec.dependency.is_none()) else { return Ok(()) };
-        let begin = spec.begin.unwrap_or_default();
         for sql in sql {
-            self.db.prepare_cached(sql)?.execute(params![id.0, time.max(begin).0 as i64])?;
+            let from = time.max(spec.begin.unwrap_or_default());
+            self.db.prepare_cached(sql)?.execute(params![id.0, from.0 as i64])?;
         }
         Ok(())
     }

@@ -242,11 +242,7 @@ fn load_line(
                 let above = draft.policy.allowed_qos(parent, &own);
                 own.qos = above.into_iter().map(str::to_owned).collect();
             }
-            let known = setting.change_association(&mut own);
-            if setting.is("qoslevel", 1) && own.qos.is_empty() {
-                // A dump names the list only where it isn't inherited.
-                own.no_qos = Some(true);
-            }
+            let known = setting.load_association(&mut own);
             let unknown = || format!("unknown option `{option}`");
             problems.extend(known.map_or_else(Some, |known| (!known).then(unknown)));
         }

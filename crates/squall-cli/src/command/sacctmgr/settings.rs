@@ -185,26 +185,7 @@ impl Setting {
         } else {
             &[("maxjobs", 4, Limit::MaxJobs), ("maxsubmitjobs", 4, Limit::MaxSubmit)]
         };
-        let of_both: &[(&str, usize, Scope)] = &[
-            ("grptres", 7, Scope::Grp),
-            ("grptresmins", 8, Scope::GrpUsed),
-            ("grptresrunmins", 8, Scope::GrpDue),
-            ("maxtresperjob", 4, Scope::Job),
-            ("maxtrespj", 9, Scope::Job),
-            ("maxtresminsperjob", 8, Scope::JobDue),
-            ("maxtresminspj", 13, Scope::JobDue),
-            ("maxtrespernode", 11, Scope::Node),
-            ("maxtrespn", 9, Scope::Node),
-        ];
-        let of_levels: &[(&str, usize, Scope)] = &[
-            ("maxtresperuser", 11, Scope::User),
-            ("maxtrespu", 9, Scope::User),
-            ("maxtresperaccount", 11, Scope::Account),
-            ("maxtresperacct", 14, Scope::Account),
-            ("maxtrespa", 9, Scope::Account),
-            ("mintresperjob", 4, Scope::Least),
-        ];
-        let tres = || of_both.iter().chain(of_levels.iter().filter(|_| of_qos));
+        let tres = || OF_BOTH.iter().chain(OF_LEVELS.iter().filter(|_| of_qos));
         // Exact names first: some names abbreviate others.
         let exact = |name: &str| name == self.key;
         let of_tres = tres().find(|t| exact(t.0)).or_else(|| tres().find(|t| self.is(t.0, t.1)));
@@ -239,6 +220,15 @@ impl Setting {
             return self.change_limits(&mut own.limits, false);
         }
         Ok(true)
+    }
+
+    /// Applies a setting of a dump to an association. A dump has a list of QOS only where it isn't inherited.
+    pub(super) fn load_association(&self, own: &mut Association) -> Result<bool, String> {
+        let known = self.change_association(own)?;
+        if self.is("qoslevel", 1) && own.qos.is_empty() {
+            own.no_qos = Some(true);
+        }
+        Ok(known)
     }
 
     /// Applies the setting to a QOS. Returns false if QOS have no such key.
@@ -279,6 +269,29 @@ impl Setting {
         Ok(true)
     }
 }
+
+/// Limits of several resources that associations and QOS have: key, fewest letters of it, and what they count.
+const OF_BOTH: &[(&str, usize, Scope)] = &[
+    ("grptres", 7, Scope::Grp),
+    ("grptresmins", 8, Scope::GrpUsed),
+    ("grptresrunmins", 8, Scope::GrpDue),
+    ("maxtresperjob", 4, Scope::Job),
+    ("maxtrespj", 9, Scope::Job),
+    ("maxtresminsperjob", 8, Scope::JobDue),
+    ("maxtresminspj", 13, Scope::JobDue),
+    ("maxtrespernode", 11, Scope::Node),
+    ("maxtrespn", 9, Scope::Node),
+];
+
+/// Limits of several resources that QOS alone have.
+const OF_LEVELS: &[(&str, usize, Scope)] = &[
+    ("maxtresperuser", 11, Scope::User),
+    ("maxtrespu", 9, Scope::User),
+    ("maxtresperaccount", 11, Scope::Account),
+    ("maxtresperacct", 14, Scope::Account),
+    ("maxtrespa", 9, Scope::Account),
+    ("mintresperjob", 4, Scope::Least),
+];
 
 /// Returns whether Slurm accounts for a resource, given by name or by number.
 fn is_resource(name: &str) -> bool {
