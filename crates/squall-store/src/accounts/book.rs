@@ -751,8 +751,7 @@ impl Book {
             self.db.prepare_cached(spec_sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
         let Some(Packed(spec)) = spec.filter(|Packed(spec)| met || spec.dependency.is_none()) else { return Ok(()) };
         for sql in sql {
-            let from = time.max(spec.begin.unwrap_or_default());
-            self.db.prepare_cached(sql)?.execute(params![id.0, from.0 as i64])?;
+            self.db.prepare_cached(sql)?.execute(params![id.0, time.max(spec.begin.unwrap_or_default()).0 as i64])?;
         }
         Ok(())
     }
