@@ -159,8 +159,11 @@ fn walk(path: &Path, make: Option<u32>) -> Result<OwnedFd, Stop> {
         }
         let next = enter(at.as_fd(), &name, make)?;
         let found = fstat(&next)?;
-        if let Some(to) = exposed(&folder, found.st_uid, &trusted) {
-            return Err(Stop::Exposed(Exposed { at: here, to }));
+        match exposed(&folder, found.st_uid, &trusted) {
+            // A sticky folder leaves the entry to its owner.
+            Some(to @ Who::User(_)) => return Err(Stop::Exposed(Exposed { at: here.join(name), to })),
+            Some(to) => return Err(Stop::Exposed(Exposed { at: here, to })),
+            None => {}
         }
         if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
             links += 1;
@@ -209,8 +212,8 @@ fn exposed(folder: &Stat, owner: u32, trusted: &[u32]) -> Option<Who> {
     if !trusted.contains(&folder.st_uid) {
         return Some(Who::User(folder.st_uid));
     }
-    if folder.st_mode & STICKY != 0 && trusted.contains(&owner) {
-        return None;
+    if folder.st_mode & STICKY != 0 && folder.st_mode & (OTHERS_WRITE | GROUP_WRITES) != 0 {
+        return if trusted.contains(&owner) { None } else { Some(Who::User(owner)) };
     }
     match folder.st_mode {
         mode if mode & OTHERS_WRITE != 0 => Some(Who::All),
@@ -295,7 +298,7 @@ mod tests {
         assert_eq!(exposure(&file).map(|exposed| exposed.to), Some(Who::Group(7)));
         set(&folder.at("a"), 0o1777)?;
         std::os::unix::fs::lchown(folder.at("a/b"), Some(1), None)?;
-        assert_eq!(exposure(&file).map(|exposed| exposed.to), Some(Who::All));
+        assert_eq!(exposure(&file), Some(Exposed { at: folder.at("a/b"), to: Who::User(1) }));
         Ok(())
     }
 
