@@ -1,12 +1,13 @@
 //! Connections of other machines that are not authenticated yet. They cost little, and no machine can take the place of
 //! the others: of an address that has too many connections, the oldest one is ended.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use squall_files::seats::Seats;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 /// Handshakes that are calculated at once.
@@ -17,6 +18,8 @@ const UNMARKED_MAX: f64 = 400.0;
 const UNMARKED_EACH_S: f64 = 200.0;
 /// By how much fewer these are where every node is known to mark its first message: login hosts may be older.
 const FEWER: f64 = 0.1;
+/// Part of these that one network may use.
+const UNMARKED_SHARE: f64 = 0.25;
 
 /// The connections that are not authenticated yet.
 #[derive(Clone, Debug)]
@@ -26,22 +29,31 @@ pub(crate) struct Strangers {
 
 #[derive(Debug)]
 struct Shared {
-    /// Most connections, and most of one address.
-    most: usize,
-    most_of_one: usize,
     held: Mutex<Held>,
     handshakes: Semaphore,
 }
 
 #[derive(Debug)]
 struct Held {
-    count: usize,
-    /// Number of the last connection.
-    last: u64,
-    /// Connections by address, oldest first. Dropping the sender ends the connection.
-    of: BTreeMap<IpAddr, VecDeque<(u64, oneshot::Sender<()>)>>,
-    unmarked: f64,
-    refilled: Instant,
+    /// Connections by network. Dropping the sender ends the connection.
+    seats: Seats<IpAddr, oneshot::Sender<()>>,
+    /// What is left for first messages without a mark: of all, and of networks that have used some of theirs.
+    unmarked: Left,
+    unmarked_of: BTreeMap<IpAddr, Left>,
+}
+
+/// What is left of an allowance that grows again.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    count: f64,
+    at: Instant,
+}
+
+impl Left {
+    /// Returns what is left now of the part `share` of the allowance for first messages without a mark.
+    fn now(self, share: f64) -> f64 {
+        (self.count + self.at.elapsed().as_secs_f64() * UNMARKED_EACH_S * share).min(UNMARKED_MAX * share)
+    }
 }
 
 /// A connection that is not authenticated yet; it counts as long as this exists.
@@ -59,28 +71,17 @@ pub(crate) struct Ended(oneshot::Receiver<()>);
 impl Strangers {
     /// Makes room for `most` connections, half of them of one address.
     pub(crate) fn new(most: usize) -> Self {
-        let held = Held { count: 0, last: 0, of: BTreeMap::new(), unmarked: UNMARKED_MAX, refilled: Instant::now() };
+        let unmarked = Left { count: UNMARKED_MAX, at: Instant::now() };
+        let held = Held { seats: Seats::new(most, (most / 2).max(1)), unmarked, unmarked_of: BTreeMap::new() };
         let (held, handshakes) = (Mutex::new(held), Semaphore::new(HANDSHAKES_MAX));
-        Self { shared: Arc::new(Shared { most, most_of_one: (most / 2).max(1), held, handshakes }) }
+        Self { shared: Arc::new(Shared { held, handshakes }) }
     }
 
     /// Adds a connection. If there are too many of its address, or of all, an older one is ended.
     pub(crate) fn enter(&self, address: IpAddr) -> (Stranger, Ended) {
         let network = network_of(address);
         let (end, ended) = oneshot::channel();
-        let mut held = self.shared.held();
-        held.last += 1;
-        let number = held.last;
-        if held.of.get(&network).is_some_and(|own| own.len() >= self.shared.most_of_one) {
-            held.end_oldest_of(network);
-        } else if held.count >= self.shared.most
-            && let Some(busiest) = held.of.iter().max_by_key(|(_, own)| own.len()).map(|(network, _)| *network)
-        {
-            held.end_oldest_of(busiest);
-        }
-        held.of.entry(network).or_default().push_back((number, end));
-        held.count += 1;
-        drop(held);
+        let number = self.shared.held().seats.take(network, end);
         (Stranger { shared: Arc::clone(&self.shared), network, number }, Ended(ended))
     }
 }
@@ -92,22 +93,23 @@ impl Shared {
 }
 
 impl Held {
-    fn end_oldest_of(&mut self, network: IpAddr) {
-        let number = self.of.get(&network).and_then(|own| own.front()).map(|(number, _)| *number);
-        if let Some(number) = number {
-            self.remove(network, number);
+    /// Whether a first message without a mark may be answered: there is something left for all, and for its network.
+    /// `part`: part of the allowance that there is at the moment.
+    fn takes_unmarked(&mut self, network: IpAddr, part: f64) -> bool {
+        let (at, share) = (Instant::now(), part * UNMARKED_SHARE);
+        let all = self.unmarked.now(part);
+        if all < 1.0 {
+            return false;
         }
-    }
-
-    fn remove(&mut self, network: IpAddr, number: u64) {
-        let Some(own) = self.of.get_mut(&network) else { return };
-        if let Ok(at) = own.binary_search_by_key(&number, |(number, _)| *number) {
-            own.remove(at);
-            self.count -= 1;
+        self.unmarked_of.retain(|_, left| left.now(share) < UNMARKED_MAX * share);
+        let new = Left { count: UNMARKED_MAX * share, at };
+        let own = self.unmarked_of.get(&network).unwrap_or(&new).now(share);
+        if own < 1.0 {
+            return false;
         }
-        if own.is_empty() {
-            self.of.remove(&network);
-        }
+        self.unmarked = Left { count: all - 1.0, at };
+        self.unmarked_of.insert(network, Left { count: own - 1.0, at });
+        true
     }
 }
 
@@ -124,17 +126,7 @@ impl Ended {
 impl Stranger {
     /// Returns whether a first message without a mark may be answered now. `all_mark`: all nodes are known to make marks.
     pub(crate) fn may_be_unmarked(&self, all_mark: bool) -> bool {
-        let mut held = self.shared.held();
-        let now = Instant::now();
-        let part = if all_mark { FEWER } else { 1.0 };
-        let gained = now.duration_since(held.refilled).as_secs_f64() * UNMARKED_EACH_S * part;
-        held.unmarked = (held.unmarked + gained).min(UNMARKED_MAX * part);
-        held.refilled = now;
-        let may = held.unmarked >= 1.0;
-        if may {
-            held.unmarked -= 1.0;
-        }
-        may
+        self.shared.held().takes_unmarked(self.network, if all_mark { FEWER } else { 1.0 })
     }
 
     /// Waits for its turn to calculate a handshake.
@@ -145,12 +137,13 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        self.shared.held().remove(self.network, self.number);
+        // One that had to make room has no seat any more.
+        drop(self.shared.held().seats.leave(self.network, self.number));
     }
 }
 
 /// Returns what counts as one address: an IPv4 address, or the first half of an IPv6 one, as a machine may have all of
-/// the second half.
+/// the second half. The machines of a cluster often share one `/24`, and must not take each other's places.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -160,7 +153,7 @@ fn network_of(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ended, Stranger, Strangers, UNMARKED_MAX};
+    use super::{Ended, Stranger, Strangers, UNMARKED_MAX, UNMARKED_SHARE};
 
     fn is_ended((_, ended): &mut (Stranger, Ended)) -> bool {
         ended.0.try_recv() == Err(tokio::sync::oneshot::error::TryRecvError::Closed)
@@ -181,8 +174,7 @@ mod tests {
         let others: Vec<_> = (0..100_u8).map(|n| strangers.enter(format!("10.0.1.{n}").parse().unwrap())).collect();
         assert!(!is_ended(&mut first) || !is_ended(&mut second));
         drop((floods, others, first, second));
-        assert_eq!(strangers.shared.held().count, 0);
-        assert!(strangers.shared.held().of.is_empty());
+        assert_eq!(strangers.shared.held().seats.count(), 0);
     }
 
     #[test]
@@ -194,12 +186,20 @@ mod tests {
     }
 
     #[test]
-    fn first_messages_without_a_mark_are_limited() {
+    fn first_messages_without_a_mark_are_limited_for_each_network_and_for_all() {
+        let strangers = Strangers::new(4);
+        let answered = |address: &str, all_mark| {
+            let (stranger, _) = strangers.enter(address.parse().unwrap());
+            (0..10_000).filter(|_| stranger.may_be_unmarked(all_mark)).count()
+        };
+        let share = (UNMARKED_MAX * UNMARKED_SHARE) as usize;
+        let first = answered("10.0.0.1", false);
+        assert!((share..2 * share).contains(&first), "{first}");
+        assert!(answered("10.0.0.2", false) >= share, "another network has its own");
+        let others: usize = (3..20).map(|n| answered(&format!("10.0.0.{n}"), false)).sum();
+        assert!((share..4 * share).contains(&others), "but all together are limited, too: {others}");
         let (stranger, _) = Strangers::new(4).enter("10.0.0.1".parse().unwrap());
-        let answered = (0..10_000).filter(|_| stranger.may_be_unmarked(false)).count();
-        assert!((UNMARKED_MAX as usize..1000).contains(&answered), "{answered}");
-        let (stranger, _) = Strangers::new(4).enter("10.0.0.1".parse().unwrap());
-        let answered = (0..10_000).filter(|_| stranger.may_be_unmarked(true)).count();
-        assert!((UNMARKED_MAX as usize / 10..100).contains(&answered), "{answered}");
+        let fewer = (0..10_000).filter(|_| stranger.may_be_unmarked(true)).count();
+        assert!((share / 10..share / 2).contains(&fewer), "{fewer}");
     }
 }

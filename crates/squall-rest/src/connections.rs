@@ -1,32 +1,30 @@
 //! Connections: accepted within limits, with timeouts, so that no client can keep others out.
 
-use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::Request;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, header};
+use http_body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use squall_files::callers::Callers;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, Sleep, timeout};
 
-use crate::caller::Peer;
+use crate::caller::{Peer, Visit};
+use crate::seats::{Origin, Seat, Seats};
 use crate::secure::Certificate;
 
-/// Most connections at once.
-const CONNECTIONS_MAX: usize = 8192;
-/// Most connections at once of one address or one user of this machine.
-const CONNECTIONS_OF_PEER_MAX: usize = 2048;
 /// Time within which a client must send the head of its next request, and do the TLS handshake.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Time after which a connection ends if the client takes nothing of an answer.
@@ -40,70 +38,29 @@ const LINGER_PIECE_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 100;
 /// Most bytes of a request's head, and of what is buffered of a connection.
 const BUFFER_BYTES: usize = 64 << 10;
-
-/// What connections are counted by: an address (None: the Unix socket), and the user on this machine (0: not of this
-/// machine), so that no user of this machine can keep the others out.
-type Origin = (Option<IpAddr>, u32);
-
-/// Counts connections by where they come from.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Seats(Arc<Mutex<HashMap<Origin, usize>>>);
-
-/// A counted connection; dropping it ends the count.
-struct Seat {
-    seats: Seats,
-    origin: Origin,
-}
-
-impl Seats {
-    /// Counts a connection. None: there are as many as allowed.
-    fn take(&self, origin: Origin) -> Option<Seat> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: usize = all.values().sum();
-        let own = all.entry(origin).or_default();
-        if total >= CONNECTIONS_MAX || *own >= CONNECTIONS_OF_PEER_MAX {
-            return None;
-        }
-        *own += 1;
-        Some(Seat { seats: self.clone(), origin })
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut all = self.seats.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = all.get_mut(&self.origin) {
-            *own -= 1;
-            if *own == 0 {
-                all.remove(&self.origin);
-            }
-        }
-    }
-}
+/// Type of an answer that goes on without end. Its listeners are counted by themselves.
+const STREAM: &[u8] = b"text/event-stream";
 
 /// Accepts TCP connections, without end.
 pub(crate) async fn accept_tcp(listener: TcpListener, certificate: Option<Certificate>, seats: Seats, router: Router) {
     let callers = Callers::open();
     loop {
         let Some((stream, peer)) = accepted(listener.accept().await).await else { continue };
-        let address = peer.ip().to_canonical();
-        let local = stream.local_addr().ok();
-        let Some(seat) = seats.take(origin(&callers, local, peer)) else { continue };
+        let (seat, ended) = seats.take(Origin::of(&callers, stream.local_addr().ok(), peer));
         // Without this option an answer may wait for the client's acknowledgement of the one before.
         drop(stream.set_nodelay(true));
         let (router, acceptor) = (router.clone(), certificate.as_ref().map(Certificate::acceptor));
-        tokio::spawn(async move {
-            let peer = Peer::Address(address);
+        let visitor = (Peer::Address(peer.ip().to_canonical()), seat);
+        tokio::spawn(until(ended, async move {
             match acceptor {
-                None => serve(stream, peer, router).await,
+                None => serve(stream, visitor, router).await,
                 Some(acceptor) => {
                     if let Ok(Ok(stream)) = timeout(HEAD_TIME, acceptor.accept(stream)).await {
-                        serve(stream, peer, router).await;
+                        serve(stream, visitor, router).await;
                     }
                 }
             }
-            drop(seat);
-        });
+        }));
     }
 }
 
@@ -112,29 +69,17 @@ pub(crate) async fn accept_unix(listener: UnixListener, seats: Seats, router: Ro
     loop {
         let Some((stream, _)) = accepted(listener.accept().await).await else { continue };
         let Ok(user) = stream.peer_cred() else { continue };
-        let Some(seat) = seats.take((None, user.uid())) else { continue };
+        let (seat, ended) = seats.take(Origin::User(user.uid()));
         let Ok(socket) = stream.as_fd().try_clone_to_owned() else { continue };
-        let router = router.clone();
-        tokio::spawn(async move {
-            serve(stream, Peer::Socket(Arc::new(socket)), router).await;
-            drop(seat);
-        });
+        tokio::spawn(until(ended, serve(stream, (Peer::Socket(Arc::new(socket)), seat), router.clone())));
     }
 }
 
-/// Returns what a connection over TCP is counted by.
-fn origin(callers: &Callers, local: Option<SocketAddr>, peer: SocketAddr) -> Origin {
-    let ends = local.and_then(|local| Some((v4(local)?, v4(peer)?)));
-    // Only connections within this machine have both ends here; most of them are on one address.
-    let within = ends.filter(|(local, peer)| peer.ip().is_loopback() || local.ip() == peer.ip());
-    let uid = within.and_then(|(local, peer)| callers.uid(local, peer).ok().flatten());
-    (Some(peer.ip().to_canonical()), uid.unwrap_or_default())
-}
-
-fn v4(address: SocketAddr) -> Option<SocketAddrV4> {
-    match address.ip().to_canonical() {
-        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, address.port())),
-        IpAddr::V6(_) => None,
+/// Serves a connection until others need its seat.
+async fn until(ended: oneshot::Receiver<()>, serving: impl Future<Output = ()>) {
+    tokio::select! {
+        () = serving => {}
+        _ = ended => {}
     }
 }
 
@@ -149,8 +94,12 @@ async fn accepted<T>(result: io::Result<T>) -> Option<T> {
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer, router: Router) {
-    let service = tower_service(router, peer);
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    visitor: (Peer, Arc<Seat>),
+    router: Router,
+) {
+    let service = tower_service(router, visitor);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_headers(HEADERS_MAX).max_buf_size(BUFFER_BYTES);
     // An error ends this connection only.
@@ -177,22 +126,76 @@ async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     drop(timeout(LINGER_TIME, read_on).await);
 }
 
-/// Returns the router as a service that adds to each request where it comes from.
+/// Returns the router as a service that adds to each request where it comes from, and to each answer the turn of the user
+/// whom it is for.
 fn tower_service(
     router: Router,
-    peer: Peer,
+    (peer, seat): (Peer, Arc<Seat>),
 ) -> impl hyper::service::Service<
     Request<hyper::body::Incoming>,
     Response = axum::response::Response,
-    Error = std::convert::Infallible,
+    Error = Infallible,
     Future: Send,
 > {
     let routes = TowerToHyperService::new(router);
     hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(peer.clone());
-        hyper::service::Service::call(&routes, request)
+        let visit = Visit::new(peer.clone(), Some(Arc::clone(&seat)));
+        request.extensions_mut().insert(visit.clone());
+        let answer = hyper::service::Service::call(&routes, request);
+        async move {
+            let answer = answer.await?;
+            let is_stream = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes() == STREAM);
+            Ok(match visit.turn().filter(|_| !is_stream) {
+                Some(turn) => answer.map(|body| Body::new(Owed { body, piece: Bytes::new(), _turn: turn })),
+                None => answer,
+            })
+        }
     })
+}
+
+/// An answer that takes its user's turn until it is sent: answers that a user asks for and does not take are few. It is
+/// passed on in small pieces, so that no more than some of these are in the connection when the turn ends.
+struct Owed {
+    body: Body,
+    /// Rest of a piece of `body`.
+    piece: Bytes,
+    _turn: Arc<OwnedSemaphorePermit>,
+}
+
+impl http_body::Body for Owed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.piece.is_empty() {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(piece) => self.piece = piece,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return other,
+            }
+        }
+        let length = self.piece.len().min(BUFFER_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.piece.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.piece.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, mut hint) = (self.piece.len() as u64, self.body.size_hint());
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
 }
 
 /// A stream of which writing fails if the peer takes nothing for `WRITE_TIME`.
@@ -263,36 +266,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
+    use std::sync::Arc;
 
-    use squall_files::callers::Callers;
+    use axum::body::{Body, Bytes};
+    use http_body_util::BodyExt;
+    use tokio::sync::Semaphore;
 
-    use super::{CONNECTIONS_MAX, CONNECTIONS_OF_PEER_MAX, Seats, origin};
+    use super::{BUFFER_BYTES, Owed};
 
-    #[test]
-    fn connections_within_this_machine_count_for_their_user() {
-        let own = Some(rustix::process::geteuid().as_raw());
-        for address in ["127.0.0.1:0", "[::ffff:127.0.0.1]:0"] {
-            let listener = std::net::TcpListener::bind(address).unwrap();
-            let to = ("127.0.0.1", listener.local_addr().unwrap().port());
-            let _caller = std::net::TcpStream::connect(to).unwrap();
-            let (here, peer) = listener.accept().unwrap();
-            let (of, uid) = origin(&Callers::open(), here.local_addr().ok(), peer);
-            assert_eq!((of, Some(uid)), (Some([127, 0, 0, 1].into()), own), "{address}");
+    // Regression test of attack B3: answers that are not read filled the memory.
+    #[tokio::test]
+    async fn b3_an_answer_takes_its_users_turn_until_it_is_sent() {
+        let turns = Arc::new(Semaphore::new(1));
+        let turn = Arc::new(Arc::clone(&turns).acquire_owned().await.unwrap());
+        let text = "x".repeat(3 * BUFFER_BYTES + 1);
+        let mut body = Body::new(Owed { body: Body::from(text.clone()), piece: Bytes::new(), _turn: turn });
+        let mut sent = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let piece = frame.unwrap().into_data().unwrap();
+            assert!(piece.len() <= BUFFER_BYTES && turns.available_permits() == 0);
+            sent.extend_from_slice(&piece);
+            assert_eq!(http_body::Body::size_hint(&body).exact(), Some((text.len() - sent.len()) as u64));
         }
-        let far = "10.1.2.3:4".parse().unwrap();
-        assert_eq!(origin(&Callers::open(), "10.1.2.4:5".parse().ok(), far), (Some(far.ip()), 0));
-    }
-
-    #[test]
-    fn one_address_leaves_seats_for_others() {
-        let seats = Seats::default();
-        let from = |last: u8| Some(IpAddr::from([10, 0, 0, last]));
-        let all: Vec<_> = (0..CONNECTIONS_MAX).map_while(|_| seats.take((from(1), 0))).collect();
-        assert_eq!(all.len(), CONNECTIONS_OF_PEER_MAX);
-        let other = seats.take((from(2), 0));
-        assert!(other.is_some() && seats.take((None, 1000)).is_some() && seats.take((from(1), 0)).is_none());
-        drop(all);
-        assert!(seats.take((from(1), 0)).is_some());
+        assert_eq!(sent, text.as_bytes());
+        drop(body);
+        assert_eq!(turns.available_permits(), 1);
     }
 }

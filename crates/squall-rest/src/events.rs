@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::answer::Failure;
 use crate::caller::{Caller, Identity};
 use crate::routes::Shared;
+use crate::seats::Origin;
 
 /// Most events that are kept for listeners.
 const EVENTS_MAX: usize = 64 << 10;
@@ -38,8 +39,8 @@ const QUIET_TIME: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time without listeners after which the controller is not followed any more.
 const UNHEARD_TIME: Duration = Duration::from_mins(1);
-/// How often it is checked that a listener's token still holds.
-const CHECK_TIME: Duration = Duration::from_mins(1);
+/// How often it is checked that a listener's token still holds: what is remembered of it is as old at most.
+const CHECK_TIME: Duration = Duration::from_secs(5);
 /// Time within which the controller must have been reached for the first listener.
 const BEGIN_TIME: Duration = Duration::from_secs(10);
 /// Most listeners at once, and most of one user.
@@ -306,9 +307,8 @@ pub(crate) async fn events(
             }),
         }
     };
-    let checked = Instant::now();
-    let listener =
-        Listener { server, identity: caller.identity, checked, kept, next, cursor, filter, _seats: (seat, own) };
+    let (checked, who) = (Instant::now(), (caller.identity, Origin::User(caller.uid)));
+    let listener = Listener { server, who, checked, kept, next, cursor, filter, _seats: (seat, own) };
     let stream = Stream { greeting: Some(greeting.into()), waiting: Some(Box::pin(listener.batch())) };
     let mut response = Body::from_stream(stream).into_response();
     let headers = response.headers_mut();
@@ -321,7 +321,8 @@ pub(crate) async fn events(
 
 struct Listener {
     server: Shared,
-    identity: Identity,
+    /// The listener's proof, and the user as whom it was confirmed.
+    who: (Identity, Origin),
     /// When it was last checked that the listener's token holds.
     checked: Instant,
     kept: Arc<Mutex<Kept>>,
@@ -337,12 +338,8 @@ impl Listener {
     async fn batch(mut self) -> Option<(Bytes, Self)> {
         let begin = tokio::time::Instant::now();
         loop {
-            if self.checked.elapsed() > CHECK_TIME {
-                self.checked = Instant::now();
-                let known = self.server.callers.confirm(&self.server.cluster, &self.identity).await;
-                if matches!(known, Err(error @ ClientError::Refused(_)) if !error.is_transient()) {
-                    return None;
-                }
+            if self.checked.elapsed() >= CHECK_TIME && !self.still_holds().await {
+                return None;
             }
             let looked = tokio::time::Instant::now();
             let frames = self.take();
@@ -350,13 +347,28 @@ impl Listener {
                 tokio::time::sleep_until(begin + BATCH_TIME).await;
                 return Some((frames.into(), self));
             }
-            match tokio::time::timeout(QUIET_TIME, self.next.changed()).await {
+            let quiet = QUIET_TIME.saturating_sub(begin.elapsed());
+            let wait = quiet.min(CHECK_TIME.saturating_sub(self.checked.elapsed()));
+            match tokio::time::timeout(wait, self.next.changed()).await {
                 Ok(Ok(())) => tokio::time::sleep_until(looked + BATCH_TIME).await,
                 // The sender lives as long as the server.
                 Ok(Err(_)) => std::future::pending().await,
-                Err(_) => return Some((Bytes::from_static(b": alive\n\n"), self)),
+                Err(_) if begin.elapsed() >= QUIET_TIME => return Some((Bytes::from_static(b": alive\n\n"), self)),
+                Err(_) => {}
             }
         }
+    }
+
+    /// Checks whether the controller still accepts the listener's token. A connection over the Unix socket is its user's
+    /// for as long as it stands.
+    async fn still_holds(&mut self) -> bool {
+        self.checked = Instant::now();
+        let (identity, origin) = &self.who;
+        if matches!(identity, Identity::Socket(_)) {
+            return true;
+        }
+        let known = self.server.callers.confirm(&self.server.cluster, identity, Some(*origin)).await;
+        !matches!(known, Err(error @ ClientError::Refused(_)) if !error.is_transient())
     }
 
     fn take(&mut self) -> Vec<u8> {

@@ -17,6 +17,7 @@ mod part;
 mod room;
 mod routes;
 mod rows;
+mod seats;
 mod secure;
 mod slurm;
 mod users;

@@ -138,7 +138,7 @@ async fn topology(State(server): State<Shared>, caller: Caller) -> Result<Respon
 
 /// `POST what-if`: when a job would start that has this body of `job/submit`. Nothing is submitted.
 async fn what_if(State(server): State<Shared>, caller: Caller, body: Body) -> Result<Response, Failure> {
-    let (body, _room) = server.room.json(answer::body(body, answer::BODY_BYTES_MAX).await?).await?;
+    let (body, _room) = server.room.json(caller.uid, answer::body(body, answer::BODY_BYTES_MAX).await?).await?;
     let config = server.cluster.config(None).await?;
     let name = caller.user.clone();
     let read = server.room.work(move || {

@@ -10,10 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::answer::Failure;
+use crate::caller::Turns;
 
 /// Most values of one body: a job with a large environment has some thousands, a site's associations some 100,000.
 const VALUES_MAX: u32 = 400_000;
-/// Most values of all bodies at once.
+/// Values from which on a body is large: of these a user has one at a time, and all together have `VALUES_AT_ONCE`.
+const LARGE: u32 = 10_000;
+/// Most values of all large bodies at once.
 const VALUES_AT_ONCE: usize = 800_000;
 /// Most bodies that are read or obeyed at once. Fewer than there are threads: obeying needs another one.
 const WORK_MAX: usize = 24;
@@ -21,6 +24,7 @@ const WORK_MAX: usize = 24;
 /// What is free for bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
+    large: Arc<Turns<u32>>,
     values: Arc<Semaphore>,
     work: Arc<Semaphore>,
 }
@@ -28,27 +32,33 @@ pub(crate) struct Room {
 /// Room that a body takes until this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    _values: Option<OwnedSemaphorePermit>,
+    _held: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { values: Arc::new(Semaphore::new(VALUES_AT_ONCE)), work: Arc::new(Semaphore::new(WORK_MAX)) }
+        let [values, work] = [VALUES_AT_ONCE, WORK_MAX].map(|most| Arc::new(Semaphore::new(most)));
+        Self { large: Arc::new(Turns::new(1)), values, work }
     }
 }
 
 impl Room {
-    /// Reads JSON once there is room for it.
-    pub(crate) async fn json(&self, body: Bytes) -> Result<(Value, Taken), Failure> {
+    /// Reads a user's JSON once there is room for it. A short body waits for no large one.
+    pub(crate) async fn json(&self, uid: u32, body: Bytes) -> Result<(Value, Taken), Failure> {
         let count = values(&body);
         if count > VALUES_MAX {
             let text = format!("the body has {count} values, and at most {VALUES_MAX} are taken");
             return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text));
         }
-        let taken = Arc::clone(&self.values).acquire_many_owned(count).await.map_err(|_| stopped())?;
+        let held = if count < LARGE {
+            None
+        } else {
+            let turn = self.large.take(uid).await?;
+            Some([turn, Arc::clone(&self.values).acquire_many_owned(count).await.map_err(|_| stopped())?])
+        };
         let read = self.work(move || serde_json::from_slice(&body)).await?;
         let value = read.map_err(|e| Failure::new(StatusCode::BAD_REQUEST, format!("It is not JSON: {e}")))?;
-        Ok((value, Taken { _values: Some(taken) }))
+        Ok((value, Taken { _held: held }))
     }
 
     /// Does work beside the thread that serves everybody.
@@ -86,22 +96,41 @@ fn values(json: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use axum::body::Bytes;
     use axum::http::StatusCode;
     use serde_json::json;
+    use tokio::time::timeout;
 
-    use super::{Room, VALUES_AT_ONCE, values};
+    use super::{LARGE, Room, VALUES_AT_ONCE, values};
 
     #[tokio::test]
     async fn a_body_of_a_million_values_is_refused_and_a_long_script_is_not() {
         let room = Room::default();
         let many = format!("[{}0]", "{\"\":0},".repeat(500_000));
-        assert_eq!(room.json(many.into()).await.unwrap_err().status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(room.json(1, many.into()).await.unwrap_err().status, StatusCode::PAYLOAD_TOO_LARGE);
         let script = json!({"script": "echo [1,2,{3}],\\\",\n".repeat(200_000)});
-        let (read, taken) = room.json(script.to_string().into()).await.unwrap();
-        assert_eq!((read, room.values.available_permits()), (script, VALUES_AT_ONCE - 3));
-        drop(taken);
-        assert_eq!(room.values.available_permits(), VALUES_AT_ONCE);
-        assert_eq!(room.json("{".into()).await.unwrap_err().status, StatusCode::BAD_REQUEST);
+        let (read, _taken) = room.json(1, script.to_string().into()).await.unwrap();
+        assert_eq!((read, room.values.available_permits()), (script, VALUES_AT_ONCE), "it has few values");
+        assert_eq!(room.json(1, "{".into()).await.unwrap_err().status, StatusCode::BAD_REQUEST);
+    }
+
+    // Regression test of attack A9: large bodies of one user held up everybody's submissions.
+    #[tokio::test]
+    async fn a9_a_user_has_one_large_body_at_a_time_and_short_ones_wait_for_none() {
+        let room = Room::default();
+        let large = || -> Bytes { format!("[{}0]", "0,".repeat(LARGE as usize)).into() };
+        let first = room.json(1001, large()).await.unwrap();
+        let soon = Duration::from_millis(50);
+        assert!(timeout(soon, room.json(1001, large())).await.is_err(), "a second one of the same user waits");
+        assert!(timeout(soon * 20, room.json(1002, large())).await.is_ok(), "and no other user's");
+        // Even if large bodies have all the room.
+        let _all = room.values.clone().acquire_many_owned(room.values.available_permits() as u32).await.unwrap();
+        assert!(timeout(soon * 20, room.json(1001, "{}".into())).await.is_ok());
+        assert!(timeout(soon, room.json(1002, large())).await.is_err());
+        drop((first, _all));
+        assert!(timeout(soon * 20, room.json(1001, large())).await.is_ok());
     }
 
     #[test]

@@ -16,12 +16,13 @@ use squall_text::shapes::Version;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::answer::Failure;
-use crate::caller::{Caller, Callers, Changes, Peer};
+use crate::caller::{Caller, Callers, Changes, Visit};
 use crate::cluster::Cluster;
-use crate::connections::{Seats, accept_tcp, accept_unix};
+use crate::connections::{accept_tcp, accept_unix};
 use crate::events::Events;
 use crate::listen::Listeners;
 use crate::room::Room;
+use crate::seats::Seats;
 use crate::web::{self, Web};
 use crate::{metrics, own, slurm};
 
@@ -104,8 +105,8 @@ impl FromRequestParts<Shared> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, server: &Shared) -> Result<Self, Failure> {
         let nowhere = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the request comes from nowhere");
-        let peer = parts.extensions.get::<Peer>().ok_or_else(nowhere)?.clone();
-        Ok(server.callers.find(&server.cluster, &peer, &parts.headers).await?)
+        let visit = parts.extensions.get::<Visit>().ok_or_else(nowhere)?.clone();
+        Ok(server.callers.find(&server.cluster, &visit, &parts.headers).await?)
     }
 }
 

@@ -16,7 +16,6 @@ use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
 use squall_text::shapes::{self, Kind, Version};
 
-use crate::caller::Caller;
 use crate::users::name_of;
 
 /// JSON of jobs and nodes by version, from the last time that all of them were rendered.
@@ -112,13 +111,11 @@ pub(crate) fn joined(records: &[Bytes]) -> Bytes {
 #[derive(Debug)]
 pub(crate) struct Pieces {
     left: VecDeque<Bytes>,
-    /// The caller, one of whose turns it takes to send them.
-    _caller: Caller,
 }
 
 impl Pieces {
-    pub(crate) fn of(pieces: impl IntoIterator<Item = Bytes>, caller: Caller) -> Self {
-        Self { left: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), _caller: caller }
+    pub(crate) fn of(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        Self { left: pieces.into_iter().filter(|piece| !piece.is_empty()).collect() }
     }
 }
 

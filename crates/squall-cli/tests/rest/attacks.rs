@@ -239,13 +239,13 @@ fn slow_and_many_clients_keep_nobody_out() {
     let before = Instant::now();
     assert_eq!(c.get(&token, "/slurm/v0.0.42/ping").status, 200);
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
-    // Beyond its limit an address is turned away at once, and others are served.
+    // Beyond its limit a user's oldest connections end, and others are served.
     for _ in 0..1500 {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", c.port)) else { break };
         begin(&mut stream);
         slow.push(stream);
     }
-    let refused = slow.iter_mut().rev().take(100).filter(|stream| {
+    let refused = slow.iter_mut().take(100).filter(|stream| {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut reader: &TcpStream = stream;
         let read = reader.read(&mut [0; 16]);
@@ -262,6 +262,65 @@ fn slow_and_many_clients_keep_nobody_out() {
         stream.write_all(text.as_bytes()).is_ok() && answer(&mut stream).status == 200
     });
     assert!(c.ok(&["scontrol", "ping"]).contains("UP"));
+}
+
+/// Regression test of attack A5: a user called from several loopback addresses, each counted by itself.
+#[test]
+fn a5_a_user_on_many_addresses_keeps_no_other_out() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let c = Cluster::start("seats");
+    let token = c.token(None);
+    // 4 processes, as one may not have enough files; each opens 2,050 connections from an address of its own.
+    let code = format!(
+        "import socket, resource, sys; h = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; \
+         resource.setrlimit(resource.RLIMIT_NOFILE, (h, h)); a = []\n\
+         for i in range(2050):\n s = socket.socket(); s.bind((sys.argv[1], 0)); s.connect(('127.0.0.1', {})); a.append(s)\n\
+         print('up', flush=True); sys.stdin.read()",
+        c.port
+    );
+    let flood = |n: u8| {
+        let address = format!("127.0.0.{n}");
+        let mut command = std::process::Command::new("runuser");
+        command.args(["-u", "nobody", "--", "python3", "-c", &code, &address]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = [0; 2];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        child
+    };
+    let floods: Vec<_> = (2..6).map(flood).collect();
+    for _ in 0..10 {
+        assert_eq!(c.get(&token, "/slurm/v0.0.42/ping").status, 200);
+    }
+    for mut child in floods {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn b10_a_stream_of_events_ends_soon_after_its_token_is_revoked() {
+    let c = Cluster::start("revoked");
+    let token = c.token(None);
+    let mut stream = c.connect();
+    let ask = format!("GET /squall/v1/events HTTP/1.1\r\nHost: x\r\nX-SLURM-USER-TOKEN: {token}\r\n\r\n");
+    stream.write_all(ask.as_bytes()).unwrap();
+    let mut first = [0; 16];
+    stream.read_exact(&mut first).unwrap();
+    c.ok(&["scontrol", "token", "revoke"]);
+    let revoked = Instant::now();
+    // The last chunk of the answer has no bytes.
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"0\r\n\r\n") {
+        let mut piece = [0; 4096];
+        match stream.read(&mut piece) {
+            Ok(length @ 1..) => rest.extend_from_slice(&piece[..length]),
+            _ => break,
+        }
+    }
+    assert!(revoked.elapsed() < Duration::from_secs(15), "{:?}", revoked.elapsed());
 }
 
 fn raise_open_files() {

@@ -20,7 +20,7 @@ use squall_text::shapes::{self, Kind, Meta, Notes, Problem, Version, Warning};
 use tokio::runtime::Handle;
 
 use crate::answer;
-use crate::caller::{Caller, Peer};
+use crate::caller::{Caller, Visit};
 use crate::room::{Room, Taken};
 use crate::routes::Shared;
 use crate::rows::Pieces;
@@ -60,10 +60,10 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
         return unknown(&parts.method, path);
     };
     let values = values.into_iter().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned()).collect();
-    let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
+    let Some(visit) = parts.extensions.get::<Visit>().cloned() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let source = peer.to_string();
+    let source = visit.peer.to_string();
     let say = |status: StatusCode, body, notes: &Notes, cluster: &str| {
         let user = String::new();
         let meta =
@@ -77,7 +77,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
         Some(pings) => say(StatusCode::OK, vec![("pings", pings)], &Notes::default(), ""),
         None => refuse(problem(error, source), ""),
     };
-    let caller = match server.callers.find(&server.cluster, &peer, &parts.headers).await {
+    let caller = match server.callers.find(&server.cluster, &visit, &parts.headers).await {
         Ok(caller) => caller,
         Err(e) => return fail(&e, "authentication"),
     };
@@ -94,7 +94,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
         Ok(Query(query)) => query,
         Err(e) => return refuse(Problem::malformed("query", e.to_string()), &cluster),
     };
-    let (body, taken) = match read_body(&server.room, found, &parts.headers, body).await {
+    let (body, taken) = match read_body(&server.room, caller.uid, (found, &parts.headers), body).await {
         Ok(body) => body,
         Err(problem) => return refuse(problem, &cluster),
     };
@@ -135,7 +135,12 @@ fn unknown(method: &HttpMethod, path: &str) -> Response {
     json(status, body.to_string().into())
 }
 
-async fn read_body(room: &Room, path: &Path, headers: &HeaderMap, body: Body) -> Result<(Value, Taken), Problem> {
+async fn read_body(
+    room: &Room,
+    uid: u32,
+    (path, headers): (&Path, &HeaderMap),
+    body: Body,
+) -> Result<(Value, Taken), Problem> {
     if path.body.is_empty() {
         return Ok((Value::Null, Taken::default()));
     }
@@ -150,7 +155,7 @@ async fn read_body(room: &Room, path: &Path, headers: &HeaderMap, body: Body) ->
         ..Problem::malformed("body", failure.text)
     };
     let body = answer::body(body, answer::BODY_BYTES_MAX).await.map_err(problem)?;
-    room.json(body).await.map_err(problem)
+    room.json(uid, body).await.map_err(problem)
 }
 
 async fn dispatch(ask: &mut Ask) -> Done {
@@ -212,7 +217,7 @@ impl Ask {
     pub(crate) fn records(&self, kind: Kind, records: Bytes, rest: Vec<(&str, Value)>) -> Response {
         let (head, tail) = shapes::around(&self.meta(), kind, rest, &self.notes);
         let mut response = json(StatusCode::OK, Bytes::new());
-        *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()], self.caller.clone()));
+        *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()]));
         response
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Query, State};
+use axum::extract::{Extension, FromRequest, FromRequestParts, Query, State};
 use axum::http::header::{HOST, LOCATION, ORIGIN, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request as Call, StatusCode, Uri};
@@ -14,7 +14,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::join::Bearer;
 
 use crate::answer::{self, Failure};
-use crate::caller::{COOKIE, Caller, Identity};
+use crate::caller::{COOKIE, Caller, Identity, Visit};
 use crate::routes::{Server, Shared};
 use crate::web::Web;
 use crate::web::frame::{Problem, alone, page};
@@ -115,9 +115,13 @@ pub(crate) struct Asked {
 }
 
 /// `GET /login`: the form; with `link`: exchanges a one-time token.
-pub(crate) async fn ask(State(server): State<Shared>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn ask(
+    State(server): State<Shared>,
+    Extension(visit): Extension<Visit>,
+    Query(asked): Query<Asked>,
+) -> Response {
     let Some(link) = asked.link else { return form(StatusCode::OK, None) };
-    match exchanged(&server, link).await {
+    match exchanged(&server, link, &visit).await {
         Ok(token) => server.web.logged_in(&token),
         Err(_) => form(
             StatusCode::UNAUTHORIZED,
@@ -126,9 +130,9 @@ pub(crate) async fn ask(State(server): State<Shared>, Query(asked): Query<Asked>
     }
 }
 
-async fn exchanged(server: &Server, link: String) -> Result<String, ClientError> {
+async fn exchanged(server: &Server, link: String, visit: &Visit) -> Result<String, ClientError> {
     let who = Identity::Bearer(Bearer { token: link, user: None });
-    let _turn = server.callers.turn_of_strangers().await?;
+    let _turn = server.callers.turn_to_log_in(visit.from()).await?;
     match server.cluster.ask(&who, Request::Token { user: None, lifespan_s: Some(SESSION_S), link: false }).await? {
         Answer::Token(token) => Ok(token),
         _ => Err(unexpected()),
@@ -136,14 +140,19 @@ async fn exchanged(server: &Server, link: String) -> Result<String, ClientError>
 }
 
 /// `POST /login`: a token.
-pub(crate) async fn log_in(State(server): State<Shared>, headers: HeaderMap, body: Body) -> Response {
+pub(crate) async fn log_in(
+    State(server): State<Shared>,
+    Extension(visit): Extension<Visit>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let fields = match fields(&headers, body).await {
         Ok(fields) => fields,
         Err(problem) => return problem.into_response(),
     };
     let token = fields.get("token").map(|token| token.trim().to_owned()).unwrap_or_default();
     let who = Identity::Bearer(Bearer { token: token.clone(), user: None });
-    let accepted = is_token(&token) && server.callers.confirm(&server.cluster, &who).await.is_ok();
+    let accepted = is_token(&token) && server.callers.confirm(&server.cluster, &who, visit.from()).await.is_ok();
     if accepted {
         return server.web.logged_in(&token);
     }

@@ -12,7 +12,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use squall_files::place::Place;
 
-use crate::caller::Peer;
+use crate::caller::{Peer, Visit};
 use crate::routes::{Server, routes};
 use crate::web::{Web, assets};
 
@@ -26,7 +26,7 @@ async fn ask(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> 
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.extension(Peer::Address(IpAddr::from([192, 0, 2, 1]))).body(Body::from(body.to_owned()));
+    let request = request.extension(Visit::new(Peer::Address(IpAddr::from([192, 0, 2, 1])), None)).body(Body::from(body.to_owned()));
     TowerToHyperService::new(router()).call(request.unwrap()).await.unwrap()
 }
 
