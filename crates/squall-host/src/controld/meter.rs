@@ -85,7 +85,8 @@ impl Meter {
         self.reset = true;
     }
 
-    /// Adds the host's figures to those of the state machine.
+    /// Adds the host's figures to those of the state machine. If that has named a user, only the requests of that one are
+    /// counted by user.
     pub(super) fn fill(&mut self, diag: &mut Diag, now: Time, clients: u64) {
         let own = &self.diag;
         diag.since = self.since;
@@ -103,7 +104,9 @@ impl Meter {
         diag.flush_total_us = own.flush_total_us;
         diag.flush_max_us = own.flush_max_us;
         diag.messages = self.messages.iter().map(|(kind, (n, us))| ((*kind).to_owned(), *n, *us)).collect();
-        diag.users = self.users.iter().map(|(uid, (n, us))| (*uid, *n, *us)).collect();
+        let only = diag.users.first().map(|(uid, ..)| *uid);
+        let shown = self.users.iter().filter(|(uid, _)| only.is_none_or(|only| only == **uid));
+        diag.users = shown.map(|(uid, (n, us))| (*uid, *n, *us)).collect();
         diag.fabric.messages = own.fabric.messages;
         diag.fabric.messages_us = own.fabric.messages_us;
         diag.latency.submit = own.latency.submit.clone();
@@ -225,4 +228,31 @@ pub(super) fn frame_kind(frame: &UpFrame) -> &'static str {
         };
     }
     kind
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use squall_model::time::Time;
+    use squall_model::wire::info::Diag;
+
+    use super::Meter;
+
+    // Regression test of attack B8: `sdiag` named users whom private data hide.
+    #[test]
+    fn b8_counts_of_other_users_are_hidden_where_one_is_named() {
+        let mut meter = Meter::new(Time(0));
+        for uid in [1001, 1001, 1002] {
+            meter.message("REQUEST_PING", Some(uid), Duration::from_micros(5));
+        }
+        let shown = |named: &[(u32, u64, u64)], meter: &mut Meter| {
+            let mut diag = Diag { users: named.to_vec(), ..Diag::default() };
+            meter.fill(&mut diag, Time(1), 1);
+            diag.users
+        };
+        assert_eq!(shown(&[], &mut meter), [(1001, 2, 10), (1002, 1, 5)]);
+        assert_eq!(shown(&[(1002, 0, 0)], &mut meter), [(1002, 1, 5)]);
+        assert_eq!(shown(&[(1003, 0, 0)], &mut meter), []);
+    }
 }

@@ -154,7 +154,9 @@ pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Answer {
     c.diag.jobs_running = c.state.index.active;
     c.diag.nodes = c.links.connected().len() as u64;
     c.diag.restored = c.state.restored;
-    let answer = Answer::Diag(Box::new(c.diag.clone()));
+    // The host adds the counts of requests: only of the user who is named here, if one is.
+    let users = Sight::of(&c.state, ask.who).only_user().map(|uid| (uid, 0, 0)).into_iter().collect();
+    let answer = Answer::Diag(Box::new(Diag { users, ..c.diag.clone() }));
     if reset {
         let clients = c.diag.clients;
         let backfill = BackfillCounts { jobs_ever: c.diag.backfill.jobs_ever, ..BackfillCounts::default() };

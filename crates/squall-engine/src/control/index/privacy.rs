@@ -97,6 +97,13 @@ impl Sight {
         ![accounts, events, jobs, reservations, usage, users].contains(&true)
     }
 
+    /// Returns the only user whose counts of requests the user sees. None: those of all. They tell who is active, and are
+    /// hidden with jobs, usage or users.
+    pub(crate) fn only_user(&self) -> Option<u32> {
+        let PrivateData { jobs, usage, users, .. } = self.private;
+        (jobs || usage || users).then_some(self.owner.uid)
+    }
+
     /// Returns whether the user sees a line of `sshare`.
     pub(crate) fn share(&self, share: &Share) -> bool {
         let PrivateData { usage, users, .. } = self.private;

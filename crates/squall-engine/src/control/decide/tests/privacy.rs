@@ -67,6 +67,20 @@ fn jobs_of_others_are_hidden() {
     assert_eq!(seen, [1, 1, 2]);
 }
 
+// Regression test of attack B8.
+#[test]
+fn b8_counts_of_requests_are_those_of_the_user_where_data_are_private() {
+    let named = |private: &str, who: Who| match world(private).answer(&who, Request::Diag { reset: false }) {
+        Answer::Diag(diag) => diag.users.into_iter().map(|user| user.0).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(named("nodes", user(ADA)), [0; 0], "all are shown");
+    for word in ["jobs", "usage", "users"] {
+        assert_eq!(named(word, user(ADA)), [ADA], "{word}");
+        assert_eq!(named(word, operator()), [0; 0], "{word}");
+    }
+}
+
 #[test]
 fn nodes_and_partitions_are_for_operators() {
     for (private, hidden) in
