@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use squall_client as client;
 use squall_model::plain::plain;
+use squall_text::format::colour::clean;
 use squall_text::page::{Page, job};
 
 /// A command: its description, and the function that runs it, which gets the arguments after the name.
@@ -203,14 +204,15 @@ fn help() {
     print(&text);
 }
 
-/// Writes to standard output; a closed pipe is no error.
+/// Writes to standard output; a closed pipe is no error. On a terminal no control characters come out.
 pub(crate) fn print(text: &str) {
-    use std::io::Write;
-    drop(std::io::stdout().write_all(plain(text).as_bytes()));
+    use std::io::{IsTerminal, Write};
+    let (text, mut out) = (plain(text), std::io::stdout());
+    drop(out.write_all(if out.is_terminal() { clean(&text) } else { text.as_str().into() }.as_bytes()));
 }
 
-/// Writes to standard error without buffering; a closed pipe is no error.
+/// Writes to standard error without buffering and without control characters; a closed pipe is no error.
 pub(crate) fn complain(text: &str) {
     use std::io::Write;
-    drop(std::io::stderr().write_all(plain(text).as_bytes()));
+    drop(std::io::stderr().write_all(clean(&plain(text)).as_bytes()));
 }

@@ -8,6 +8,7 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
+use squall_text::format::colour::clean;
 use squall_text::format::why::{json, text};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
@@ -56,6 +57,6 @@ fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     };
     let (clock, coloured) = (call.clock(call.now), call.coloured()?);
     let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock, coloured) };
-    call.print(&text);
+    call.print(&clean(&text));
     Ok(())
 }

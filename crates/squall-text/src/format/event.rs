@@ -5,7 +5,7 @@ use std::fmt::Write;
 use squall_model::job::JobState;
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind};
 
-use crate::format::words;
+use crate::format::{harmless, words};
 
 /// Returns an event as a sentence, such as `job 17 (train of ann) started on n[1-2]`. `by`: name of the operator who
 /// caused it. None: none did.
@@ -20,7 +20,8 @@ pub fn sentence(event: &FeedEvent, by: Option<&str>) -> String {
     if let Some(by) = by {
         let _ = write!(text, " (by {by})");
     }
-    text
+    // Names and reasons are texts of users.
+    harmless(&text).into_owned()
 }
 
 fn of_job(event: &FeedEvent, job: &FeedJob) -> String {
@@ -131,5 +132,18 @@ pub(crate) mod tests {
         drained.reason = Some("bad fan".into());
         assert_eq!(sentence(&drained, Some("root")), "node n[1-2] drained: bad fan (by root)");
         assert_eq!(sentence(&event(FeedKind::ReservationEnded, None), None), "reservation night ended");
+    }
+
+    // Regression test of attack B1: a job's name made colours, titles and lines in an operator's terminal.
+    #[test]
+    fn b1_no_name_or_reason_controls_the_terminal() {
+        let mut submitted = event(FeedKind::JobSubmitted, Some(JobState::Pending));
+        submitted.job.as_mut().unwrap().name = "evil\u{1b}[31m\u{1b}]0;title\u{7}\n2nd".into();
+        submitted.reason = Some("\u{9b}2J\rx".into());
+        let expected = "job 17 (evil?[31m?]0;title??2nd of ann) submitted to main: ?2J?x (by r??t)";
+        assert_eq!(sentence(&submitted, Some("r\n\tt".replace('\t', "\r").as_str())), expected);
+        let mut changed = event(FeedKind::NodeChanged, None);
+        (changed.nodes, changed.name) = ("n\u{1b}1".into(), String::new());
+        assert_eq!(sentence(&changed, None), "node n?1 changed");
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use squall_model::wire::client::{Answer, JobSelection, Request};
+use squall_text::format::harmless;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::complete::{Found, Wanted};
@@ -89,7 +90,8 @@ pub(crate) fn complete(args: &[OsString]) -> ExitCode {
         _ => words_of(&name, words),
     };
     for (word, about) in found {
-        crate::print(&format!("{word}\t{about}\n"));
+        // Names of jobs are texts of users.
+        crate::print(&format!("{}\t{}\n", harmless(&word), harmless(&about)));
     }
     ExitCode::SUCCESS
 }

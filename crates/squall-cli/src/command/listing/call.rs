@@ -29,6 +29,7 @@ use crate::contact::Patience;
 use squall_client::broadcast::{self, Sent};
 use squall_client::{Follower, Wanted};
 use squall_text::format::clock::{Clock, Style};
+use squall_text::format::colour::clean;
 use squall_text::format::harmless_lines;
 use squall_text::format::words;
 use squall_text::options::Arg;
@@ -141,7 +142,9 @@ pub(crate) struct Call<'a> {
 
 impl Call<'_> {
     /// Prints to standard output. A closed pipe is no error; a command without end should end then.
+    /// On a terminal no control characters come out.
     pub(crate) fn print(&mut self, text: &str) {
+        let text = if self.terminal { clean(text) } else { text.into() };
         self.closed |= self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).is_err();
     }
 
