@@ -47,6 +47,8 @@ const SLURM_USER: &str = "slurm";
 pub(crate) struct Bearers {
     place: Place,
     jwks: Option<PathBuf>,
+    /// Audience that tokens of others must be for. Empty: any.
+    audience: String,
     /// Unix sockets of the HTTP server.
     sockets: Vec<PathBuf>,
     /// Tokens of links that were exchanged, and when they expire, seconds since 1970.
@@ -71,6 +73,7 @@ impl Bearers {
         Self {
             place: place.clone(),
             jwks: Some(&rest.jwks).filter(|path| !path.is_empty()).map(PathBuf::from),
+            audience: rest.audience.clone(),
             sockets,
             exchanged: Arc::default(),
         }
@@ -117,7 +120,7 @@ impl Bearers {
 
     /// Returns the user as whom the bearer may act; Err: why the token is not accepted. May block.
     pub(crate) fn user(&self, bearer: &Bearer) -> Result<Borne, String> {
-        let claims = self.claims(&bearer.token)?;
+        let (claims, foreign) = self.claims(&bearer.token)?;
         let name = ["sun", "username"].iter().find_map(|claim| claims.get(*claim)?.as_str());
         let name = name.ok_or("the token names no user: it lacks the claim `sun`")?;
         let issued_s = claims.get("iat").and_then(Value::as_f64).unwrap_or_default() as u64;
@@ -126,18 +129,22 @@ impl Bearers {
             return Err(format!("the token of {name} is revoked; `scontrol token` makes another"));
         }
         let own = known(name)?;
+        if foreign && (own.uid == 0 || own.name != name) {
+            return Err(format!("another issuer's token is not good for {name}: `scontrol token` makes one"));
+        }
         let user = match bearer.user.as_deref().filter(|wanted| *wanted != name) {
             None => own,
             Some(other) if is_operator(own.uid) => known(other)?,
             Some(other) => return Err(format!("the token is one of {name}, who may not act as {other}")),
         };
         let until_s = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() as u64;
-        let link = claims.get("link").and_then(Value::as_str).map(str::to_owned);
+        // Links are made by the cluster only: they are exchanged for tokens of the cluster.
+        let link = claims.get("link").filter(|_| !foreign).and_then(Value::as_str).map(str::to_owned);
         Ok(Borne { user, until_s, link })
     }
 
-    /// Checks signature and expiry of a token, and returns its claims.
-    fn claims(&self, token: &str) -> Result<serde_json::Map<String, Value>, String> {
+    /// Checks signature and expiry of a token; returns its claims, and whether another issuer has signed it.
+    fn claims(&self, token: &str) -> Result<(serde_json::Map<String, Value>, bool), String> {
         let wrong = |e: jsonwebtoken::errors::Error| match e.kind() {
             jsonwebtoken::errors::ErrorKind::ExpiredSignature => {
                 "the token has expired; `scontrol token` makes another".to_owned()
@@ -153,7 +160,13 @@ impl Bearers {
         } else {
             self.public_key(&header)?
         };
-        decode(token, &key, &validation).map(|data| data.claims).map_err(wrong)
+        let foreign = header.alg != Algorithm::HS256;
+        if foreign && !self.audience.is_empty() {
+            validation.set_audience(&[&self.audience]);
+            validation.set_required_spec_claims(&["exp", "aud"]);
+            validation.validate_aud = true;
+        }
+        decode(token, &key, &validation).map(|data| (data.claims, foreign)).map_err(wrong)
     }
 
     /// Returns the key in the JWKS file that has the key id and the algorithm of a token's header.
@@ -381,6 +394,37 @@ mod tests {
         let symmetric = Header { kid: Some("two".to_owned()), ..Header::new(Algorithm::HS384) };
         let secret = EncodingKey::from_secret(b"secret");
         assert!(cluster.user(&signed(&symmetric, &secret, "root", now_s() + 60), None).is_err());
+    }
+
+    // Regression test of attack B9: another issuer's token made its bearer root, and tokens for other services were taken.
+    #[test]
+    fn b9_tokens_of_others_are_for_this_cluster_and_make_nobody_root() {
+        let mut cluster = Cluster::new("audience");
+        let key = EncodingKey::from_rsa_pem(KEY).unwrap();
+        std::fs::create_dir_all(&cluster.dir).unwrap();
+        let keys: Value = json!({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "n": MODULUS, "e": "AQAB"}]});
+        std::fs::write(cluster.dir.join("jwks.json"), keys.to_string()).unwrap();
+        let token = |more: Value| {
+            let mut claims = json!({"exp": now_s() + 60, "iat": now_s(), "sun": "nobody"});
+            more.as_object().unwrap().iter().for_each(|(key, value)| claims[key] = value.clone());
+            encode(&Header::new(Algorithm::RS256), &claims, &key).unwrap()
+        };
+        assert_eq!(cluster.user(&token(json!({})), None), Ok("nobody".to_owned()));
+        assert!(cluster.user(&token(json!({"sun": "root"})), None).unwrap_err().contains("another issuer's token"));
+        if users::by_name("slurm").is_none() {
+            assert!(cluster.user(&token(json!({"sun": "slurm"})), None).is_err(), "the cluster's owner by another name");
+        }
+        let link = Bearer { token: token(json!({"link": "x"})), user: None };
+        assert_eq!(cluster.bearers.user(&link).unwrap().link, None, "it is exchanged for no token of the cluster");
+        cluster.bearers.audience = "squall".to_owned();
+        for wrong in [json!({}), json!({"aud": "wiki"}), json!({"aud": ["wiki", "mail"]})] {
+            assert!(cluster.user(&token(wrong.clone()), None).is_err(), "{wrong}");
+        }
+        for right in [json!({"aud": "squall"}), json!({"aud": ["wiki", "squall"]})] {
+            assert_eq!(cluster.user(&token(right.clone()), None), Ok("nobody".to_owned()), "{right}");
+        }
+        let own = cluster.bearers.issue("nobody", Some(60), false, now_s()).unwrap();
+        assert_eq!(cluster.user(&own, None), Ok("nobody".to_owned()), "the cluster's tokens need none");
     }
 
     #[test]

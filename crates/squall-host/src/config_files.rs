@@ -109,7 +109,8 @@ impl ConfigFiles {
 
     /// Parses and checks all files. The error names the file and the line.
     pub fn check(&self) -> Result<Checked, ControllerError> {
-        let checked = self.check_of_node()?;
+        let mut checked = self.check_of_node()?;
+        checked.notices.extend(checked.config.rest.0.warnings());
         let wrong = |problem| ControllerError::Config { path: self.path.clone(), problem };
         checked.config.check_controllers().map_err(wrong)?;
         Ok(checked)
@@ -118,7 +119,9 @@ impl ConfigFiles {
     /// Like [`Self::check`], for a node or login host, which does not get all settings of controllers.
     pub fn check_of_node(&self) -> Result<Checked, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };
-        let mut config = Config::from_toml(&self.text).map_err(wrong(self.path.clone()))?;
+        let mut config = Config::from_toml(&self.text)
+            .map_err(|problem| if is_slurms(&self.text) { self.in_slurms() } else { problem })
+            .map_err(wrong(self.path.clone()))?;
         let notices = words_without_effect(&config);
         if let Some(text) = &self.devices {
             let path = self.path.with_file_name(DEVICES);
@@ -134,6 +137,15 @@ impl ConfigFiles {
         let oddities = topology(&config).map_err(wrong(path.clone()))?;
         let oddities = oddities.iter().map(|fault| format!("{}: {fault}", path.display())).collect();
         Ok(Checked { config, oddities, notices })
+    }
+
+    /// Returns what to do with a configuration of Slurm.
+    fn in_slurms(&self) -> String {
+        let path = self.path.display();
+        format!(
+            "it is a slurm.conf: `squall import {path}` translates it, and `squall up --slurm-conf {path}` starts a cluster \
+             with it"
+        )
     }
 
     /// Writes all files durably into a state folder, `squall.toml` last. A file that is replaced is kept under its name
@@ -160,6 +172,13 @@ impl ConfigFiles {
             drop(durable::remove(&path));
         }
     }
+}
+
+/// Whether a text that is no configuration of Squall is one of Slurm, by its keys.
+fn is_slurms(text: &str) -> bool {
+    const KEYS: [&str; 5] = ["clustername", "slurmctldhost", "controlmachine", "nodename", "partitionname"];
+    let keys = text.lines().filter_map(|line| line.split_once('=')).map(|(key, _)| key.trim().to_ascii_lowercase());
+    keys.filter(|key| KEYS.contains(&key.as_str())).count() >= 2
 }
 
 /// Replaces a file's content, keeping the old one under `.old`; None removes the file.

@@ -558,6 +558,8 @@ const REST: &[Key] = &[
         "Key of the certificate (PEM)."),
     key("jwks", &[], "path", "\"/etc/squall/jwks.json\"",
         "Public keys (JWKS) of others that issue tokens; empty: only tokens of the cluster are valid."),
+    key("audience", &[], "text", "\"squall\"",
+        "Audience (`aud`) that tokens of others must be for; empty: any, also those for other services."),
 ];
 
 #[rustfmt::skip]
