@@ -1,6 +1,7 @@
 //! The end of a job's output file, for the job's page. A process of the job's owner reads it and ends at once: the
 //! controller opens no file of a user, as that could hang it, be a pipe, or lead to what only root may read.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,14 +29,43 @@ use crate::sys::spawn::{Session, Spawn};
 const BYTES_MAX: u64 = 8 << 10;
 /// Time limit for a process to read.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Most processes at one time, with those that hang.
-const PROCESSES_MAX: usize = 4;
+/// Most processes at one time, with those that hang: of all users, and of one.
+const PROCESSES_MAX: usize = 8;
+const OF_USER_MAX: usize = 2;
 
-/// The processes that read at the moment.
+/// The processes that read at the moment, by user.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tails(Arc<()>);
+pub(crate) struct Tails(Arc<Mutex<BTreeMap<u32, usize>>>);
+
+/// A process that reads, counted until this is dropped.
+#[derive(Debug)]
+struct Counted(Tails, u32);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.0.all();
+        if let Some(own) = all.get_mut(&self.1) {
+            *own -= 1;
+        }
+        all.retain(|_, own| *own > 0);
+    }
+}
 
 impl Tails {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a process of a user. None: there are as many as allowed.
+    fn count(&self, uid: u32) -> Option<Counted> {
+        let mut all = self.all();
+        if all.values().sum::<usize>() >= PROCESSES_MAX || all.get(&uid).is_some_and(|own| *own >= OF_USER_MAX) {
+            return None;
+        }
+        *all.entry(uid).or_default() += 1;
+        Some(Counted(self.clone(), uid))
+    }
+
     /// Has the end of a file read as a user, by a process and a thread of their own; `answer` gets it. Err: too many
     /// processes read already.
     pub(crate) fn read(
@@ -44,10 +74,8 @@ impl Tails {
         path: String,
         answer: impl FnOnce(Tail) + Send + 'static,
     ) -> Result<(), Refusal> {
-        if Arc::strong_count(&self.0) > PROCESSES_MAX {
-            return Err(Refusal::WrongState("other output is being read: try again in a moment".to_owned()));
-        }
-        let counted = Arc::clone(&self.0);
+        let busy = || Refusal::WrongState("other output is being read: try again in a moment".to_owned());
+        let counted = self.count(owner.uid).ok_or_else(busy)?;
         let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
         let work = move || {
             let (found, child) = ask(&identity, &path);
@@ -186,7 +214,18 @@ fn read_end(path: &Path) -> io::Result<(u64, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES_MAX, read_end};
+    use super::{BYTES_MAX, OF_USER_MAX, Tails, read_end};
+
+    // Regression test of the kind of A5: files of one user that hang kept all others from reading.
+    #[test]
+    fn a5_one_users_files_that_hang_keep_nobody_else_from_reading() {
+        let tails = Tails::default();
+        let held: Vec<_> = (0..10).map_while(|_| tails.count(1001)).collect();
+        assert!(held.len() == OF_USER_MAX && tails.count(1002).is_some());
+        drop(held);
+        assert!(tails.count(1001).is_some());
+        assert!(tails.all().is_empty(), "nothing is counted that has ended");
+    }
 
     #[test]
     fn the_end_of_a_regular_file_is_read_and_a_fifo_does_no_harm() {
