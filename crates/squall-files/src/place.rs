@@ -217,6 +217,14 @@ impl Place {
     pub fn rest_key(&self) -> PathBuf {
         self.run().join("rest.key")
     }
+    /// Returns the path of the lock of the command that starts daemons.
+    pub fn up_lock(&self) -> PathBuf {
+        self.run().join("up.lock")
+    }
+    /// Returns the path of the file that changes with each `squall down`.
+    pub fn downs(&self) -> PathBuf {
+        self.run().join("downs")
+    }
     /// Returns the path of the pid file of the process that sends mail.
     pub fn mail_pid(&self) -> PathBuf {
         self.run().join("mail.pid")

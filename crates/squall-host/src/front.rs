@@ -34,6 +34,7 @@ use tracing::{error, info};
 use crate::auth::{Users, is_operator};
 use crate::cgroup::member;
 use crate::controld::{self, ControllerError};
+use crate::gone;
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging;
@@ -83,6 +84,7 @@ pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
 /// Runs the front of the cells in the state folder `place` until it is told to end. Blocks.
 pub fn run(place: &Place) -> Result<(), ControllerError> {
     privileges::confine(place, false);
+    gone::end_with(place, "the front", || {});
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())

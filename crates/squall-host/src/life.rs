@@ -24,6 +24,7 @@ use crate::hardware::Machine;
 use crate::logging;
 use crate::pidfile::living;
 use crate::processes;
+use crate::starts;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
 use crate::sys::host::is_name_of_host;
@@ -143,6 +144,7 @@ impl Daemon {
         };
         command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]).args(further);
         command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.envs([starts::variable(place)]);
         command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(Started { child: command.spawn()?, log: path, log_start })
     }
@@ -339,6 +341,15 @@ pub fn make_folders(place: &Place) -> Result<(), String> {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&path).map_err(failed(&path))?;
     }
     Ok(())
+}
+
+/// Removes the folders of a cluster that was not started after all, if there is nothing in them.
+pub fn remove_folders(place: &Place) {
+    drop(fs::remove_file(place.up_lock()));
+    for path in [place.run(), place.log(), place.dir().to_owned()] {
+        // One with anything in it stays.
+        drop(fs::remove_dir(path));
+    }
 }
 
 /// Returns the host name or address by which other machines reach the controller's machine.

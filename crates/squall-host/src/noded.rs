@@ -21,6 +21,7 @@ use squall_model::found::FoundDevice;
 use squall_model::gres;
 use squall_model::id::{Epoch, NodeId, StepKey};
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
+use squall_model::limits::KILL_WAIT_S;
 use squall_model::set::CoreSet;
 use squall_model::step::TaskScripts;
 use squall_model::time::{Span, Time};
@@ -36,8 +37,10 @@ use tracing::{error, info, warn};
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
 use crate::content::Keeping;
+use crate::controld;
 use crate::detect::Places;
 use crate::gang::Report;
+use crate::gone::{self, Folder};
 use crate::hardware::{self, Machine};
 use crate::life;
 use crate::logging;
@@ -123,10 +126,19 @@ const REAPED_MAX: usize = 4096;
 pub fn run(args: &NodeArgs) -> std::process::ExitCode {
     names::make_known(&args.place, &args.name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    let args_of_it = args.clone();
+    let (args_of_it, folder) = (args.clone(), Folder::of(&args.place));
+    let patience = controld::read_config(&args.place).map_or(KILL_WAIT_S, |config| config.kill_wait_s);
+    let end_steps = {
+        let (place, name) = (args.place.clone(), args.name.clone());
+        move || gone::end_steps(&place, &name, Duration::from_secs(patience))
+    };
+    gone::end_with(&args.place, &format!("the daemon of node {}", args.name), end_steps.clone());
     // It runs as a task like the others: waking the future of `block_on` itself costs two system calls each time.
     let serving = async move { spawn_local(async move { serve(&args_of_it).await }).await.map_err(io::Error::other)? };
     let result = runtime.and_then(|runtime| runtime.block_on(serving));
+    if result.is_err() && folder.is_some_and(|folder| folder.is_gone()) {
+        end_steps();
+    }
     match result {
         Ok(End::Told(0)) if matches!(Trust::of(&args.place).joined(), Ok(Some(_))) => begin_again(args),
         Ok(End::Told(code)) => std::process::ExitCode::from(code),

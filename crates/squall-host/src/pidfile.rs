@@ -1,8 +1,8 @@
 //! Pid files that are never stale: a daemon keeps its file locked for as long as it runs.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,6 +12,9 @@ use squall_files::lock;
 use crate::processes;
 use crate::sys::pidfd;
 
+/// Only the owner may open the file: whoever can open it can lock it, and with it the file of a daemon that has died would
+/// be believed, or the daemon kept from starting.
+const MODE: u32 = 0o600;
 /// Longest wait for a killed process to end.
 const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// The pid file of this process; removed when dropped.
@@ -47,8 +50,10 @@ impl PidFile {
                 .truncate(false)
                 .read(true)
                 .write(true)
-                .mode(0o644)
+                .mode(MODE)
                 .open(path)?;
+            // One of an earlier release may be readable by all.
+            file.set_permissions(Permissions::from_mode(MODE))?;
             lock::lock(&file)?;
             let own = file.metadata()?;
             if std::fs::metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
@@ -97,6 +102,8 @@ fn holder(path: &Path) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::{PidFile, living};
 
     #[test]
@@ -111,6 +118,7 @@ mod tests {
             assert_eq!(living(&path), None, "a file of user 1 that names a process of root");
             std::os::unix::fs::chown(&path, Some(0), None).unwrap();
         }
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "nobody else can lock it");
         assert_eq!(PidFile::write(&path).unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
         drop(own);
         assert!(!path.exists());

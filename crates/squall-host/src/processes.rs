@@ -106,6 +106,18 @@ pub fn all() -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// Whether a process has the socket with this inode open. None: it may not be seen.
+pub(crate) fn has_socket(pid: u32, inode: u32) -> Option<bool> {
+    let name = PathBuf::from(format!("socket:[{inode}]"));
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    Some(open.any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == name)))
+}
+
+/// Returns the id of a process that has the socket with this inode open. None: none may be seen.
+pub(crate) fn with_socket(inode: u32) -> Option<u32> {
+    all().into_iter().find(|pid| has_socket(*pid, inode) == Some(true))
+}
+
 /// Returns a variable of the environment with which a process was started. None: it is not set, or may not be read.
 pub fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
     variable_in(&fs::read(format!("/proc/{pid}/environ")).ok()?, name)
@@ -214,11 +226,16 @@ pub(crate) fn belongs_to(pid: u32, user: u32) -> bool {
 
 /// Kills a process if `meant` still holds after its pidfd was opened, so that a reused id is never killed.
 pub(crate) fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
+    signal_if(pid, SIGKILL, meant);
+}
+
+/// Signals a process if `meant` still holds after its pidfd was opened.
+pub(crate) fn signal_if(pid: u32, signal: i32, meant: impl Fn(u32) -> bool) {
     if let Ok(fd) = pidfd::open(pid)
         && meant(pid)
     {
         // It may have ended by itself.
-        let _ = pidfd::signal(fd.as_fd(), SIGKILL);
+        let _ = pidfd::signal(fd.as_fd(), signal);
     }
 }
 

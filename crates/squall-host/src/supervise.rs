@@ -8,6 +8,7 @@ use tracing::{error, warn};
 
 use crate::controld::read_config;
 use crate::front;
+use crate::gone;
 use crate::life::{self, Daemon, Started};
 use crate::trust::Trust;
 
@@ -22,6 +23,7 @@ const SOUND: Duration = Duration::from_mins(1);
 
 /// Supervises all daemons that the cluster has on this machine. Never returns.
 pub fn run(place: &Place) -> ! {
+    gone::end_with(place, "the supervisor", || {});
     let mut supervised: Vec<Supervised> = Vec::new();
     let mut read_at = Instant::now();
     loop {

@@ -49,7 +49,6 @@ pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
             place.cells_folder().display()
         );
     }
-    life::make_folders(place)?;
     let cells = front::cells(place).map_err(|e| e.to_string())?;
     let mut names = Vec::new();
     for (_, config) in &cells {
@@ -110,7 +109,6 @@ fn make(options: &Options, cells: u32) -> Result<(), String> {
         let path = path.display().to_string();
         move |e: std::io::Error| format!("cannot create {path}: {e}")
     };
-    life::make_folders(place)?;
     if draft.exists() {
         std::fs::remove_dir_all(&draft).map_err(failed(&draft))?;
     }

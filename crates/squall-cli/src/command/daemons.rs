@@ -15,6 +15,7 @@ use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
 use squall_host::privileges;
 use squall_host::rack::{self, RackArgs};
+use squall_host::starts;
 use squall_host::trust::{Joined, Token, Trust};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -428,14 +429,27 @@ pub(super) fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(
     logging::start(options.detached.then(|| daemon.log_file(place)))
 }
 
-/// Writes the daemon's pid file, which is removed when the returned value is dropped. Fails if the daemon runs already.
+/// Writes the daemon's pid file, which is removed when the returned value is dropped. Fails if the daemon runs already,
+/// or was called off.
 pub(super) fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
     life::check_place(place)?;
     let path = daemon.pid_file(place);
-    PidFile::write(&path).map_err(|e| match e.kind() {
+    let file = PidFile::write(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::ResourceBusy => format!("{daemon} is running already ({})", path.display()),
         _ => format!("cannot write {}: {e}", path.display()),
-    })
+    })?;
+    starts::go_on(place).map(|()| file)
+}
+
+/// Refuses what runs on the controller's machine only, where this machine has joined its cluster.
+pub(super) fn not_joined(place: &Place, daemon: &Daemon) -> Result<(), String> {
+    match Trust::of(place).joined().map_err(|e| e.to_string())? {
+        Some(joined) => Err(format!(
+            "this machine has joined the cluster at {}: {daemon} runs on the controller's machine",
+            joined.addresses()
+        )),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn finish(

@@ -20,6 +20,7 @@ use squall_host::checkup::{self, Confinement};
 use squall_host::controld::check_config;
 use squall_host::controld::etcd::{CLOSE_ETCD, look_at_etcd};
 use squall_host::life::{self, Daemon};
+use squall_host::listening::Listening;
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
@@ -151,6 +152,11 @@ impl Site<'_> {
         self.joined.is_some() || self.config.slurmctld_port.0 != 0
     }
 
+    /// Whether this user may see which daemons run.
+    fn sees_daemons(&self) -> bool {
+        super::owned(self.place).is_ok()
+    }
+
     /// Names of the nodes of this machine.
     fn nodes(&self) -> Vec<String> {
         match &self.joined {
@@ -172,6 +178,7 @@ fn examine(place: &Place) -> Vec<Finding> {
     clocks(&site, &mut findings);
     names(&site, &mut findings);
     findings.push(port(&site));
+    findings.extend(dashboard(&site));
     findings.push(disk(place));
     keys(place, &mut findings);
     if site.config.has_standbys() {
@@ -214,7 +221,9 @@ fn configuration(place: &Place, findings: &mut Vec<Finding>) -> Config {
 /// Checks that the daemons run, answer, and are of this binary's version.
 fn running(site: &Site<'_>, findings: &mut Vec<Finding>) {
     let start = "start it: `systemctl start`, or `squall up`";
-    if site.daemons.is_empty() {
+    if !site.sees_daemons() {
+        findings.push(ok("daemons", "only the cluster's owner and root see which run"));
+    } else if site.daemons.is_empty() {
         let remedy = "start them: `systemctl start squall-controller squall-node`, or `squall up`";
         findings.push(warn("daemons", "no daemon of the cluster runs on this machine", remedy));
     }
@@ -241,7 +250,7 @@ fn running(site: &Site<'_>, findings: &mut Vec<Finding>) {
             }
         }
     }
-    let controller = runs(&Daemon::Controller) || runs(&Daemon::Front);
+    let controller = !site.sees_daemons() || runs(&Daemon::Controller) || runs(&Daemon::Front);
     let asked = Client::connect_to(site.place, "doctor").and_then(|mut client| client.ask(&Request::Ping));
     match asked {
         Ok(Answer::Pong { version, trouble, host, .. }) => {
@@ -386,7 +395,7 @@ fn port(site: &Site<'_>) -> Finding {
     if !site.is_wide() {
         return ok("ports", "none: the cluster is on this machine only (SlurmctldPort is not set)");
     }
-    if site.daemons.iter().any(|(daemon, _)| *daemon == Daemon::Controller) {
+    if !site.sees_daemons() || site.daemons.iter().any(|(daemon, _)| *daemon == Daemon::Controller) {
         let address = format!("{}:{port}", life::reached_as(&site.config));
         let remedy = "check SlurmctldHost, SlurmctldPort and the firewall";
         return match connect(&address) {
@@ -400,6 +409,19 @@ fn port(site: &Site<'_>) -> Finding {
             fail("ports", format!("{port}, the controller's, can't be had: {e}"), "end what uses it (`ss -ltnp`)")
         }
     }
+}
+
+/// Checks that the HTTP server listens at its addresses, and nobody else. None: the cluster has none here.
+fn dashboard(site: &Site<'_>) -> Option<Finding> {
+    let rest = &site.config.rest.0;
+    if !rest.is_on() || site.joined.is_some() {
+        return None;
+    }
+    let log = Daemon::Rest.log_file(site.place);
+    Some(match Listening::of(site.place, rest).fault() {
+        None => ok("dashboard", format!("the HTTP server listens at {}", rest.listen)),
+        Some(fault) => fail("dashboard", fault, format!("start it: `squall up`; its log is {}", log.display())),
+    })
 }
 
 /// Checks that controllers on other machines can be reached.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon};
+use squall_host::starts;
 use squall_host::trust::Trust;
 use squall_model::config::Config;
 use squall_model::limits::KILL_WAIT_S;
@@ -63,6 +64,9 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     }
     super::owned(place)?;
     refuse_units(place)?;
+    for place in place.cells().unwrap_or_default().values().chain([place]) {
+        starts::call_off(place).map_err(|e| format!("{}: {e}", place.downs().display()))?;
+    }
     supervise::end(place)?;
     rest::end(place)?;
     mail::end(place)?;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use squall_files::place::Place;
 use squall_host::controld::read_config;
+use squall_host::gone;
 use squall_host::life::{self, Daemon};
+use squall_host::listening::Listening;
 use squall_host::{logging, privileges, server, service};
 use squall_model::config::{Config, Rest};
 use squall_model::wire::client::{Answer, Request};
@@ -14,7 +16,7 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
-use super::daemons::hold;
+use super::daemons::{hold, not_joined};
 use crate::client::{Client, unexpected};
 
 /// `squall rest`, for its help, manual page and completion.
@@ -67,6 +69,7 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
             life::detach();
         }
         let place = super::place(given.last("state").map(std::path::Path::new))?;
+        not_joined(&place, &Daemon::Rest)?;
         let config = read_config(&place).map_err(|e| e.to_string())?;
         let rest = &config.rest.0;
         if !rest.is_on() {
@@ -82,8 +85,19 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
         let secret = server::introduce(&place, listeners.sockets())
             .map_err(|e| format!("{}: {e}", place.rest_key().display()))?;
         privileges::leave_no_core();
+        let dir = place.dir().to_owned();
         let place = privileges::give_up(rest.user(), &place)?;
+        if let Err(e) = std::fs::metadata(place.controller_socket())
+            && e.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            return Err(format!(
+                "the user {}, as which it runs, can't reach the controller's socket in {}: chmod a+x {0} {0}/run",
+                rest.user(),
+                dir.display()
+            ));
+        }
         privileges::confine(&place, false);
+        gone::end_with(&place, "the HTTP server", || {});
         squall_rest::run(place, (host, &secret), listeners, service::ready)
             .map_err(|e| format!("the HTTP server ends: {e}"))?;
         Ok(String::new())
@@ -95,6 +109,7 @@ pub(crate) fn web(args: &[OsString]) -> ExitCode {
     super::own(&WEB, args, |given| {
         super::no_operand(&WEB, given)?;
         let place = super::found_place(given)?;
+        not_joined(&place, &Daemon::Rest)?;
         let config = read_config(&place).map_err(|e| e.to_string())?;
         let Some(address) = address(&config.rest.0) else {
             return Err(format!(
@@ -102,6 +117,10 @@ pub(crate) fn web(args: &[OsString]) -> ExitCode {
                 place.config().display()
             ));
         };
+        // Whoever else listens there would get the log-in of whoever opens the link.
+        if let Some(fault) = Listening::of(&place, &config.rest.0).fault() {
+            return Err(format!("{fault}; a link is for this cluster's HTTP server: start it with `squall up`"));
+        }
         let request = Request::Token { user: None, lifespan_s: None, link: true };
         let answer = Client::connect_to(&place, "web").and_then(|mut client| client.ask(&request));
         match answer.map_err(|e| e.lines("web").join("\n"))? {
@@ -132,6 +151,10 @@ pub(super) fn switch_on(place: &Place, port: u16) -> Result<(), String> {
         }
         return Err(format!("--web: the HTTP server listens at {}: see [rest] in {}", rest.listen, path.display()));
     }
+    let new = Rest { listen: format!("127.0.0.1:{port}"), ..Rest::default() };
+    if let Some(taken) = Listening::of(place, &new).foreign() {
+        return Err(taken);
+    }
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let added = format!("{}\n\n[rest]\nlisten = \"127.0.0.1:{port}\"\n", text.trim_end());
     // A table that is there already is changed by its author.
@@ -147,24 +170,25 @@ pub(super) fn start(place: &Place) -> Result<String, String> {
     if !rest.is_on() {
         return Ok(String::new());
     }
-    let (daemon, mut started) = (Daemon::Rest, None);
-    let begun = life::wait_until(START_TIME, || daemon.ensure(place, &[], &mut started).is_err() || is_listening(rest));
-    daemon.ensure(place, &[], &mut started)?;
-    if !begun {
-        return Err(format!("{daemon} does not start; see {}", daemon.log_file(place).display()));
+    let (daemon, listening) = (Daemon::Rest, Listening::of(place, rest));
+    let (mut started, mut ended, mut fault) = (None, None, None);
+    life::wait_until(START_TIME, || {
+        ended = daemon.ensure(place, &[], &mut started).err();
+        fault = if ended.is_none() { listening.fault() } else { None };
+        ended.is_some() || fault.is_none()
+    });
+    let log = daemon.log_file(place);
+    if let Some(said) = ended {
+        let last = said.lines().last().unwrap_or_default().trim_start_matches("squall rest: error: ");
+        return Err(listening.foreign().unwrap_or_else(|| format!("{last}; see {}", log.display())));
+    }
+    if let Some(fault) = fault {
+        return Err(format!("{fault}; see {}", log.display()));
     }
     squall_rest::exposed_sockets(rest).iter().for_each(|warning| eprintln!("squall up: warning: {warning}"));
     Ok(match address(rest) {
         Some(address) => format!("dashboard and REST at {address} (`squall web` logs you in)\n"),
         None => format!("REST at {}\n", rest.listen),
-    })
-}
-
-/// Whether something accepts connections at each address of the server.
-fn is_listening(rest: &Rest) -> bool {
-    rest.addresses().all(|address| match address.strip_prefix("unix:") {
-        Some(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
-        None => std::net::TcpStream::connect(address).is_ok(),
     })
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use squall_files::place::{Place, SocketPath};
 use squall_host::controld::{self, etcd};
 use squall_host::life::{self, Daemon};
+use squall_host::starts::{self, Turn};
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
@@ -36,6 +37,8 @@ Without --state (and SQUALL_STATE) the cluster is the machine's (root) or your o
 elsewhere they talk while SQUALL_STATE names it.
 Where a machine has joined another one's cluster (`squall node --controller` or `squall login --controller`), its daemon is \
 started.
+A part that does not answer is named with the reason, as `dashboard: FAILED: port 6820 is in use by 4711 (bob)`; the others \
+stay up, and the exit code is 1.
 ",
 };
 
@@ -112,6 +115,8 @@ const FLAGS: &[Flag] = &[
 
 /// Timeout for the controller's start, in which it reads its journal.
 pub(super) const CONTROLLER_TIME: Duration = Duration::from_mins(2);
+/// How long to wait for the controller of a cluster that this machine has joined.
+const REACH_TIME: Duration = Duration::from_secs(5);
 /// Timeout for the registration of all nodes.
 const NODE_TIME: Duration = Duration::from_mins(1);
 /// Maximum number of real nodes that `--nodes` may name.
@@ -158,9 +163,38 @@ impl Options {
     }
 }
 
+/// What was started beside the controller, and what of it does not answer.
+#[derive(Default)]
+struct Parts {
+    text: String,
+    failed: Vec<&'static str>,
+}
+
+impl Parts {
+    /// Adds a part: lines about it, or why it does not answer.
+    fn add(&mut self, part: &'static str, done: Result<String, String>) {
+        match done {
+            Ok(text) => self.text.push_str(&text),
+            Err(why) => {
+                self.text.push_str(&format!("{part}: FAILED: {why}\n"));
+                self.failed.push(part);
+            }
+        }
+    }
+}
+
 /// Runs `squall up`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::own(&PAGE, args, |given| up(&parse(given)?))
+    let mut parts = Parts::default();
+    let code = super::own(&PAGE, args, |given| {
+        let text = up(&parse(given)?, &mut parts)?;
+        Ok(text + &parts.text)
+    });
+    if parts.failed.is_empty() {
+        return code;
+    }
+    eprintln!("squall up: error: not all is up: {}", parts.failed.join(", "));
+    ExitCode::FAILURE
 }
 
 fn parse(given: &Arguments) -> Result<Options, String> {
@@ -197,43 +231,61 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     parsed.ok_or_else(|| format!("--listen: `{text}` is not HOST:PORT"))
 }
 
-fn up(options: &Options) -> Result<String, String> {
-    let text = start(options)? + &beside(options)?;
-    if !options.keep {
-        return Ok(text);
+fn up(options: &Options, parts: &mut Parts) -> Result<String, String> {
+    let place = &options.place;
+    starts::begin(place);
+    place.cells().unwrap_or_default().values().for_each(starts::begin);
+    let new = !place.dir().exists();
+    life::make_folders(place)?;
+    // Where several are called at once, each waits for the one before, and finds what that one has started.
+    let turn = Turn::take(place)?;
+    let text = start(options, parts).inspect_err(|_| if new { life::remove_folders(place) })?;
+    if options.keep {
+        let kept = "daemons that die are started again, until `squall down`\n";
+        parts.add("supervisor", supervise::start(place).map(|()| kept.to_owned()));
     }
-    supervise::start(&options.place)?;
-    Ok(text + "daemons that die are started again, until `squall down`\n")
+    drop(turn);
+    Ok(text)
 }
 
 /// Starts the HTTP server and the sender of mail where the configuration has them; `--web` adds the server.
-fn beside(options: &Options) -> Result<String, String> {
+fn beside(options: &Options, parts: &mut Parts) {
     let place = &options.place;
-    let alone = place.config().exists() && place.cells().map_err(|e| e.to_string())?.is_empty();
-    match options.web {
-        Some(_) if !alone => Err("--web is for a cluster of one controller, on the controller's machine".to_owned()),
-        _ if !alone => Ok(String::new()),
-        Some(port) => rest::switch_on(place, port).and_then(|()| rest::start(place)),
-        None => rest::start(place),
-    }
-    .and_then(|text| mail::start(place).map(|()| text))
+    let on = options.web.map_or(Ok(()), |port| rest::switch_on(place, port));
+    parts.add("dashboard", on.and_then(|()| rest::start(place)));
+    parts.add("mail", mail::start(place).map(|()| String::new()));
 }
 
-fn start(options: &Options) -> Result<String, String> {
+fn start(options: &Options, parts: &mut Parts) -> Result<String, String> {
     let place = &options.place;
+    let alone = || match options.web {
+        Some(_) => Err("--web is for a cluster of one controller, on the controller's machine".to_owned()),
+        None => Ok(()),
+    };
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         if options.controller.is_some() {
             return Err(format!("--controller: this machine is no controller, but {}", Daemon::of(&joined)));
         }
-        life::make_folders(place)?;
-        return resume_joined(place, &joined);
+        alone()?;
+        let text = resume_joined(place, &joined)?;
+        parts.add("controller", reached(place, &joined));
+        return Ok(text);
     }
     if let Some(cells) = cells::meant(options)? {
         if options.controller.is_some() {
             return Err("--controller is for a cluster without cells".to_owned());
         }
+        alone()?;
         return cells::up(options, cells);
     }
+    let text = start_cluster(options, parts)?;
+    beside(options, parts);
+    Ok(text)
+}
+
+/// Starts the controller and the nodes of this machine.
+fn start_cluster(options: &Options, parts: &mut Parts) -> Result<String, String> {
+    let place = &options.place;
     let plan = Plan::of(options)?;
     let (config, fresh) = (&own(options, &plan.checked.config)?, plan.files.is_some());
     check_listen(options, config)?;
@@ -254,7 +306,6 @@ fn start(options: &Options) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    life::make_folders(place)?;
     plan.carry_out(place)?;
     if let Some(name) = &options.controller {
         controld::name_controller(place, name).inspect_err(|_| plan.take_back(place))?;
@@ -266,15 +317,22 @@ fn start(options: &Options) -> Result<String, String> {
         );
     }
     start_controller(place, options.further()).inspect_err(|_| plan.take_back(place))?;
-    let started = start_nodes(place, config)?;
+    let started = start_nodes(place, config);
+    if let Err(why) = &started {
+        if !is_answering(place) {
+            return Err(why.clone());
+        }
+        parts.add("nodes", Err(why.clone()));
+    }
     if config.has_standbys() {
-        start_login(place)?;
+        parts.add("login daemon", start_login(place).map(|_| String::new()));
         if let Some(open) = etcd::look_at_etcd(config).ok().and_then(|seen| seen.is_open()) {
             eprintln!("squall up: {open}: {}", etcd::CLOSE_ETCD);
         }
     }
-    let state = if was_alive && started == 0 { "runs already" } else { "is up" };
+    let state = if was_alive && started == Ok(0) { "runs already" } else { "is up" };
     let nodes = match names.len() {
+        _ if started.is_err() => "not all of its nodes are".to_owned(),
         0 => "no nodes on this machine (`squall token NODE` lets others join)".to_owned(),
         1 => format!("1 node ({})", names[0]),
         several => format!("{several} nodes ({})", hostlist::compress(&names)),
@@ -337,6 +395,24 @@ fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(format!("{what} is up\n"))
+}
+
+/// Waits until the controller of a cluster that this machine has joined answers commands here; returns no text.
+fn reached(place: &Place, joined: &Joined) -> Result<String, String> {
+    let mut why = String::new();
+    let answers = life::wait_until(REACH_TIME, || {
+        let asked = Client::connect_to(place, "up").and_then(|mut client| client.ask(&Request::Ping));
+        match asked {
+            // One that refuses this user answers, too.
+            Ok(_) | Err(ClientError::Refused(_)) => true,
+            Err(e) => {
+                why = e.detail().map_or_else(|| e.to_string(), str::to_owned);
+                false
+            }
+        }
+    });
+    let problem = || format!("the one at {} does not answer: {why}", joined.addresses());
+    if answers { Ok(String::new()) } else { Err(problem()) }
 }
 
 /// Starts the controller with the given arguments, unless it runs, and waits until it answers.

@@ -264,6 +264,59 @@ fn slow_and_many_clients_keep_nobody_out() {
     assert!(c.ok(&["scontrol", "ping"]).contains("UP"));
 }
 
+/// Regression test of attack A4: `squall up` said that the dashboard was up when another process had its port.
+#[test]
+fn a4_up_names_each_part_that_does_not_answer() {
+    let c = Cluster::start("parts");
+    c.ok(&["down"]);
+    let other = std::net::TcpListener::bind(("127.0.0.1", c.port)).unwrap();
+    let up = c.squall(&["up"]);
+    let said = String::from_utf8_lossy(&up.stdout).into_owned();
+    let user = squall_files::users::by_uid(rustix::process::geteuid().as_raw()).unwrap().name;
+    let line = format!("dashboard: FAILED: port {} is in use by {} ({user})\n", c.port, std::process::id());
+    assert!(up.status.code() == Some(1) && said.contains(&line), "{said}");
+    c.ok(&["squeue"]);
+    let doctor = c.squall(&["doctor"]);
+    assert!(String::from_utf8_lossy(&doctor.stdout).contains("FAIL dashboard port"), "{doctor:?}");
+    // A root's log-in is given to nobody else.
+    let web = c.squall(&["web"]);
+    let said = String::from_utf8_lossy(&web.stderr).into_owned();
+    assert!(!web.status.success() && web.stdout.is_empty() && said.contains("is in use by"), "{said}");
+    drop(other);
+    c.ok(&["up"]);
+    assert!(c.ok(&["web"]).contains("/login?link="));
+    assert!(c.ok(&["doctor"]).contains("ok   dashboard the HTTP server listens at"));
+    // A new cluster is asked for a port that is taken: nothing says later that it listens there.
+    let new = c.dir.join("new");
+    let of_new = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.args(args).env("SQUALL_STATE", &new).output().unwrap()
+    };
+    let up = of_new(&["up", "--web", &c.port.to_string()]);
+    let said = String::from_utf8_lossy(&up.stdout).into_owned();
+    assert!(up.status.code() == Some(1) && said.contains("dashboard: FAILED: port"), "{said}");
+    assert!(of_new(&["squeue"]).status.success() && of_new(&["up"]).status.success());
+    assert!(of_new(&["down"]).status.success());
+}
+
+/// Regression test of attack A4: a state folder that is closed to the HTTP server's user.
+#[test]
+fn a4_up_names_the_folder_that_the_server_cant_enter() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let c = Cluster::start("closed");
+    c.ok(&["down"]);
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(c.dir.join("state"), mode(0o700)).unwrap();
+    let up = c.squall(&["up"]);
+    let said = String::from_utf8_lossy(&up.stdout).into_owned();
+    assert!(up.status.code() == Some(1) && said.contains("dashboard: FAILED: the user nobody, "), "{said}");
+    c.ok(&["squeue"]);
+    std::fs::set_permissions(c.dir.join("state"), mode(0o755)).unwrap();
+    c.ok(&["up"]);
+}
+
 /// Regression test of attack A5: a user called from several loopback addresses, each counted by itself.
 #[test]
 fn a5_a_user_on_many_addresses_keeps_no_other_out() {

@@ -52,12 +52,14 @@ use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::builds;
 use crate::config_files::{Checked, ConfigFiles};
+use crate::gone;
 use crate::life;
 use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::privileges;
 use crate::service;
+use crate::starts;
 use crate::trust::Trust;
 use backups::Backups;
 use clock::Clock;
@@ -163,12 +165,15 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     if !config.hooks.are_of_controller() && !config.power.has_programs() {
         privileges::confine(&place, true);
     }
+    gone::end_with(&place, "the controller", || {});
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
     builds::note(&place, &config, place.mark().exists());
     lock.mark(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
+    starts::go_on(&place)
+        .map_err(|why| ControllerError::io("start with", place.dir().to_owned())(io::Error::other(why)))?;
     let durable = (!settings.durable).then_some(NOT_DURABLE);
     oddities.iter().chain(&idle).map(|notice| &**notice).chain(durable).for_each(|notice| warn!("{notice}"));
     let (several, asker) = (config.has_standbys(), Asker::new());

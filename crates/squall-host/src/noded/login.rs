@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 use super::errands::{Errands, Membership};
 use super::voucher::{self, Way};
 use crate::controld::{controller_name, read_config};
+use crate::gone;
 use crate::leader::Controllers;
 use crate::logging;
 use crate::privileges;
@@ -37,6 +38,7 @@ const NO_LOGIN_HOST: &str =
 /// Runs the daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
 pub fn run(place: &Place) -> ExitCode {
     privileges::confine(place, false);
+    gone::end_with(place, "the login daemon", || {});
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     match runtime.and_then(|runtime| runtime.block_on(serve(place))) {
         Ok(()) => ExitCode::SUCCESS,

@@ -27,6 +27,7 @@ use squall_model::hostlist;
 use squall_model::time::{Span, Time};
 use tracing::{error, info};
 
+use crate::gone;
 use crate::life;
 use crate::logging;
 use crate::signing::Known;
@@ -57,6 +58,7 @@ pub struct RackArgs {
 
 /// Runs emulated nodes until it is told to end. Blocks.
 pub fn run(args: &RackArgs) -> ExitCode {
+    gone::end_with(&args.place, "the rack", || {});
     match Rack::open(args).and_then(|mut rack| rack.serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_client::{Follower, Wanted};
 use squall_files::place::Place;
 use squall_host::controld::read_config;
+use squall_host::gone;
 use squall_host::life::{self, Daemon};
 use squall_host::sys::clock;
 use squall_host::{logging, service};
@@ -27,7 +28,7 @@ use squall_text::page::{self, Page};
 use self::letter::letters;
 use self::post::Post;
 use self::reminders::Reminders;
-use super::daemons::hold;
+use super::daemons::{hold, not_joined};
 
 /// `squall mail`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
@@ -66,6 +67,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             life::detach();
         }
         let place = super::place(given.last("state").map(std::path::Path::new))?;
+        not_joined(&place, &Daemon::Mail)?;
         let config = read_config(&place).map_err(|e| e.to_string())?;
         if !config.sends_mail() {
             return Err(format!("{}: it has neither mail_prog nor mail_relay", place.config().display()));
@@ -73,6 +75,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         logging::start(given.has("detached").then(|| Daemon::Mail.log_file(&place)))?;
         let memory = Memory::open(&place)?;
         let _pid = hold(&place, &Daemon::Mail)?;
+        gone::end_with(&place, "the sender of mail", || {});
         service::ready();
         follow(&place, &config, memory)
     })
