@@ -712,7 +712,8 @@ fn p9_a_stopped_relay_takes_no_other_node_down() {
 fn processes_of(state: &Path) -> Vec<String> {
     let state = state.display().to_string();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.parse::<u32>().is_ok());
+    let pids =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.parse::<u32>().is_ok());
     pids.filter(|pid| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains(&state) && !is_zombie(pid)
@@ -783,7 +784,8 @@ fn p14_a_configuration_of_slurm_is_known_as_one() {
     let c = Cluster::new("slurms");
     std::fs::create_dir_all(&c.dir).unwrap();
     let config = c.dir.join("slurm.conf");
-    std::fs::write(&config, "ClusterName=old\nSlurmctldHost=head\nNodeName=n[1-4] CPUs=8\nPartitionName=p Nodes=ALL\n").unwrap();
+    std::fs::write(&config, "ClusterName=old\nSlurmctldHost=head\nNodeName=n[1-4] CPUs=8\nPartitionName=p Nodes=ALL\n")
+        .unwrap();
     c.fails(&["up", "--config", config.to_str().unwrap()], "it is a slurm.conf: `squall import ");
     c.fails(&["check", config.to_str().unwrap()], "squall import");
     assert!(!c.state().exists(), "nothing was made");

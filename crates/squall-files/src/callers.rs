@@ -153,9 +153,7 @@ fn listed(own: SocketAddr, other: SocketAddr) -> io::Result<Option<Socket>> {
         owns.push(SocketAddr::new(any(own).ip(), own.port()));
         owns.push((Ipv6Addr::UNSPECIFIED, own.port()).into());
     }
-    Ok(owns.into_iter().find_map(|own| {
-        in_table(&v4, own, other).or_else(|| in_table(&v6, mapped(own), mapped(other)))
-    }))
+    Ok(owns.into_iter().find_map(|own| in_table(&v4, own, other).or_else(|| in_table(&v6, mapped(own), mapped(other)))))
 }
 
 /// Returns an address as IPv6 sockets have it. Any address is any address there, too.
@@ -181,7 +179,8 @@ fn in_table(table: &str, own: SocketAddr, other: SocketAddr) -> Option<Socket> {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, from, to, state, _, _, _, uid, _, inode, ..] = fields[..] else { return None };
         let state = u8::from_str_radix(state, 16).ok()?;
-        (from == mine && to == theirs).then(|| Some(Socket { uid: uid.parse().ok()?, inode: inode.parse().ok()?, state }))?
+        (from == mine && to == theirs)
+            .then(|| Some(Socket { uid: uid.parse().ok()?, inode: inode.parse().ok()?, state }))?
     })
 }
 
@@ -216,7 +215,9 @@ mod tests {
     #[test]
     fn what_listens_at_an_address_is_known() -> Result<(), Box<dyn Error>> {
         let own = rustix::process::geteuid().as_raw();
-        for (bound, asked) in [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("::1", "::1")] {
+        for (bound, asked) in
+            [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("::1", "::1")]
+        {
             let Ok(listener) = TcpListener::bind((bound, 0)) else { continue };
             let address = SocketAddr::new(asked.parse()?, listener.local_addr()?.port());
             let found = Callers::open().listener(address)?.ok_or(bound)?;
@@ -234,11 +235,9 @@ mod tests {
     #[test]
     fn callers_are_counted_by_networks() {
         let network = |text: &str| text.parse::<IpAddr>().map(network_of).map(|ip| ip.to_string());
-        for (address, expected) in [
-            ("10.1.2.3", "10.1.2.0"),
-            ("::ffff:10.1.2.9", "10.1.2.0"),
-            ("2001:db8:0:7:1:2:3:4", "2001:db8:0:7::"),
-        ] {
+        for (address, expected) in
+            [("10.1.2.3", "10.1.2.0"), ("::ffff:10.1.2.9", "10.1.2.0"), ("2001:db8:0:7:1:2:3:4", "2001:db8:0:7::")]
+        {
             assert_eq!(network(address).as_deref(), Ok(expected), "{address}");
         }
     }

@@ -412,7 +412,10 @@ mod tests {
         assert_eq!(cluster.user(&token(json!({})), None), Ok("nobody".to_owned()));
         assert!(cluster.user(&token(json!({"sun": "root"})), None).unwrap_err().contains("another issuer's token"));
         if users::by_name("slurm").is_none() {
-            assert!(cluster.user(&token(json!({"sun": "slurm"})), None).is_err(), "the cluster's owner by another name");
+            assert!(
+                cluster.user(&token(json!({"sun": "slurm"})), None).is_err(),
+                "the cluster's owner by another name"
+            );
         }
         let link = Bearer { token: token(json!({"link": "x"})), user: None };
         assert_eq!(cluster.bearers.user(&link).unwrap().link, None, "it is exchanged for no token of the cluster");

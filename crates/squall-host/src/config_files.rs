@@ -120,7 +120,7 @@ impl ConfigFiles {
     pub fn check_of_node(&self) -> Result<Checked, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };
         let mut config = Config::from_toml(&self.text)
-            .map_err(|problem| if is_slurms(&self.text) { self.in_slurms() } else { problem })
+            .map_err(|problem| self.slurms().unwrap_or(problem))
             .map_err(wrong(self.path.clone()))?;
         let notices = words_without_effect(&config);
         if let Some(text) = &self.devices {
@@ -139,13 +139,16 @@ impl ConfigFiles {
         Ok(Checked { config, oddities, notices })
     }
 
-    /// Returns what to do with a configuration of Slurm.
-    fn in_slurms(&self) -> String {
+    /// Returns what to do with `squall.toml` if it is a configuration of Slurm. None: it is none.
+    pub fn slurms(&self) -> Option<String> {
         let path = self.path.display();
-        format!(
-            "it is a slurm.conf: `squall import {path}` translates it, and `squall up --slurm-conf {path}` starts a cluster \
-             with it"
-        )
+        let remedy = || {
+            format!(
+                "it is a slurm.conf: `squall import {path}` translates it, and `squall up --slurm-conf {path}` starts a \
+                 cluster with it"
+            )
+        };
+        (is_slurms(&self.text) && Config::from_toml(&self.text).is_err()).then(remedy)
     }
 
     /// Writes all files durably into a state folder, `squall.toml` last. A file that is replaced is kept under its name

@@ -82,7 +82,8 @@ impl<'a> Listening<'a> {
     /// Whether a socket is the server's. Who may not see which process has it goes by the user who has opened it: that
     /// is the cluster's owner, and nobody else can be.
     fn is_own(&self, socket: &Socket, pid: Option<i32>) -> bool {
-        let of_server = || pid.is_some_and(|pid| processes::has_socket(pid.unsigned_abs(), socket.inode) != Some(false));
+        let of_server =
+            || pid.is_some_and(|pid| processes::has_socket(pid.unsigned_abs(), socket.inode) != Some(false));
         self.is_trusted(socket.uid) && (!self.sees || of_server())
     }
 }

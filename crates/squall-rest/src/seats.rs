@@ -139,7 +139,9 @@ mod tests {
     #[test]
     fn a5_connections_within_this_machine_count_for_their_user() {
         let own = Origin::User(rustix::process::geteuid().as_raw());
-        for (bound, called) in [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.7"), ("::", "127.0.0.9"), ("::1", "::1")] {
+        for (bound, called) in
+            [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.7"), ("::", "127.0.0.9"), ("::1", "::1")]
+        {
             let Ok(listener) = TcpListener::bind((bound, 0)) else { continue };
             let _caller = TcpStream::connect((called, listener.local_addr().unwrap().port())).unwrap();
             let (here, peer) = listener.accept().unwrap();

@@ -103,7 +103,11 @@ pub(super) fn given(options: &Options) -> Result<Option<ConfigFiles>, String> {
         (None, Some(file)) => slurms(file).map(Some),
         (Some(file), None) => {
             let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-            ConfigFiles::beside(file, text).map(Some).map_err(|e| e.to_string())
+            let files = ConfigFiles::beside(file, text).map_err(|e| e.to_string())?;
+            match files.slurms() {
+                Some(remedy) => Err(format!("{}: {remedy}", file.display())),
+                None => Ok(Some(files)),
+            }
         }
     }
 }

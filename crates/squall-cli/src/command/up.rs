@@ -239,7 +239,11 @@ fn up(options: &Options, parts: &mut Parts) -> Result<String, String> {
     life::make_folders(place)?;
     // Where several are called at once, each waits for the one before, and finds what that one has started.
     let turn = Turn::take(place)?;
-    let text = start(options, parts).inspect_err(|_| if new { life::remove_folders(place) })?;
+    let text = start(options, parts).inspect_err(|_| {
+        if new {
+            life::remove_folders(place)
+        }
+    })?;
     if options.keep {
         let kept = "daemons that die are started again, until `squall down`\n";
         parts.add("supervisor", supervise::start(place).map(|()| kept.to_owned()));
@@ -325,7 +329,7 @@ fn start_cluster(options: &Options, parts: &mut Parts) -> Result<String, String>
         parts.add("nodes", Err(why.clone()));
     }
     if config.has_standbys() {
-        parts.add("login daemon", start_login(place).map(|_| String::new()));
+        parts.add("login daemon", start_login(place).map(|()| String::new()));
         if let Some(open) = etcd::look_at_etcd(config).ok().and_then(|seen| seen.is_open()) {
             eprintln!("squall up: {open}: {}", etcd::CLOSE_ETCD);
         }

@@ -165,15 +165,15 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     if !config.hooks.are_of_controller() && !config.power.has_programs() {
         privileges::confine(&place, true);
     }
-    gone::end_with(&place, "the controller", || {});
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
     builds::note(&place, &config, place.mark().exists());
     lock.mark(&place, &config.cluster)?;
-    let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
-    *held = Some((pid, lock));
-    starts::go_on(&place)
-        .map_err(|why| ControllerError::io("start with", place.dir().to_owned())(io::Error::other(why)))?;
+    *held = Some((
+        PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?,
+        lock,
+    ));
+    go_on(&place)?;
     let durable = (!settings.durable).then_some(NOT_DURABLE);
     oddities.iter().chain(&idle).map(|notice| &**notice).chain(durable).for_each(|notice| warn!("{notice}"));
     let (several, asker) = (config.has_standbys(), Asker::new());
@@ -247,6 +247,14 @@ fn ready() {
     info!("ready");
     service::ready();
     spawn_local(service::beat());
+}
+
+/// Fails if `squall down` has called this start off. From now on the controller ends if its state folder is removed.
+fn go_on(place: &Place) -> Result<(), ControllerError> {
+    let failed = |why| ControllerError::io("start with", place.dir().to_owned())(io::Error::other(why));
+    starts::go_on(place).map_err(failed)?;
+    gone::end_with(place, "the controller", || {});
+    Ok(())
 }
 
 /// From now on this controller serves users.

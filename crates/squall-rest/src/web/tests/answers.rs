@@ -26,7 +26,9 @@ async fn ask(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> 
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.extension(Visit::new(Peer::Address(IpAddr::from([192, 0, 2, 1])), None)).body(Body::from(body.to_owned()));
+    let request = request
+        .extension(Visit::new(Peer::Address(IpAddr::from([192, 0, 2, 1])), None))
+        .body(Body::from(body.to_owned()));
     TowerToHyperService::new(router()).call(request.unwrap()).await.unwrap()
 }
 
