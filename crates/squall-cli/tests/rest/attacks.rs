@@ -289,7 +289,7 @@ fn a4_up_names_each_part_that_does_not_answer() {
     // A new cluster is asked for a port that is taken: nothing says later that it listens there.
     let new = c.dir.join("new");
     let of_new = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_squall"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command.args(args).env("SQUALL_STATE", &new).output().unwrap()
     };
     let up = of_new(&["up", "--web", &c.port.to_string()]);
@@ -307,7 +307,7 @@ fn a4_up_names_the_folder_that_the_server_cant_enter() {
     }
     let c = Cluster::start("closed");
     c.ok(&["down"]);
-    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    let mode = |mode| PermissionsExt::from_mode(mode);
     std::fs::set_permissions(c.dir.join("state"), mode(0o700)).unwrap();
     let up = c.squall(&["up"]);
     let said = String::from_utf8_lossy(&up.stdout).into_owned();
@@ -335,9 +335,9 @@ fn a5_a_user_on_many_addresses_keeps_no_other_out() {
     );
     let flood = |n: u8| {
         let address = format!("127.0.0.{n}");
-        let mut command = std::process::Command::new("runuser");
+        let mut command = Command::new("runuser");
         command.args(["-u", "nobody", "--", "python3", "-c", &code, &address]);
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = [0; 2];
         child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
