@@ -169,11 +169,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     spawn_local(logging::reopen_at_hangups());
     builds::note(&place, &config, place.mark().exists());
     lock.mark(&place, &config.cluster)?;
-    *held = Some((
-        PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?,
-        lock,
-    ));
-    go_on(&place)?;
+    *held = Some((hold(&place)?, lock));
     let durable = (!settings.durable).then_some(NOT_DURABLE);
     oddities.iter().chain(&idle).map(|notice| &**notice).chain(durable).for_each(|notice| warn!("{notice}"));
     let (several, asker) = (config.has_standbys(), Asker::new());
@@ -249,12 +245,14 @@ fn ready() {
     spawn_local(service::beat());
 }
 
-/// Fails if `squall down` has called this start off. From now on the controller ends if its state folder is removed.
-fn go_on(place: &Place) -> Result<(), ControllerError> {
+/// Writes the pid file. Fails also if `squall down` has called this start off. From now on the controller ends if its state
+/// folder is removed.
+fn hold(place: &Place) -> Result<PidFile, ControllerError> {
+    let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     let failed = |why| ControllerError::io("start with", place.dir().to_owned())(io::Error::other(why));
     starts::go_on(place).map_err(failed)?;
     gone::end_with(place, "the controller", || {});
-    Ok(())
+    Ok(pid)
 }
 
 /// From now on this controller serves users.
