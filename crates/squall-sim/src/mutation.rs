@@ -174,8 +174,6 @@ mutations! {
     MarkLost = "mark-lost",
     /// It is not journaled that a backup was restored.
     RestorationUnjournaled = "restoration-unjournaled",
-    /// How long ago a restored backup was made is not known.
-    LostTimeUnknown = "lost-time-unknown",
     /// Nodes say of scripts that they do not know that these were never started.
     ForgottenTakenForUnstarted = "forgotten-taken-for-unstarted",
     /// Now and then an event is not sent to its followers.
@@ -270,7 +268,6 @@ impl Mutation {
                 | Self::WordOfOthers
                 | Self::MarkLost
                 | Self::RestorationUnjournaled
-                | Self::LostTimeUnknown
                 | Self::ForgottenTakenForUnstarted
         )
     }

@@ -229,11 +229,10 @@ impl World {
         if self.restoration.as_ref().is_some_and(|restoration| restoration.spent.is_none()) {
             self.look_at_restored(machine.state());
         }
-        let forgets = self.is_planted(Mutation::LostTimeUnknown);
         let Some(restoration) = self.restoration.as_ref().filter(|one| !one.begun && one.way != Way::Copied) else {
             return;
         };
-        machine.restore(if forgets { Span(0) } else { self.now.since(restoration.made) });
+        machine.restore(self.now.since(restoration.made));
         if restoration.way == Way::Accepted {
             machine.accept_loss();
         }
