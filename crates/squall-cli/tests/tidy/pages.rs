@@ -58,6 +58,13 @@ fn the_books_summary_names_every_page() {
     assert!(missing.is_empty(), "pages that docs/SUMMARY.md does not name: {missing:#?}");
 }
 
+#[test]
+fn the_page_of_the_simulator_counts_its_planted_bugs() {
+    let page = fs::read_to_string(root().join("docs/simulation.md")).unwrap();
+    let sentence = format!("all {} are found", squall_sim::Mutation::ALL.len());
+    assert!(page.contains(&sentence), "docs/simulation.md must say \"{sentence}\"");
+}
+
 /// Returns the links of a page to files or headings that do not exist, as `PAGE: LINK`.
 fn dead_links(page: &Path, text: &str) -> Vec<String> {
     let is_dead = |link: &&str| {
