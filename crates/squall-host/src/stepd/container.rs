@@ -201,6 +201,9 @@ impl Order {
             gid: rustix::process::getegid().as_raw(),
             home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')),
         };
+        if self.container.mount_home == Some(true) && task.home.is_none() {
+            return Err("--container-mount-home: the task has no HOME: set it, or use --container-mounts".to_owned());
+        }
         let derived = self.derive(config, &bundle, &task).ok_or_else(|| {
             format!("{}: it lacks `process` or `root`, which a bundle has: make one by `crun spec`", path.display())
         })?;
