@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, path_beneath_rules};
+use rustix::fs::{AtFlags, Mode, OFlags, statat};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
@@ -14,12 +15,44 @@ use squall_files::place::Place;
 use squall_files::users;
 use tracing::warn;
 
+use crate::sys::fsuser::with_files_of;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::limits;
 
 /// Niceness of a process without privileges: it serves people who look, and yields to controller and nodes. Jobs that use
 /// all processors of the machine leave it a tenth of one, so that a page comes in time there, too.
 const NICENESS: i32 = 10;
+
+/// Fails if the user of this name, as which root's process is to run, can't reach the controller's socket.
+pub fn check_reach(user: &str, place: &Place) -> Result<(), String> {
+    if !users::is_root() {
+        return Ok(());
+    }
+    let identity = identity_of(user)?;
+    let dir = place.dir();
+    let failed = |e: io::Error| format!("{}: {e}", dir.display());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // The process will go by this folder, whatever is above it.
+    let folder = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let socket = Place::current().controller_socket();
+    let looked = with_files_of(&identity, || statat(&folder, &socket, AtFlags::empty())).map_err(failed)?;
+    match looked {
+        Err(rustix::io::Errno::ACCESS) => Err(format!(
+            "the user {user}, as which it runs, can't reach the controller's socket: chmod a+x {0} {0}/run",
+            dir.display()
+        )),
+        // The controller may come later.
+        _ => Ok(()),
+    }
+}
+
+fn identity_of(user: &str) -> Result<Identity, String> {
+    let found = users::by_name(user).ok_or_else(|| format!("there is no user `{user}` as which it could run"))?;
+    if found.uid == 0 {
+        return Err("it does not run as root: name another user".to_owned());
+    }
+    Ok(Identity { uid: found.uid, gid: found.gid, groups: users::groups(&found.name, found.gid) })
+}
 
 /// Makes this process an ordinary one: it becomes the user of this name if it is root, yields to other processes, and
 /// may open as many files as the system allows. Returns the state folder as the process can still reach it.
@@ -30,13 +63,9 @@ pub fn give_up(user: &str, place: &Place) -> Result<Place, String> {
     if !users::is_root() {
         return Ok(place.clone());
     }
-    let found = users::by_name(user).ok_or_else(|| format!("there is no user `{user}` as which it could run"))?;
-    if found.uid == 0 {
-        return Err("it does not run as root: name another user".to_owned());
-    }
+    let identity = identity_of(user)?;
     let dir = place.dir();
     std::env::set_current_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let identity = Identity { uid: found.uid, gid: found.gid, groups: users::groups(&found.name, found.gid) };
     become_user(&identity).map_err(|e| e.to_string())?;
     Ok(Place::current())
 }

@@ -76,26 +76,20 @@ pub(crate) fn rest(args: &[OsString]) -> ExitCode {
             let path = place.config();
             return Err(format!("{}: [rest] has no `listen`: `squall up --web PORT` adds one", path.display()));
         }
+        // Before it listens: what listens is taken for a server that answers.
+        privileges::check_reach(rest.user(), &place)?;
         let listeners = squall_rest::bind(rest)?;
         let host =
             Some(config.slurmctld_host.0.clone()).filter(|host| !host.is_empty()).unwrap_or_else(life::host_name);
         logging::start(given.has("detached").then(|| Daemon::Rest.log_file(&place)))?;
-        squall_rest::exposed_sockets(rest).iter().for_each(|warning| tracing::warn!("{warning}"));
+        for warning in squall_rest::exposed_sockets(rest) {
+            tracing::warn!("{warning}");
+        }
         let _pid = hold(&place, &Daemon::Rest)?;
         let secret = server::introduce(&place, listeners.sockets())
             .map_err(|e| format!("{}: {e}", place.rest_key().display()))?;
         privileges::leave_no_core();
-        let dir = place.dir().to_owned();
         let place = privileges::give_up(rest.user(), &place)?;
-        if let Err(e) = std::fs::metadata(place.controller_socket())
-            && e.kind() == std::io::ErrorKind::PermissionDenied
-        {
-            return Err(format!(
-                "the user {}, as which it runs, can't reach the controller's socket in {}: chmod a+x {0} {0}/run",
-                rest.user(),
-                dir.display()
-            ));
-        }
         privileges::confine(&place, false);
         gone::end_with(&place, "the HTTP server", || {});
         squall_rest::run(place, (host, &secret), listeners, service::ready)
@@ -185,7 +179,9 @@ pub(super) fn start(place: &Place) -> Result<String, String> {
     if let Some(fault) = fault {
         return Err(format!("{fault}; see {}", log.display()));
     }
-    squall_rest::exposed_sockets(rest).iter().for_each(|warning| eprintln!("squall up: warning: {warning}"));
+    for warning in squall_rest::exposed_sockets(rest) {
+        eprintln!("squall up: warning: {warning}");
+    }
     Ok(match address(rest) {
         Some(address) => format!("dashboard and REST at {address} (`squall web` logs you in)\n"),
         None => format!("REST at {}\n", rest.listen),
