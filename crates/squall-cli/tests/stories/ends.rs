@@ -75,14 +75,6 @@ fn final_states(c: &Cluster) {
         c.until("the ends are recorded", || !c.ok(&asked).contains("RUNNING"));
         assert_eq!(c.ok(&asked), states, "{name}");
     }
-    // A step has its own limit; its end is not the job's.
-    let script = "srun -J limited sleep 600 & until squeue -h -s -j $SLURM_JOB_ID | grep -q limited; do sleep 0.1; done
-        scontrol update StepId=$SLURM_JOB_ID.0 TimeLimit=0:01; wait $!; echo $?";
-    let id = c.sbatch(&["-o", "steplimit.out", "--wrap", script]);
-    assert_eq!(c.end_of(&id), "COMPLETED|0:0");
-    assert_eq!(c.read("steplimit.out").lines().last(), Some("143"));
-    let step = format!("{id}.0");
-    assert_eq!(c.ok(&["sacct", "-nP", "-j", &step, "-o", "state,exitcode"]), "TIMEOUT|0:15");
 }
 
 /// faults F7, F12: `scontrol requeuehold State=SpecialExit` and `requeue incomplete`.

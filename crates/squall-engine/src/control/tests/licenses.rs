@@ -73,6 +73,7 @@ fn licenses_come_back_when_time_limits_end_who_holds_them() {
 #[test]
 fn components_that_wait_for_licenses_are_foretold_and_start_when_they_come_back() {
     let mut d = cluster("foo:2", 8);
+    d.add_node("n2", 8);
     let job = |licenses: &str, seconds| with(licenses, JobSpec { time_limit_s: Some(seconds), ..batch() });
     let holds = d.submit(job("foo:2", 600));
     // Only the second component wants one.
