@@ -1,7 +1,7 @@
 //! The resource pool of a cluster: nodes with cores and memory, partitions with limits.
 
 mod licenses;
-mod together;
+pub(crate) mod together;
 mod walk;
 
 use std::borrow::Cow;
@@ -24,7 +24,6 @@ use crate::scratch::Scratch;
 use crate::view::{Bars, Candidate, Closed, Given, PartitionView, Row, View};
 use licenses::Lacks;
 pub(crate) use licenses::licensed;
-pub use together::have_such;
 use walk::{Ends, Walk};
 
 /// Expected run time of a job without a time limit, as in Slurm.
