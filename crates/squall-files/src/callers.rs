@@ -167,9 +167,8 @@ fn mapped(address: SocketAddr) -> SocketAddr {
 
 /// Returns the socket with these addresses in a table of connections (`/proc/net/tcp`, `/proc/net/tcp6`).
 fn in_table(table: &str, own: SocketAddr, other: SocketAddr) -> Option<Socket> {
-    let words = |bytes: &[u8]| -> String {
-        bytes.chunks(4).map(|word| format!("{:08X}", u32::from_ne_bytes(word.try_into().unwrap_or_default()))).collect()
-    };
+    let word = |bytes: &[u8]| format!("{:08X}", u32::from_ne_bytes(bytes.try_into().unwrap_or_default()));
+    let words = |bytes: &[u8]| bytes.chunks(4).map(word).collect::<Vec<_>>().concat();
     let shown = |address: SocketAddr| match address {
         SocketAddr::V4(v4) => format!("{}:{:04X}", words(&v4.ip().octets()), v4.port()),
         SocketAddr::V6(v6) => format!("{}:{:04X}", words(&v6.ip().octets()), v6.port()),

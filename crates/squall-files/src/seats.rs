@@ -72,9 +72,13 @@ mod tests {
         let guest = Rc::new(());
         let seated = |seats: &Seats<char, Rc<()>>, key| seats.of.get(&key).map_or(0, std::collections::VecDeque::len);
         let first = seats.take('a', Rc::clone(&guest));
-        (0..100).for_each(|_| drop(seats.take('b', Rc::clone(&guest))));
+        for _ in 0..100 {
+            seats.take('b', Rc::clone(&guest));
+        }
         assert_eq!((seated(&seats, 'a'), seated(&seats, 'b'), seats.count()), (1, 4, 5));
-        (0..100).for_each(|_| drop(seats.take('c', Rc::clone(&guest))));
+        for _ in 0..100 {
+            seats.take('c', Rc::clone(&guest));
+        }
         assert_eq!((seated(&seats, 'a'), seated(&seats, 'b') + seated(&seats, 'c'), seats.count()), (1, 7, 8));
         assert!(seats.leave('a', first).is_some() && seats.leave('a', first).is_none(), "who has few is left alone");
         assert_eq!(Rc::strong_count(&guest), 8, "7 seated ones and the original");

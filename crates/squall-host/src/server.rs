@@ -32,13 +32,11 @@ pub fn introduce<'a>(place: &Place, sockets: impl Iterator<Item = BorrowedFd<'a>
     let mut secret = Zeroizing::new([0; SECRET_BYTES]);
     File::open("/dev/urandom")?.read_exact(&mut *secret)?;
     let mut text = Zeroizing::new(String::with_capacity(4 * SECRET_BYTES));
-    for byte in *secret {
-        text.push_str(&format!("{byte:02x}"));
-    }
+    text.extend(secret.iter().map(|byte| format!("{byte:02x}")));
     let secret = Zeroizing::new(text.to_string());
     for socket in sockets {
         match bound(socket) {
-            Ok(Some(Bound { device, inode })) => text.push_str(&format!("\n{device} {inode}")),
+            Ok(Some(Bound { device, inode })) => text.extend([format!("\n{device} {inode}")]),
             Ok(None) => {}
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
             Err(e) => return Err(e),

@@ -270,7 +270,9 @@ impl Callers {
 /// Forgets the tokens of the user who has most of them, so that nobody can have those of others forgotten.
 fn forget<K>(confirmed: &mut HashMap<K, Confirmed>) {
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    confirmed.values().for_each(|known| *counts.entry(known.uid).or_default() += 1);
+    for known in confirmed.values() {
+        *counts.entry(known.uid).or_default() += 1;
+    }
     let busiest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(uid, _)| uid);
     confirmed.retain(|_, known| Some(known.uid) != busiest);
 }

@@ -126,10 +126,10 @@ mod tests {
         assert!(timeout(soon, room.json(1001, large())).await.is_err(), "a second one of the same user waits");
         assert!(timeout(soon * 20, room.json(1002, large())).await.is_ok(), "and no other user's");
         // Even if large bodies have all the room.
-        let _all = room.values.clone().acquire_many_owned(room.values.available_permits() as u32).await.unwrap();
+        let all = room.values.clone().acquire_many_owned(room.values.available_permits() as u32).await.unwrap();
         assert!(timeout(soon * 20, room.json(1001, "{}".into())).await.is_ok());
         assert!(timeout(soon, room.json(1002, large())).await.is_err());
-        drop((first, _all));
+        drop((first, all));
         assert!(timeout(soon * 20, room.json(1001, large())).await.is_ok());
     }
 

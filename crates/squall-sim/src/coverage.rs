@@ -217,6 +217,7 @@ impl Fault {
         Self::TooOld,
     ];
     /// Returns the fault's name in traces and tables.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     pub fn name(self) -> &'static str {
         match self {
             Self::CrashBeforeAppend => "crash-before-append",

@@ -179,6 +179,15 @@ impl Order {
     }
 }
 
+/// Returns the selection of a job, or of one task of an array.
+pub(crate) fn selection(id: JobId, index: Option<u32>) -> JobSelection {
+    let job = match index {
+        Some(index) => JobRef::Tasks(id, IndexSet::range(index, index)),
+        None => JobRef::Job(id),
+    };
+    JobSelection { ids: vec![job], ..JobSelection::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Order, Span};
@@ -196,13 +205,4 @@ mod tests {
     fn a_spec_tells_its_order() {
         assert_eq!(Order::tag_of(&Order::default().spec(12, |_| None)), Some(12));
     }
-}
-
-/// Returns the selection of a job, or of one task of an array.
-pub(crate) fn selection(id: JobId, index: Option<u32>) -> JobSelection {
-    let job = match index {
-        Some(index) => JobRef::Tasks(id, IndexSet::range(index, index)),
-        None => JobRef::Job(id),
-    };
-    JobSelection { ids: vec![job], ..JobSelection::default() }
 }

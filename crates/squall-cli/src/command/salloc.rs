@@ -102,7 +102,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>),
         submission::place(&mut asked, SALLOC, args)?;
         if asked.spec.name.is_empty() {
             // As in Slurm, whatever the manual says of the command's name.
-            asked.spec.name = if asked.alloc.no_shell { "no-shell" } else { "interactive" }.to_owned();
+            if asked.alloc.no_shell { "no-shell" } else { "interactive" }.clone_into(&mut asked.spec.name);
         }
         if asked.alloc.no_shell {
             asked.spec.options.no_shell = true;
@@ -180,7 +180,7 @@ struct Hold {
 impl Hold {
     fn say(&self, text: &str) {
         if !self.asked.quiet {
-            eprintln!("salloc: {}", harmless_lines(&text));
+            eprintln!("salloc: {}", harmless_lines(text));
         }
     }
 

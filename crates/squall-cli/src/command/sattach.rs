@@ -291,7 +291,7 @@ impl Watch {
     fn tell_missing(&self) -> bool {
         let missing = missing_output(&self.links, &self.layout, 0);
         for text in &missing {
-            eprintln!("sattach: error: {}", harmless_lines(&text));
+            eprintln!("sattach: error: {}", harmless_lines(text));
         }
         !missing.is_empty()
     }

@@ -309,7 +309,7 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         let unknown = matches!(why, Refusal::InvalidJobId | Refusal::AlreadyDone);
         let harmless = matches!(why, Refusal::InvalidStepId) || (unknown && !filtered);
         let why = if unknown && filtered { &Refusal::InvalidJobId } else { why };
-        if (way.verbose && !way.quiet) || !(harmless || way.quiet) {
+        if !way.quiet && (way.verbose || !harmless) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
             let kind = if step.is_some() { "job step id" } else { "job id" };
             call.complain(&format!("Kill job error on {kind} {name}: {}", refusal::text(why)));

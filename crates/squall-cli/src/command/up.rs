@@ -176,7 +176,7 @@ impl Parts {
         match done {
             Ok(text) => self.text.push_str(&text),
             Err(why) => {
-                self.text.push_str(&format!("{part}: FAILED: {why}\n"));
+                self.text.extend([part, ": FAILED: ", &why, "\n"]);
                 self.failed.push(part);
             }
         }
@@ -241,7 +241,7 @@ fn up(options: &Options, parts: &mut Parts) -> Result<String, String> {
     let turn = Turn::take(place)?;
     let text = start(options, parts).inspect_err(|_| {
         if new {
-            life::remove_folders(place)
+            life::remove_folders(place);
         }
     })?;
     if options.keep {

@@ -124,7 +124,7 @@ fn one_key(cluster: &Cluster) -> Vec<u8> {
 /// Whether a file of the folder, at any depth, has the longest part of these bytes that stands in one line.
 fn is_in(folder: &Path, bytes: &[u8]) -> bool {
     let part = bytes.split(|byte| *byte == b'\n').max_by_key(|part| part.len()).unwrap();
-    let pattern: String = part.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let pattern = part.iter().map(|byte| format!("\\x{byte:02x}")).collect::<Vec<_>>().concat();
     let found = Command::new("grep").args(["-rqaP", &pattern]).arg(folder).env("LC_ALL", "C").status().unwrap();
     assert!(found.code().is_some_and(|code| code < 2), "grep failed: {found}");
     found.success()

@@ -233,7 +233,9 @@ fn a3_a_node_that_lies_about_epochs_stops_nobody_else() {
     c.ok(&["up", "--accept-loss"]);
     assert_eq!(c.ok(&["sinfo", "-h", "-R", "-o", "%n %E"]), "");
     c.ok(&["down"]);
-    liars.iter_mut().for_each(|liar| drop(liar.wait()));
+    for liar in &mut liars {
+        drop(liar.wait());
+    }
 }
 
 /// faults.md R1: the second restoration of a backup ran ended jobs again, and gave ids twice.
@@ -697,7 +699,7 @@ fn p9_a_stopped_relay_takes_no_other_node_down() {
     // In this time a node that does not answer misses two heartbeats of ten seconds, wherever between two it falls silent.
     while begin.elapsed() < Duration::from_secs(30) {
         let seen = states();
-        assert_eq!(seen.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>(), others);
+        assert_eq!(seen.split_inclusive('\n').skip(1).collect::<String>(), others);
         std::thread::sleep(Duration::from_millis(250));
     }
     assert_eq!(states(), format!("n1 idle*\n{others}"), "the stopped one alone");

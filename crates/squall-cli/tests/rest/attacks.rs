@@ -46,6 +46,7 @@ const BOB: &str = "SQUALL_TEST_BOB";
 /// Waits for a victim on the configured path of the HTTP server's socket, which is bob's own file in a mount namespace,
 /// and asks the controller in the victim's name.
 #[test]
+#[expect(clippy::print_stdout, reason = "the answers of this process")]
 fn bob_listens_where_the_server_should() {
     let Some(told) = std::env::var_os(BOB) else { return };
     let told = told.into_string().unwrap();

@@ -19,7 +19,7 @@ fn cluster(test: &str) -> Option<Cluster> {
 }
 
 /// The folder of the jobs of node n1 in this one, which anybody on the node may know.
-fn jobs(base: String, test: &str) -> String {
+fn jobs(base: &str, test: &str) -> String {
     let state = format!("/var/tmp/squall-site-{}-{test}/state", std::process::id());
     format!("{base}/squall-jobs-{}-n1", &Digest::of(state.as_bytes()).to_string()[..16])
 }
@@ -81,7 +81,7 @@ fn a2_a_jobs_user_puts_nothing_in_the_place_of_a_private_folder() {
     fs::set_permissions(format!("{closed}/inner"), fs::Permissions::from_mode(0o755)).unwrap();
     let own = format!(
         "{}/$SLURM_JOB_ID.1",
-        jobs(format!("/var/tmp/squall-private-{}-swapped", std::process::id()), "swapped")
+        jobs(&format!("/var/tmp/squall-private-{}-swapped", std::process::id()), "swapped")
     );
     let squall = cluster.shared("squall");
     fs::copy(env!("CARGO_BIN_EXE_squall"), &squall).unwrap();
@@ -107,7 +107,7 @@ fn a2_a_user_takes_no_name_of_a_folder_of_roots() {
     if !rustix::process::getuid().is_root() {
         return;
     }
-    let taken = jobs("/dev/shm".to_owned(), "taken");
+    let taken = jobs("/dev/shm", "taken");
     fs::create_dir_all(format!("{taken}/x")).unwrap();
     for path in [&taken, &format!("{taken}/x")] {
         std::os::unix::fs::chown(path, Some(super::USER), Some(super::USER)).unwrap();

@@ -248,11 +248,10 @@ impl Replica {
             (Asked::Push(_), Ok(Reply::Txn(_))) if self.side.pushes.is_empty() => {
                 out.push(Act::Shared { given: self.side.given });
             }
-            (Asked::Tell, Ok(_)) => {
-                if std::mem::take(&mut self.side.roomless) {
-                    out.push(Act::Trouble(None));
-                    self.measured(self.side.used, out);
-                }
+            (Asked::Tell, Ok(_)) if self.side.roomless => {
+                self.side.roomless = false;
+                out.push(Act::Trouble(None));
+                self.measured(self.side.used, out);
             }
             (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
             (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),

@@ -195,7 +195,9 @@ fn r12_groups_that_were_removed_are_made_again_with_their_limits() {
         for hierarchy in cgroups.all() {
             let dirs: Vec<PathBuf> =
                 hierarchy.base.join(job_name(job)).ancestors().take(depth).map(Into::into).collect();
-            dirs.iter().for_each(|dir| drop(fs::remove_dir(dir)));
+            for dir in &dirs {
+                drop(fs::remove_dir(dir));
+            }
         }
     };
     let limits = |memory_mb| Limits { memory_mb, ..Limits::default() };

@@ -175,6 +175,7 @@ mod tests {
     const SLOW: Duration = Duration::from_millis(60);
     const QUICK: Duration = Duration::from_micros(10);
 
+    #[expect(clippy::unnecessary_wraps, reason = "a turn's source is optional")]
     fn user(uid: u32) -> Option<Source> {
         Some(Source::User(uid))
     }

@@ -77,7 +77,7 @@ impl PrivateDirs {
                 }
             }
             // Root mounts there, for each job.
-            safe_path::open(dir).map_err(unsafe_folder)?;
+            safe_path::open(dir).map_err(|e| unsafe_folder(&e))?;
             let name = format!("squall-jobs-{cluster}-{node}");
             let above = if dir == Path::new(MEMORY) { dir } else { base };
             let jobs = make(above, Path::new(&name))?;
@@ -159,7 +159,7 @@ impl Private {
 /// Makes a folder that users may pass through, and those above it. In a folder in which all may write, another user may
 /// have taken its name: what has it then is removed.
 fn make(above: &Path, name: &Path) -> io::Result<OwnedFd> {
-    let at = safe_path::open_or_make(above, JOBS_MODE).map_err(unsafe_folder)?;
+    let at = safe_path::open_or_make(above, JOBS_MODE).map_err(|e| unsafe_folder(&e))?;
     let path = above.join(name);
     let foreign = rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|found| found.st_uid != 0 || FileType::from_raw_mode(found.st_mode) != FileType::Directory);
@@ -172,7 +172,7 @@ fn make(above: &Path, name: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Completes the error of a folder that others can replace.
-fn unsafe_folder(e: io::Error) -> io::Error {
+fn unsafe_folder(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("private_tmp: {e}: name a folder that only root can replace"))
 }
 

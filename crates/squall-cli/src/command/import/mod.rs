@@ -216,7 +216,7 @@ fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, Stri
     std::fs::create_dir_all(place.dir()).map_err(|e| format!("cannot create {}: {e}", place.dir().display()))?;
     imported.files.write(&place)?;
     let notes = imported.checked.oddities.iter().chain(&imported.checked.notices);
-    notes.for_each(|note| eprintln!("squall import: {}", harmless_lines(&note)));
+    notes.for_each(|note| eprintln!("squall import: {}", harmless_lines(note)));
     let config = place.config().display().to_string();
     Ok(format!(
         "{}{config}: {}\nto start it: squall up --config {config}\n{}",

@@ -106,7 +106,9 @@ fn trouble(call: &mut Call<'_>, manner: Manner, led: bool) {
     match call.controller.ask(&Request::Ping) {
         Ok(Answer::Pong { trouble, cluster_version, speaks, .. }) => {
             hint(call, manner, cluster_version, speaks);
-            trouble.iter().for_each(|trouble| call.complain(trouble));
+            if let Some(trouble) = &trouble {
+                call.complain(trouble);
+            }
         }
         Err(ClientError::Refused(refusal)) => refusal::detail(&refusal).iter().for_each(|why| call.complain(why)),
         Ok(_) | Err(_) => {}

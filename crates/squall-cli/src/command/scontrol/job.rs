@@ -61,7 +61,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
 /// Selects the jobs of a name, and of these users if any are given, that have not ended. An error if there are none.
 pub(super) fn named(call: &mut Call<'_>, name: &str, users: Vec<u32>) -> Result<JobSelection, Fail> {
     let states = vec![StateFilter::Pending, StateFilter::SpecialExit, StateFilter::Running, StateFilter::Suspended];
-    let of = users.iter().map(|uid| format!("user ID {uid} and ")).collect::<String>();
+    let of = users.iter().map(|uid| format!("user ID {uid} and ")).collect::<Vec<_>>().concat();
     let selection = JobSelection { names: vec![name.to_owned()], states, users, ..JobSelection::default() };
     match call.controller.jobs(selection.clone(), false, false) {
         Ok(page) if page.jobs.is_empty() => call.fail(&format!("No jobs with {of}name '{name}'")),

@@ -199,9 +199,10 @@ fn names(said: &Registration, id: JobId, node: NodeId, job: &Job) -> bool {
         Phase::Running(run) => run.steps.get(&StepNo::BATCH),
         _ => None,
     };
-    match batch.is_some_and(|step| step.left.contains(node)) {
-        true => said.steps.contains(&script) || said.unstarted.contains(&attempt),
-        false => said.jobs.contains(&attempt),
+    if batch.is_some_and(|step| step.left.contains(node)) {
+        said.steps.contains(&script) || said.unstarted.contains(&attempt)
+    } else {
+        said.jobs.contains(&attempt)
     }
 }
 

@@ -240,11 +240,10 @@ fn go_on(c: &mut Controller, now: Time, id: JobId, node: NodeId, out: &mut Out) 
     let mut rest = run.alloc.nodes();
     rest.remove(node);
     let alloc = run.alloc.split(&rest).0;
-    let frail = |(no, step): &(&StepNo, &Box<Step>)| {
-        **no != StepNo::BATCH && step.left.contains(node) && step.spec.no_kill != Some(true)
-    };
-    let key = |(&step, _)| StepKey { job: id, attempt, step };
-    let frail: Vec<StepKey> = run.steps.iter().filter(frail).map(key).collect();
+    let is_frail =
+        |no: StepNo, step: &Step| no != StepNo::BATCH && step.left.contains(node) && step.spec.no_kill != Some(true);
+    let frail = run.steps.iter().filter(|(no, step)| is_frail(**no, step));
+    let frail: Vec<StepKey> = frail.map(|(&step, _)| StepKey { job: id, attempt, step }).collect();
     c.commit(now, Event::JobShrunk { id, attempt, alloc }, out);
     steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
     for key in frail {

@@ -16,7 +16,9 @@ use crate::control::tests::driver::{ADA, Driver, batch, in_network};
 fn cluster() -> Driver {
     let node = NodeConfig { name: "n[1-2]".into(), gres: "gpu:a:2,gpu:b:2".into(), ..NodeConfig::default() };
     let mut d = Driver::empty(Config { nodes: vec![node], ..Config::default() });
-    ["n1", "n2"].iter().for_each(|name| d.add_node(name, 8));
+    for name in ["n1", "n2"] {
+        d.add_node(name, 8);
+    }
     d
 }
 
@@ -77,7 +79,7 @@ fn reports_with_the_highest_numbers_are_taken() {
         let attempt = d.attempt(job);
         let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
         let exit = ExitCode { code: 255, signal: 255 };
-        let (started, ended, usage) = (Time(started), Time(ended), usage.clone());
+        let (started, ended, usage) = (Time(started), Time(ended), usage);
         let end = StepEnd { exit, usage, started, ended, ..StepEnd::default() };
         for name in ["n1", "n2"] {
             d.report(name, &[Report::StepEnded { key, end: end.clone() }, Report::JobGone { job: attempt }]);

@@ -181,7 +181,9 @@ fn a3_a_node_of_a_restored_state_holds_no_jobs_of_others() {
 fn a3_a_relays_word_about_others_counts_for_nothing() {
     let nodes = vec![NodeConfig { name: "n[1-3]".into(), cpus: Some(1), ..NodeConfig::default() }];
     let mut d = Driver::empty(Config { nodes, tree_width: 2, ..Config::default() });
-    ["n1", "n2", "n3"].iter().for_each(|name| d.add_node(name, 1));
+    for name in ["n1", "n2", "n3"] {
+        d.add_node(name, 1);
+    }
     let (link, mut relay) = (LinkId(77), Child::default());
     d.step(Input::Opened { link, name: Some("n1".into()) });
     let say = |d: &mut Driver, frame: UpFrame| d.step(Input::Frame { link, frame: Box::new(frame) });
@@ -222,9 +224,9 @@ fn a3_no_epoch_wraps_and_none_is_taken_that_cant_have_been() {
 fn again(d: &mut Driver, backup: &State, seconds: u64, accepts: bool) -> (Epoch, JobId) {
     d.replayed_from(backup);
     if accepts {
-        d.accept_loss(seconds)
+        d.accept_loss(seconds);
     } else {
-        d.restore(seconds)
+        d.restore(seconds);
     }
     let id = d.submit(held());
     (d.c.state().epoch, id)
@@ -240,7 +242,9 @@ fn r1_a_backup_that_is_restored_again_runs_nothing_again_and_gives_no_id_again()
         let (back, late) = (d.submit(batch()), d.submit(batch()));
         let allocation = d.submit(JobSpec { kind: JobKind::Allocation, ..batch() });
         let second = d.replayed();
-        [once, back, late].iter().for_each(|job| d.finish(*job, 0));
+        for job in [once, back, late] {
+            d.finish(job, 0);
+        }
         d.launched();
         let (mut epochs, mut ids) = (vec![d.c.state().epoch], vec![d.c.state().last_id]);
         // The newer one, the older one, and both again, some seconds apart.
@@ -260,7 +264,8 @@ fn r1_a_backup_that_is_restored_again_runs_nothing_again_and_gives_no_id_again()
                 assert_eq!(d.state_of(allocation), Some(JobState::Ended(EndState::NodeFail)));
             }
             let last = [(); 5].map(|()| d.submit(held()))[4];
-            (epochs.push(epoch), ids.push(last));
+            epochs.push(epoch);
+            ids.push(last);
         }
     }
 }

@@ -20,6 +20,7 @@ const DATABASE: &str = "SQUALL_TEST_DATABASE";
 /// two connections of one process apart.
 #[test]
 #[ignore = "run by `no_other_process_opens_the_database`"]
+#[expect(clippy::print_stdout, reason = "the answer of this process")]
 fn another_process() {
     let db = Connection::open(std::env::var_os(DATABASE).unwrap()).unwrap();
     db.busy_timeout(Duration::ZERO).unwrap();

@@ -1,5 +1,7 @@
 //! Tests of flags that variables set and reset, and of the options of pyxis.
 
+use std::collections::BTreeMap;
+
 use squall_model::job::container::Container;
 use squall_model::job::options::{Chosen, Options};
 
@@ -28,7 +30,7 @@ fn request(mut asked: Asked) -> String {
     if asked.spec.options.get().is_some_and(|chosen| *chosen == Chosen::default()) {
         asked.spec.options = Options::default();
     }
-    format!("{:?}", Asked { sources: Default::default(), given: Default::default(), ..asked })
+    format!("{:?}", Asked { sources: BTreeMap::default(), given: BTreeMap::default(), ..asked })
 }
 
 // faults.md F4: "", yes and a number other than 0 set a flag, and all else resets it.

@@ -56,7 +56,7 @@ impl Session<'_> {
     pub(super) fn tell_exits(&mut self, now: Instant, end: bool) {
         let Some(created) = &self.created else { return };
         for message in self.exits.messages(now, end, &created.layout).iter().filter(|_| !self.unread) {
-            eprintln!("srun: error: {}", harmless_lines(&message));
+            eprintln!("srun: error: {}", harmless_lines(message));
         }
     }
 
@@ -104,7 +104,7 @@ impl Session<'_> {
         let first = self.prepared.among.unwrap_or_default().tasks_before;
         let missing = missing_output(&self.links, &created.layout, first);
         for text in &missing {
-            eprintln!("srun: error: {}", harmless_lines(&text));
+            eprintln!("srun: error: {}", harmless_lines(text));
         }
         !missing.is_empty()
     }
@@ -120,7 +120,7 @@ impl Session<'_> {
             return (self.exits.status(), self.exits.worst());
         };
         if let Some(reason) = &outcome.reason {
-            eprintln!("srun: error: {}: {}", self.name(), harmless_lines(&reason));
+            eprintln!("srun: error: {}: {}", self.name(), harmless_lines(reason));
         }
         let said = outcome.exit.shell_status() as u8;
         let worst = if self.exits.any() { self.exits.status() } else { 0 };

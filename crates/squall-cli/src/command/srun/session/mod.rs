@@ -221,7 +221,7 @@ impl<'a> Session<'a> {
 
     fn say(&self, text: &str) {
         if !self.manners.quiet {
-            eprintln!("srun: {}", harmless_lines(&text));
+            eprintln!("srun: {}", harmless_lines(text));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Events by which nodes become members of the cluster or leave it.
 
-use squall_model::config::{Config, NodeConfig, NodeStart};
+use squall_model::config::{Config, NodeConfig, NodeStart, PartitionConfig};
 use squall_model::hostlist;
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
@@ -126,7 +126,7 @@ impl State {
 
     /// Returns the nodes that a configuration describes, or names in a partition.
     fn named_by(&self, config: &Config) -> NodeSet {
-        let lists = config.partitions.iter().map(|partition| partition.named_nodes());
+        let lists = config.partitions.iter().map(PartitionConfig::named_nodes);
         let names = lists.flat_map(|list| hostlist::expand(list).unwrap_or_default());
         let mut named = self.described_by(config);
         named.union_with(&names.filter_map(|name| self.ever_id(&name)).collect());
@@ -136,7 +136,7 @@ impl State {
 
 /// Returns whether a configuration describes a node, or names it in a partition.
 pub(crate) fn names_it(config: &Config, name: &str) -> bool {
-    let mut partitions = config.partitions.iter().map(|partition| partition.named_nodes());
+    let mut partitions = config.partitions.iter().map(PartitionConfig::named_nodes);
     let mut entries = config.nodes.iter();
     entries.any(|entry| hostlist::contains(&entry.name, name)) || partitions.any(|list| hostlist::contains(list, name))
 }
