@@ -12,6 +12,9 @@ use squall_model::time::{Span, Time};
 
 use super::Judge;
 
+/// Most by which timers of a controller are later that was late by itself, for example for a slow disk.
+const LATENESS: Span = Span::from_secs(30);
+
 /// Time that an event may be late.
 const SLACK_S: u64 = 30;
 /// Time in which the nodes below one that was switched off find another parent, seconds: three heartbeats, and more.
@@ -79,13 +82,15 @@ impl Judge {
             }
             _ => {}
         }
+        let running_since = self.silence.controller_since();
         let late = self.powers.phases.iter().find(|(_, (phase, since))| {
             let most = match phase {
                 PowerPhase::GoingUp => self.powers.up_s,
                 PowerPhase::GoingDown => self.powers.down_s,
                 PowerPhase::On | PowerPhase::Off => return false,
             };
-            decided > *since + Span::from_secs(most)
+            // A controller that did not run, or was late, gives nodes that time again.
+            decided > (*since).max(running_since) + Span::from_secs(most) + LATENESS
         });
         if let Some((node, (phase, since))) = late {
             let text = format!("node {} is {phase:?} for {} s", node.0, decided.since(*since).secs());

@@ -63,6 +63,11 @@ impl Silence {
         self.trouble = self.trouble.max(until);
     }
 
+    /// Returns since when the controller runs without a stop. Its timers are later by the time that it did not run.
+    pub(super) fn controller_since(&self) -> Time {
+        self.controller
+    }
+
     /// Returns since when a node can be heard. None: its daemon does not run.
     fn heard_since(&self, host: usize) -> Option<Time> {
         Some(self.daemons[host]?.max(self.controller).max(self.trouble))
