@@ -9,7 +9,7 @@ use crate::{files_below, root};
 fn functions() -> BTreeSet<String> {
     let named = |line: &str| {
         let line = line.trim_start();
-        let rest = line.strip_prefix("fn ").or_else(|| line.strip_prefix("pub(super) fn "))?;
+        let rest = ["fn ", "async fn ", "pub(super) fn "].iter().find_map(|start| line.strip_prefix(start))?;
         Some(rest.split_once('(')?.0.to_owned())
     };
     let sources = files_below(&root().join("crates"), "rs");
