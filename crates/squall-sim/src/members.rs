@@ -110,11 +110,6 @@ impl World {
         self.members.revoked.contains(&node)
     }
 
-    /// Returns whether the key of any machine is revoked.
-    pub(crate) fn any_revoked(&self) -> bool {
-        !self.members.revoked.is_empty()
-    }
-
     /// Returns whether a node daemon may end because it is refused. It then tries again, as a service does.
     pub(crate) fn may_be_refused(&mut self, node: usize) -> bool {
         let may = self.members.ever.contains(&node);

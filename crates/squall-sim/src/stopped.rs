@@ -49,7 +49,7 @@ impl World {
     pub(crate) fn see_sessions(&mut self) {
         if self.etcd.is_none() && self.controllers[0].serves() && self.network.is_fine() {
             for host in 0..self.nodes.len() {
-                let is = self.controllers[0].is_connected(&self.nodes[host].name) || self.any_revoked();
+                let is = self.controllers[0].is_connected(&self.nodes[host].name);
                 self.judge.in_session(self.now, host, is);
             }
         }
@@ -125,8 +125,7 @@ impl World {
             return;
         };
         if reason == "Not responding" {
-            // The daemon of a removed node that is started again keeps children although it is in no tree.
-            let fine = self.network.is_fine() && !self.any_revoked();
+            let fine = self.network.is_fine();
             self.judge.called_down(self.now, host, fine);
         }
     }

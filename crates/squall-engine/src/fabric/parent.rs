@@ -14,6 +14,10 @@ const START_WAIT: Span = Span::from_secs(2);
 /// that there was no path to the controller from there.
 const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 
+/// How long a node stays with a new parent that has no path to the controller, before it asks the controller itself. The
+/// first: a node that has had a path in this run. The second: a node that starts, for the whole cluster may be starting.
+const PATHLESS: (Span, Span) = (Span::from_secs(15), Span::from_secs(120));
+
 /// Number of heartbeat intervals without a frame after which a hop counts as dead.
 pub(super) const SILENT_HEARTBEATS: u64 = 3;
 
@@ -45,6 +49,8 @@ pub(super) struct Parent {
     home_wait: Span,
     /// When to try the controller directly, because the parent has no path to it or changes its messages.
     detour_at: Option<Time>,
+    /// Whether there was a path to the controller in this run of the daemon.
+    had_path: bool,
 }
 
 /// An open connection to a parent.
@@ -76,6 +82,7 @@ impl Parent {
             home_at: None,
             home_wait: HOME.0,
             detour_at: None,
+            had_path: false,
         };
         parent.ladder = parent.all();
         parent
@@ -107,7 +114,8 @@ impl Parent {
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
-        self.detour_at = None;
+        let wait = if self.had_path { PATHLESS.0 } else { PATHLESS.1 };
+        self.detour_at = (to != Dial::Controller).then(|| now + wait);
         self.attached = Some(Attached { to, heard_hops: 0, said_hops: 0, heard: now, said: now, path: None });
         self.next_dial = None;
         self.pause = PAUSE.0;
@@ -173,7 +181,6 @@ impl Parent {
         let bypassed = self.attached.as_ref().is_some_and(|attached| attached.to != Dial::Controller);
         if bypassed {
             self.detour_at = Some(Time::default());
-            self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
         }
         bypassed
     }
@@ -187,6 +194,7 @@ impl Parent {
     pub(super) fn found_path(&mut self, path: Path) {
         let home = self.first_choice();
         self.detour_at = None;
+        self.had_path = true;
         if let Some(attached) = &mut self.attached {
             if attached.to == home {
                 self.home_wait = HOME.0;
@@ -203,6 +211,7 @@ impl Parent {
         let detour = self.attached.is_some() && self.detour_at.is_some_and(|at| at <= now);
         let whom = if detour {
             self.detour_at = None;
+            self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
             Dial::Controller
         } else if self.attached.is_some() {
             self.home_at.filter(|at| *at <= now)?;

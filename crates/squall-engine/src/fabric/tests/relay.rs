@@ -501,6 +501,48 @@ fn a_detour_that_fails_is_tried_again_until_it_opens_or_the_parent_has_a_path() 
 }
 
 #[test]
+fn p9_a_parent_without_a_path_is_left() {
+    // A relay away from its own parent comes back to it, but that has no path: its node was removed, for example.
+    let mut one = One::attached(window(100, 1000));
+    one.input(NetInput::ParentClosed);
+    one.attach(&[], window(100, 1000));
+    one.pass(Span::from_secs(20));
+    one.input(NetInput::ParentOpened);
+    one.parent_hop = 0;
+    one.dials.clear();
+    one.parent_says(Vec::new());
+    one.pass(Span::from_secs(14));
+    assert_eq!((&one.dials[..], one.relay.has_path()), (&[][..], false));
+    one.pass(Span::from_secs(1));
+    assert_eq!(one.dials, [Dial::Controller], "it asks the controller itself");
+    one.attach(&[], window(100, 1000));
+    let tries = |one: &mut One, seconds| {
+        for _ in 0..seconds / 5 {
+            one.beats();
+            one.pass(Span::from_secs(5));
+        }
+        one.dials.len()
+    };
+    assert_eq!(tries(&mut one, 35), 1, "it stays the longer, as there was no path at home");
+    assert_eq!(tries(&mut one, 5), 2);
+}
+
+#[test]
+fn a_node_that_starts_below_a_parent_without_a_path_waits_for_it() {
+    let mut one = One::started(&["p", "g"]);
+    one.input(NetInput::ParentOpened);
+    one.dials.clear();
+    for _ in 0..11 {
+        one.parent_says(Vec::new());
+        one.pass(Span::from_secs(10));
+    }
+    assert_eq!(one.dials, []);
+    one.parent_says(Vec::new());
+    one.pass(Span::from_secs(10));
+    assert_eq!(one.dials, [Dial::Controller]);
+}
+
+#[test]
 fn a_way_back_that_opens_when_the_other_has_just_ended_is_home() {
     let mut one = One::attached(window(100, 1000));
     one.input(NetInput::ParentClosed);
