@@ -63,6 +63,8 @@ pub(crate) struct Borne {
     pub(crate) until_s: u64,
     /// Name of the link to which the token belongs; such a token may only be exchanged. None: it belongs to none.
     pub(crate) link: Option<String>,
+    /// Where the token came from, as the HTTP server says that has passed it on. None: another program has it.
+    from: Option<String>,
 }
 
 impl Bearers {
@@ -86,21 +88,35 @@ impl Bearers {
     /// Returns a new token of a user, valid from `now_s` (seconds since 1970) for `lifespan_s`; None: without end.
     /// `link`: the token is for a link, so it is valid for `LINK_S` only.
     pub(crate) fn issue(&self, user: &str, lifespan_s: Option<u64>, link: bool, now_s: u64) -> io::Result<String> {
+        if !link {
+            return self.sign(user, lifespan_s, now_s, None);
+        }
+        let mut name = [0; 16];
+        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut name)?;
+        self.sign(user, Some(LINK_S), now_s, Some(("link", format!("{:032x}", u128::from_le_bytes(name)))))
+    }
+
+    /// Signs a token with one more claim.
+    fn sign(
+        &self,
+        user: &str,
+        lifespan_s: Option<u64>,
+        now_s: u64,
+        more: Option<(&str, String)>,
+    ) -> io::Result<String> {
         // A token issued in the second of a revocation is not revoked.
         let iat = self.revoked_s(user)?.map_or(now_s, |revoked| now_s.max(revoked + 1));
-        let lifespan_s = if link { Some(LINK_S) } else { lifespan_s };
         let exp = lifespan_s.map_or(NEVER_S, |span| now_s.saturating_add(span).min(NEVER_S));
         let mut claims = json!({"exp": exp, "iat": iat, "sun": user});
-        if link {
-            let mut name = [0; 16];
-            io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut name)?;
-            claims["link"] = format!("{:032x}", u128::from_le_bytes(name)).into();
+        if let Some((claim, value)) = more {
+            claims[claim] = value.into();
         }
         let key = EncodingKey::from_secret(&signing_key(&self.trust())?);
         encode(&Header::new(Algorithm::HS256), &claims, &key).map_err(io::Error::other)
     }
 
-    /// Returns a token for that of a link, which is good for this once. None: it was exchanged already.
+    /// Returns a token for that of a link, which is good for this once, and then for the place from which it came. None: it
+    /// was exchanged already.
     pub(crate) fn exchange(&self, borne: &Borne, lifespan_s: Option<u64>, now_s: u64) -> io::Result<Option<String>> {
         let link = borne.link.clone().unwrap_or_default();
         let mut exchanged = self.exchanged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +126,8 @@ impl Bearers {
         }
         drop(exchanged);
         let lifespan_s = lifespan_s.unwrap_or(SESSION_S).min(SESSION_S);
-        self.issue(&borne.user.name, Some(lifespan_s), false, now_s).map(Some)
+        let from = borne.from.clone().map(|from| ("from", from));
+        self.sign(&borne.user.name, Some(lifespan_s), now_s, from).map(Some)
     }
 
     /// Makes all tokens of a user invalid that were issued up to `now_s`, seconds since 1970.
@@ -140,7 +157,17 @@ impl Bearers {
         let until_s = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() as u64;
         // Links are made by the cluster only: they are exchanged for tokens of the cluster.
         let link = claims.get("link").filter(|_| !foreign).and_then(Value::as_str).map(str::to_owned);
-        Ok(Borne { user, until_s, link })
+        let from = bearer.passed.as_ref().filter(|passed| self.server(passed.secret.as_bytes()).is_ok());
+        let from = from.map(|passed| passed.from.clone());
+        match claims.get("from").filter(|_| !foreign).and_then(Value::as_str) {
+            bound if (bound.is_some() || link.is_some()) && from.is_none() => {
+                Err("the token is that of a link or browser, and good for the cluster's HTTP server only".to_owned())
+            }
+            Some(bound) if from.as_deref() != Some(bound) => {
+                Err("the browser that has logged in is elsewhere; `squall web` logs another one in".to_owned())
+            }
+            _ => Ok(Borne { user, until_s, link, from }),
+        }
     }
 
     /// Checks signature and expiry of a token; returns its claims, and whether another issuer has signed it.
@@ -273,7 +300,7 @@ mod tests {
     use squall_files::place::Place;
     use squall_files::users;
     use squall_model::config::Config;
-    use squall_model::wire::join::Bearer;
+    use squall_model::wire::join::{Bearer, Passed};
 
     use super::{Bearers, LINK_S};
     use crate::sys::clock;
@@ -297,7 +324,7 @@ mod tests {
         }
 
         fn user(&self, token: &str, user: Option<&str>) -> Result<String, String> {
-            let bearer = Bearer { token: token.to_owned(), user: user.map(str::to_owned) };
+            let bearer = Bearer { token: token.to_owned(), user: user.map(str::to_owned), passed: None };
             self.bearers.user(&bearer).map(|borne| borne.user.name)
         }
 
@@ -417,7 +444,7 @@ mod tests {
                 "the cluster's owner by another name"
             );
         }
-        let link = Bearer { token: token(json!({"link": "x"})), user: None };
+        let link = Bearer { token: token(json!({"link": "x"})), user: None, passed: None };
         assert_eq!(cluster.bearers.user(&link).unwrap().link, None, "it is exchanged for no token of the cluster");
         cluster.bearers.audience = "squall".to_owned();
         for wrong in [json!({}), json!({"aud": "wiki"}), json!({"aud": ["wiki", "mail"]})] {
@@ -434,11 +461,24 @@ mod tests {
     fn the_token_of_a_link_is_exchanged_once() {
         let cluster = Cluster::new("link");
         let token = cluster.bearers.issue("nobody", Some(1 << 40), true, now_s()).unwrap();
-        let borne = cluster.bearers.user(&Bearer { token, user: None }).unwrap();
+        std::fs::create_dir_all(cluster.dir.join("run")).unwrap();
+        let place = Place::at(&cluster.dir).unwrap();
+        let secret = crate::server::introduce(&place, std::iter::empty()).unwrap().to_string();
+        let by = |token: &str, secret: &str, from: &str| {
+            let passed = Some(Passed { secret: secret.to_owned(), from: from.to_owned() });
+            cluster.bearers.user(&Bearer { token: token.to_owned(), user: None, passed })
+        };
+        let borne = by(&token, &secret, "uid 7").unwrap();
         assert!(borne.link.is_some() && borne.until_s <= now_s() + LINK_S);
+        let only = "good for the cluster's HTTP server only";
+        assert!(by(&token, "guessed", "uid 7").unwrap_err().contains(only));
+        assert!(cluster.user(&token, None).unwrap_err().contains(only));
         let session = cluster.bearers.exchange(&borne, Some(1 << 40), now_s()).unwrap().unwrap();
-        let session = cluster.bearers.user(&Bearer { token: session, user: None }).unwrap();
-        assert!(session.link.is_none() && session.user == borne.user && session.until_s <= now_s() + super::SESSION_S);
         assert_eq!(cluster.bearers.exchange(&borne, None, now_s()).unwrap(), None);
+        // What a browser has is good where that has logged in, and with the server only.
+        assert!(cluster.user(&session, None).unwrap_err().contains(only));
+        assert!(by(&session, &secret, "uid 8").unwrap_err().contains("elsewhere"));
+        let session = by(&session, &secret, "uid 7").unwrap();
+        assert!(session.link.is_none() && session.user == borne.user && session.until_s <= now_s() + super::SESSION_S);
     }
 }

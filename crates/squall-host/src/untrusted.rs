@@ -45,6 +45,6 @@ pub fn handshake(key: &KeyPair, message: &[u8]) -> io::Result<()> {
 /// Checks a token as the controller with this state folder does, and returns the name of its user. Err: why it is not
 /// accepted.
 pub fn bearer(place: &Place, token: &str) -> Result<String, String> {
-    let bearer = Bearer { token: token.to_owned(), user: None };
+    let bearer = Bearer { token: token.to_owned(), user: None, passed: None };
     Bearers::of(place, &Config::default()).user(&bearer).map(|borne| borne.user.name)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, header};
 use squall_client::{ClientError, unexpected};
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::join::Bearer;
+use squall_model::wire::join::{Bearer, Passed};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::cluster::Cluster;
@@ -90,6 +90,17 @@ pub(crate) enum Identity {
     Socket(Arc<OwnedFd>),
 }
 
+impl Identity {
+    /// Returns a token that has come by this way, for its own user or for `user`. The secret is added when it is sent.
+    pub(crate) fn of_token(token: String, user: Option<String>, visit: &Visit) -> Self {
+        let from = match visit.from() {
+            Some(Origin::User(uid)) => format!("uid {uid}"),
+            Some(Origin::Network(_)) | None => "away".to_owned(),
+        };
+        Self::Bearer(Bearer { token, user, passed: Some(Passed { secret: String::new(), from }) })
+    }
+}
+
 /// A user who was confirmed by the controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
@@ -105,7 +116,7 @@ pub(crate) struct Caller {
 /// Callers that were confirmed lately, and those whose requests are under way.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    confirmed: Mutex<HashMap<(String, Option<String>), Confirmed>>,
+    confirmed: Mutex<HashMap<(String, Option<String>, String), Confirmed>>,
     turns: Turns<u32>,
     confirming: Turns<Option<Origin>>,
     strangers: Semaphore,
@@ -193,7 +204,7 @@ impl Callers {
             (Some(token), _) => {
                 let user = headers.get(USER_NAME).map(|name| name.to_str());
                 let user = user.transpose().map_err(|_| refused("the user's name is not text"))?;
-                Identity::Bearer(Bearer { token, user: user.filter(|name| !name.is_empty()).map(str::to_owned) })
+                Identity::of_token(token, user.filter(|name| !name.is_empty()).map(str::to_owned), visit)
             }
             (None, Peer::Socket(socket)) => Identity::Socket(Arc::clone(socket)),
             (None, Peer::Address(_)) => {
@@ -221,7 +232,10 @@ impl Callers {
         from: Option<Origin>,
     ) -> Result<Confirmed, ClientError> {
         let key = match identity {
-            Identity::Bearer(bearer) => Some((bearer.token.clone(), bearer.user.clone())),
+            Identity::Bearer(Bearer { token, user, passed }) => {
+                let from = passed.as_ref().map(|passed| passed.from.clone()).unwrap_or_default();
+                Some((token.clone(), user.clone(), from))
+            }
             Identity::Socket(_) => None,
         };
         let known = || {

@@ -8,6 +8,7 @@ use squall_client::{Client, ClientError, unexpected};
 use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::policy::Policy;
+use squall_model::wire::join::{Bearer, Passed};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
 use squall_model::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo,
@@ -172,7 +173,10 @@ impl Cluster {
         let (place, who, secret) = (self.place.clone(), who.clone(), Arc::clone(&self.secret));
         let asking = tokio::task::spawn_blocking(move || {
             let mut client = match &who {
-                Identity::Bearer(bearer) => Client::connect_with(&place, NAME, bearer)?,
+                Identity::Bearer(bearer) => {
+                    let passed = bearer.passed.clone().map(|passed| Passed { secret: secret.to_string(), ..passed });
+                    Client::connect_with(&place, NAME, &Bearer { passed, ..bearer.clone() })?
+                }
                 Identity::Socket(socket) => Client::connect_for(&place, (NAME, &secret), socket.as_fd())?,
             };
             deed(&mut client)

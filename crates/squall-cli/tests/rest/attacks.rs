@@ -14,6 +14,7 @@ use squall_client::{Client, ClientError};
 use squall_files::place::Place;
 use squall_host::server;
 use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::join::{Bearer, Passed};
 
 use crate::http::{Cluster, answer};
 use crate::script;
@@ -112,6 +113,45 @@ fn a1_only_the_http_server_speaks_for_the_peers_of_its_own_sockets() {
     assert!(matches!(ask(&Request::Caller), Ok(Answer::Caller { uid: 0, .. })));
     let token = ask(&Request::Token { user: None, lifespan_s: None, link: false });
     assert!(matches!(token, Err(ClientError::Refused(Refusal::BadToken(_)))), "{token:?}");
+}
+
+/// Regression test of attacks A4 and B5: who listened on another port got a browser's cookie, and who listened on the
+/// server's port a link; both were good for everything, and at the controller's socket.
+#[test]
+fn b5_links_and_cookies_are_good_with_the_server_and_for_the_browser_that_has_logged_in() {
+    let c = Cluster::start("cookie");
+    let link = c.ok(&["web"]).trim().rsplit_once("link=").unwrap().1.to_owned();
+    let place = Place::at(&c.dir.join("state")).unwrap();
+    let directly = |token: &str, request: &Request| {
+        let forged = Passed { secret: "0".repeat(64), from: "uid 0".to_owned() };
+        [None, Some(forged)].map(|passed| {
+            let bearer = Bearer { token: token.to_owned(), user: None, passed };
+            Client::connect_with(&place, "evil", &bearer).and_then(|mut c| c.ask(request)).is_err()
+        })
+    };
+    let exchange = Request::Token { user: None, lifespan_s: None, link: false };
+    assert_eq!(directly(&link, &exchange), [true, true], "the server exchanges links, and nobody else");
+    let answer = c.get("", &format!("/login?link={link}"));
+    let cookie = answer.head.lines().find_map(|line| line.split_once("squall_token=")).unwrap().1;
+    let token = cookie.split(';').next().unwrap().to_owned();
+    let cookie = format!("squall_token={token}");
+    assert_eq!(c.send("GET", "/jobs", &[("Cookie", &cookie)], "").status, 200);
+    assert_eq!(directly(&token, &Request::Caller), [true, true], "a cookie is of no use at the controller's socket");
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Another user has got it.
+    for header in [format!("Cookie: {cookie}"), format!("X-SLURM-USER-TOKEN: {token}")] {
+        let code = format!(
+            "import socket; s = socket.create_connection(('127.0.0.1', {})); \
+             s.sendall(b'GET /squall/v1/caller HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n{header}\\r\\n\\r\\n'); \
+             print(b''.join(iter(lambda: s.recv(65536), b'')).decode())",
+            c.port
+        );
+        let out = Command::new("runuser").args(["-u", "nobody", "--", "python3", "-c", &code]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(said.starts_with("HTTP/1.1 401"), "{said}");
+    }
 }
 
 #[test]

@@ -44,6 +44,21 @@ pub struct Bearer {
     /// Name of the user to act as: the token's own user, or any if that is an operator. None: the token's own user.
     #[n(1)]
     pub user: Option<String>,
+    /// What the HTTP server says that passes the token on. None: another program has it.
+    #[n(2)]
+    #[cbor(default)]
+    pub passed: Option<Passed>,
+}
+
+/// The HTTP server's word about a token that it passes on. Tokens of links and browsers are good with it only.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Passed {
+    /// The server's secret.
+    #[n(0)]
+    pub secret: String,
+    /// Where the token came from: `uid N` for a process of that user on this machine, otherwise `away`.
+    #[n(1)]
+    pub from: String,
 }
 
 /// Identity of a client on another machine, as the daemon there confirms it. The controller accepts it from a login

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use squall_client::{ClientError, unexpected};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::join::Bearer;
 
 use crate::answer::{self, Failure};
 use crate::caller::{COOKIE, Caller, Identity, Visit};
@@ -131,7 +130,7 @@ pub(crate) async fn ask(
 }
 
 async fn exchanged(server: &Server, link: String, visit: &Visit) -> Result<String, ClientError> {
-    let who = Identity::Bearer(Bearer { token: link, user: None });
+    let who = Identity::of_token(link, None, visit);
     let _turn = server.callers.turn_to_log_in(visit.from()).await?;
     match server.cluster.ask(&who, Request::Token { user: None, lifespan_s: Some(SESSION_S), link: false }).await? {
         Answer::Token(token) => Ok(token),
@@ -151,7 +150,7 @@ pub(crate) async fn log_in(
         Err(problem) => return problem.into_response(),
     };
     let token = fields.get("token").map(|token| token.trim().to_owned()).unwrap_or_default();
-    let who = Identity::Bearer(Bearer { token: token.clone(), user: None });
+    let who = Identity::of_token(token.clone(), None, &visit);
     let accepted = is_token(&token) && server.callers.confirm(&server.cluster, &who, visit.from()).await.is_ok();
     if accepted {
         return server.web.logged_in(&token);
