@@ -116,7 +116,7 @@ pub(crate) struct Caller {
 /// Callers that were confirmed lately, and those whose requests are under way.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    confirmed: Mutex<HashMap<(String, Option<String>, String), Confirmed>>,
+    confirmed: Mutex<HashMap<Bearer, Confirmed>>,
     turns: Turns<u32>,
     confirming: Turns<Option<Origin>>,
     strangers: Semaphore,
@@ -232,10 +232,7 @@ impl Callers {
         from: Option<Origin>,
     ) -> Result<Confirmed, ClientError> {
         let key = match identity {
-            Identity::Bearer(Bearer { token, user, passed }) => {
-                let from = passed.as_ref().map(|passed| passed.from.clone()).unwrap_or_default();
-                Some((token.clone(), user.clone(), from))
-            }
+            Identity::Bearer(bearer) => Some(bearer.clone()),
             Identity::Socket(_) => None,
         };
         let known = || {

@@ -8,11 +8,11 @@ use squall_client::{Client, ClientError, unexpected};
 use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::policy::Policy;
-use squall_model::wire::join::{Bearer, Passed};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
 use squall_model::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo,
 };
+use squall_model::wire::join::{Bearer, Passed};
 use squall_model::wire::standing::Share;
 
 use crate::caller::Identity;

@@ -56,11 +56,12 @@ impl World {
         self.watch_sessions();
     }
 
-    /// Stops a node's daemon (SIGSTOP), and lets it go on after `span`.
+    /// Stops a node's daemon (SIGSTOP), and lets it go on after `span`, and not before an earlier stop is over.
     pub(crate) fn stop_daemon(&mut self, node: usize, span: Span) {
         if self.nodes[node].has_daemon() {
-            self.nodes[node].stopped_until = self.now + span;
-            self.judge.silence.runs_from(node, Some(self.now + span));
+            let until = self.nodes[node].stopped_until.max(self.now + span);
+            self.nodes[node].stopped_until = until;
+            self.judge.silence.runs_from(node, Some(until));
             self.disturb_times(span);
             self.strike(Fault::NodeDaemonStopped, node as u64);
         }
@@ -69,8 +70,9 @@ impl World {
     /// Stops the only controller, and lets it go on after `span`.
     pub(crate) fn stop_controller(&mut self, span: Span) {
         if self.etcd.is_none() && self.controllers[0].serves() {
-            self.controllers[0].base.paused_until = self.now + span;
-            self.judge.silence.controller_stopped(self.now + span, span);
+            let until = self.controllers[0].base.paused_until.max(self.now + span);
+            self.controllers[0].base.paused_until = until;
+            self.judge.silence.controller_stopped(until, span);
             self.disturb_times(span);
             self.strike(Fault::ControllerStopped, span.0);
         }

@@ -324,8 +324,9 @@ mod tests {
             let (own, now_s) = (rustix::process::geteuid().as_raw(), clock::now().0 / 1_000_000);
             let own = squall_files::users::by_uid(own).unwrap().name;
             let made = |n: usize| site.bearers[n].issue(&own, Some(600), false, now_s).unwrap();
-            let is_good =
-                |n: usize, token: &str| site.bearers[n].user(&Bearer { token: token.to_owned(), user: None }).is_ok();
+            let is_good = |n: usize, token: &str| {
+                site.bearers[n].user(&Bearer { token: token.to_owned(), user: None, passed: None }).is_ok()
+            };
             // The second has made a key of its own, as an earlier release did.
             let old = made(1);
             site.first_leads(7);

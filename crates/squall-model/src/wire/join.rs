@@ -36,7 +36,7 @@ pub const BEARER: &str = "jwt";
 pub const SOCKET: &str = "socket";
 
 /// A token (JWT) of the cluster, and the user as whom its bearer wants to act.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Bearer {
     /// The token, as `scontrol token` prints it.
     #[n(0)]
@@ -51,7 +51,7 @@ pub struct Bearer {
 }
 
 /// The HTTP server's word about a token that it passes on. Tokens of links and browsers are good with it only.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Passed {
     /// The server's secret.
     #[n(0)]
