@@ -513,8 +513,9 @@ impl World {
             Wish::Update { order, array_limit, time_limit_s } => {
                 let array_limit = array_limit.map(Some);
                 // Some updates ask for a new number of nodes: running jobs give nodes back, pending ones change their
-                // request.
-                let count = time_limit_s.filter(|limit| array_limit.is_none() && limit % 3 == 0);
+                // request. Components of one job could then be more than there are nodes: they wait for ever.
+                let single = array_limit.is_none() && self.clients.placed[order].order.beside == 0;
+                let count = time_limit_s.filter(|limit| single && limit % 3 == 0);
                 let nodes = count.map(|limit| (1 + (limit % 4) as u32, None));
                 let time_limit_s = time_limit_s.map(Some);
                 let change = JobUpdate { array_limit, time_limit_s, nodes, ..JobUpdate::default() };

@@ -13,6 +13,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use squall_host::spool::witness;
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
 const ENDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/ends.c");
@@ -25,18 +28,27 @@ const PMIX_HEADERS: &str = "/usr/lib/x86_64-linux-gnu/pmix2/include";
 /// A cluster of eight nodes of four CPUs, and programs of one MPI library.
 struct Site {
     folder: PathBuf,
-    /// What was in shared memory before.
-    before: BTreeSet<String>,
-    /// One at a time: what is left in shared memory says not whose it was.
+    /// One at a time: each has eight nodes.
     _alone: MutexGuard<'static, ()>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Squall's folders in shared memory.
-fn in_shared_memory() -> BTreeSet<String> {
+/// Folders of steps in shared memory. Their names do not say of which cluster they are.
+fn folders_of_steps() -> BTreeSet<String> {
     let entries = Path::new("/dev/shm").read_dir().into_iter().flatten().flatten();
-    entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|name| name.starts_with("squall-")).collect()
+    let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("squall-") && name.contains(',')).collect()
+}
+
+/// Asserts that no folder of a step is left in shared memory. Those of other tests' clusters go while it waits.
+fn no_folder_is_left() {
+    let (mut left, end) = (folders_of_steps(), Instant::now() + Duration::from_secs(60));
+    while !left.is_empty() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+        left = left.intersection(&folders_of_steps()).cloned().collect();
+    }
+    assert!(left.is_empty(), "left over: {left:#?}");
 }
 
 impl Site {
@@ -56,7 +68,7 @@ impl Site {
         }
         let config = "[[nodes]]\nname = \"n[1-8]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n";
         fs::write(folder.join("site.toml"), config).unwrap();
-        let site = Self { folder, before: in_shared_memory(), _alone: alone };
+        let site = Self { folder, _alone: alone };
         let up =
             site.run(&["up", "--nodes", "8", "--config", &site.path("site.toml"), "--state", &site.path("state")], &[]);
         assert_eq!(up.0, 0, "{}", up.2);
@@ -219,13 +231,16 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
+        let state = self.folder.join("state");
+        let witnesses: Vec<PathBuf> = (1..=8).filter_map(|n| witness::place(&state, &format!("n{n}"))).collect();
         let down = self.run(&["down", "--state", &self.path("state")], &[]);
         if !std::thread::panicking() {
             assert_eq!(down.0, 0, "{}", down.2);
             let left = traces::processes(&self.folder);
             assert!(left.is_empty(), "left over: {left:#?}");
-            let left: Vec<String> = in_shared_memory().difference(&self.before).cloned().collect();
+            let left: Vec<PathBuf> = witnesses.into_iter().filter(|path| path.exists()).collect();
             assert!(left.is_empty(), "left over: {left:#?}");
+            no_folder_is_left();
         }
         drop(fs::remove_dir_all(&self.folder));
     }

@@ -35,7 +35,7 @@ fn l4_a_stranger_is_refused_before_anything_is_said() {
     for args in [&["down"][..], &["down", "--keep-jobs"], &["token", "--revoke", "n1"], &["token", "n3"], &["up"]] {
         let out = cluster.users(args).output().unwrap();
         let said = text(&out);
-        let why = if args == ["up"] { "Permission denied" } else { "only root may do that" };
+        let why = if args == ["up"] { "belongs to user 0, not to you" } else { "only root may do that" };
         assert!(!out.status.success() && said.contains(why), "{args:?}: {said}");
         assert!(!said.contains("ending") && !said.contains("key"), "{args:?}: {said}");
     }

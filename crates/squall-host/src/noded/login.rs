@@ -141,7 +141,7 @@ async fn keep_renewed(place: Place, membership: Membership, errands: Errands, mu
 /// addresses of all controllers.
 async fn renew(place: &Place, membership: &Membership, errands: &Errands) -> io::Result<()> {
     match errands.ask(Question::Charter { port: 0 }).await? {
-        Told::Charter { address, config, signer: _ } => {
+        Told::Charter { address, config, .. } => {
             membership.renew(&Trust::of(place), &config)?;
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))
         }

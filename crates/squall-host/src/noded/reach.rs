@@ -323,7 +323,12 @@ async fn renew_charter(
     port: u16,
 ) -> io::Result<Renewed> {
     match errands.ask(Question::Charter { port }).await? {
-        Told::Charter { config, address, signer } => {
+        Told::Charter { config, address, signer, key } => {
+            // The connection may be older than a rotation of the keys, which this answer then tells of.
+            if let Some(key) = key {
+                membership.controllers.learn(key);
+                known.learn_controllers(Some(key));
+            }
             known.learn(signer);
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
             membership.renew(&Trust::of(place), &config)?;

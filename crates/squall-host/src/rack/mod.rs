@@ -58,8 +58,7 @@ pub struct RackArgs {
 
 /// Runs emulated nodes until it is told to end. Blocks.
 pub fn run(args: &RackArgs) -> ExitCode {
-    gone::end_with(&args.place, "the rack", || {});
-    match Rack::open(args).and_then(|mut rack| rack.serve()) {
+    match Rack::open(args).and_then(|mut rack| rack.serve(&args.place)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             error!(error = %e, "rack ends");
@@ -135,10 +134,12 @@ impl Rack {
         self.began.0 + Span(self.began.1.elapsed().as_micros() as u64)
     }
 
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self, place: &Place) -> io::Result<()> {
         let hangup = logging::is_file().then_some(libc::SIGHUP);
         let wanted: Vec<i32> = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1].into_iter().chain(hangup).collect();
         let signals = SignalFd::new(&wanted)?;
+        // After that: a thread which does not block these signals would be ended by them, and the rack with it.
+        gone::end_with(place, "the rack", || {});
         epoll::add(&self.epoll, signals.fd(), epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while self.left < self.nodes.len() {

@@ -125,6 +125,9 @@ pub enum Told {
         /// The key with which the controller signs what it sends to nodes. None: an older release.
         #[n(2)]
         signer: Option<SignerKey>,
+        /// The controllers' present public key. None: an older release.
+        #[n(3)]
+        key: Option<PublicKey>,
     },
     /// Address and key of the requested node. None: the node has no key, or no longer has one.
     #[n(1)]

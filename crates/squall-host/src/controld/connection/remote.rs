@@ -343,7 +343,8 @@ impl Guest {
                     let [config, devices] = [gate.place.config(), gate.place.devices()]
                         .map(|path| std::fs::read_to_string(path).unwrap_or_default());
                     let config = Config::text_for_nodes(&config, &devices);
-                    Told::Charter { config, address, signer: Some(self.ring.public().1) }
+                    let (key, signer) = self.ring.public();
+                    Told::Charter { config, address, signer: Some(signer), key: Some(key) }
                 }
                 Question::Peer(other) if rights.node => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
                 Question::TokenKey if rights.controller => match self.bearers.key() {
