@@ -43,7 +43,7 @@ fn folders_of_steps() -> BTreeSet<String> {
 
 /// Asserts that no folder of a step is left in shared memory. Those of other tests' clusters go while it waits.
 fn no_folder_is_left() {
-    let (mut left, end) = (folders_of_steps(), Instant::now() + Duration::from_secs(60));
+    let (mut left, end) = (folders_of_steps(), Instant::now() + Duration::from_mins(1));
     while !left.is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(100));
         left = left.intersection(&folders_of_steps()).cloned().collect();
