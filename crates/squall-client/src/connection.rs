@@ -44,7 +44,7 @@ pub struct Client {
     absent: Vec<u32>,
 }
 
-/// Cause if the controller closes the connection instead of greeting, as one of release 0.1 does.
+/// Cause if the controller closes the connection instead of greeting.
 const NO_GREETING: &str = "the controller closed the connection without a greeting: it has just ended, it can't be \
      reached from this host, or it is of an older release that these commands can't talk to (upgrade it, or use its own \
      commands)";

@@ -43,7 +43,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("peer", messages::peer),
     ("pmi", machines::pmi),
     ("relay", machines::relay),
-    ("release_1", messages::release_1),
     ("reports", machines::reports),
     ("rest_body", words::rest_body),
     ("rest_path", words::rest_path),

@@ -5,8 +5,7 @@ use squall_model::codec;
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::event::Record;
 use squall_model::replica;
-use squall_model::step::{FromStep, JobFacts, StepLaunch, ToStep};
-use squall_model::stored::v1;
+use squall_model::step::{FromStep, ToStep};
 use squall_model::wire::Hello;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
@@ -91,23 +90,4 @@ pub(crate) fn etcd(bytes: &[u8]) {
     message::<replica::Member>(bytes);
     message::<replica::Handover>(bytes);
     message::<replica::TrustFile>(bytes);
-}
-
-/// What release 0.1 has written or sends; the first byte chooses the type.
-pub(crate) fn release_1(bytes: &[u8]) {
-    let Some((kind, bytes)) = bytes.split_first() else { return };
-    match kind % 6 {
-        0 => old::<Record>("Record", bytes),
-        1 => old::<Hello>("Hello", bytes),
-        2 => old::<FromStepd>("FromStepd", bytes),
-        3 => old::<ToStepd>("ToStepd", bytes),
-        4 => old::<StepLaunch>("StepLaunch", bytes),
-        _ => old::<JobFacts>("JobFacts", bytes),
-    }
-}
-
-fn old<T: Decoded + Encoded>(root: &str, bytes: &[u8]) {
-    if let Ok(value) = v1::read::<T>(root, bytes) {
-        same(&value);
-    }
 }

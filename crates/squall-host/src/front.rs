@@ -170,7 +170,7 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };
     let ours = Hello { cluster: front.cluster.clone(), ..Hello::new(Role::Controller) };
-    link::greet_back(&mut writer, &hello, &ours).await?;
+    link::write(&mut writer, &ours).await?;
     let understood = hello.agreed().is_ok() && (hello.cluster.is_empty() || hello.cluster == front.cluster);
     if !understood || hello.proof != Proof::Peer || !matches!(hello.role, Role::Client(_)) {
         return Ok(());

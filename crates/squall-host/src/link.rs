@@ -9,8 +9,8 @@ use std::time::Duration;
 use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::encoding::{Decoded, Encoded};
 use squall_model::limits::FRAME_BYTES_MAX;
+use squall_model::wire::Hello;
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -48,74 +48,15 @@ pub(crate) fn make_room(socket: &impl AsFd) {
 
 /// Reads one frame; None: the peer closed the stream between frames.
 pub(crate) async fn read<T: Decoded>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| (), codec::decode).await?;
-    Ok(read.map(|(message, ())| message))
-}
-
-/// Reads one frame of a process that may be of release 0.1. In the encoding of that release the message's type is
-/// called `root`.
-pub(crate) async fn read_stored<T: Decoded>(
-    root: &str,
-    stream: &mut (impl AsyncRead + Unpin),
-) -> io::Result<Option<T>> {
-    let decode = |body: &[u8], crc| codec::decode_stored(root, body, crc);
-    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| (), decode).await?;
+    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| ()).await?;
     Ok(read.map(|(message, ())| message))
 }
 
 /// Reads the greeting of a peer that is not authenticated yet; its length is limited to `GREETING_BYTES_MAX`. None: the
 /// peer closed the stream.
 pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Hello>> {
-    let decode = |body: &[u8], crc| codec::decode_stored("Hello", body, crc);
-    let read = read_frame(stream, GREETING_BYTES_MAX, async |_| (), decode).await?;
+    let read = read_frame(stream, GREETING_BYTES_MAX, async |_| ()).await?;
     Ok(read.map(|(message, ())| message))
-}
-
-/// Encoding of messages to a process of this machine that may have been started by release 0.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// The current encoding of messages, with numbered fields.
-    Present,
-    /// The encoding of messages in release 0.1.
-    V1,
-}
-
-impl Dialect {
-    /// Returns the encoding used by a process with this protocol version in its greeting.
-    pub(crate) fn of(protocol: u16) -> Self {
-        if protocol == 1 { Self::V1 } else { Self::Present }
-    }
-
-    /// Makes this process's greeting. A process of release 0.1 expects its own version in it.
-    pub(crate) fn hello(self, role: Role) -> Hello {
-        let hello = Hello::new(role);
-        if self == Self::V1 { Hello { protocol: 1, ..hello } } else { hello }
-    }
-
-    /// Appends a message as a frame; in the encoding of release 0.1 its type is called `root`.
-    pub(crate) fn encode<T: Encoded>(
-        self,
-        root: &str,
-        message: &T,
-        bytes: &mut Vec<u8>,
-    ) -> Result<(), codec::CodecError> {
-        match self {
-            Self::Present => codec::encode(message, bytes),
-            Self::V1 => codec::encode_v1(root, message, bytes),
-        }
-    }
-
-    /// Writes one frame in this encoding.
-    pub(crate) async fn write<T: Encoded>(
-        self,
-        stream: &mut (impl AsyncWrite + Unpin),
-        root: &str,
-        message: &T,
-    ) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        self.encode(root, message, &mut bytes).map_err(malformed)?;
-        send(stream, &bytes).await
-    }
 }
 
 /// Reads the first request of a client that may not act, and refuses it.
@@ -131,32 +72,23 @@ pub(crate) async fn deny(
     Ok(())
 }
 
-/// Answers a greeting in the peer's encoding, so that a peer of release 0.1 can report to its user that the versions
-/// differ.
-pub(crate) async fn greet_back(stream: &mut (impl AsyncWrite + Unpin), theirs: &Hello, ours: &Hello) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    Dialect::of(theirs.protocol).encode("Hello", ours, &mut bytes).map_err(malformed)?;
-    send(stream, &bytes).await
-}
-
 /// Reads one frame of a user, once the user's allowance of unprocessed bytes has room for it.
 pub(crate) async fn read_of<T: Decoded>(
     stream: &mut (impl AsyncRead + Unpin),
     account: &Account,
 ) -> io::Result<Option<(T, Claim)>> {
-    read_frame(stream, FRAME_BYTES_MAX, async |length| account.claim(length).await, codec::decode).await
+    read_frame(stream, FRAME_BYTES_MAX, async |length| account.claim(length).await).await
 }
 
 /// Reads one frame, and returns its length, too. None: the peer closed the stream.
 pub(crate) async fn read_sized<T: Decoded>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(T, usize)>> {
-    read_frame(stream, FRAME_BYTES_MAX, async |length| length, codec::decode).await
+    read_frame(stream, FRAME_BYTES_MAX, async |length| length).await
 }
 
 async fn read_frame<T: Decoded, P>(
     stream: &mut (impl AsyncRead + Unpin),
     most: usize,
     place: impl AsyncFnOnce(usize) -> P,
-    decode: impl FnOnce(&[u8], u32) -> Result<T, codec::CodecError>,
 ) -> io::Result<Option<(T, P)>> {
     let mut head = [0; HEADER_BYTES];
     if stream.read(&mut head[..1]).await? == 0 {
@@ -173,14 +105,14 @@ async fn read_frame<T: Decoded, P>(
         if stream.take(length as u64).read_to_end(&mut body).await? < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let message = decode(&body, crc).map_err(malformed)?;
+        let message = codec::decode(&body, crc).map_err(malformed)?;
         gone(body.capacity());
         Ok((message, place))
     };
     timeout(FRAME_TIME, rest).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map(Some)
 }
 
-/// Writes a message as one frame, in the current encoding.
+/// Writes a message as one frame.
 pub(crate) async fn write<T: Encoded>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).map_err(malformed)?;

@@ -38,7 +38,7 @@ pub(crate) async fn command(
         Err(e) => return Err(e),
     };
     if !greeted {
-        link::greet_back(writer, &hello, &ours).await?;
+        link::write(writer, &ours).await?;
     }
     match met {
         Ok(met) => carry(controllers, (reader, writer), met, FIRST_REQUEST_TIME).await,
@@ -53,7 +53,7 @@ pub(crate) async fn node(
     hello: Hello,
 ) -> io::Result<()> {
     let met = controllers.call(&hello, PATIENCE).await?;
-    link::greet_back(writer, &hello, &met.hello).await?;
+    link::write(writer, &met.hello).await?;
     carry(controllers, (reader, writer), met, Duration::MAX).await
 }
 

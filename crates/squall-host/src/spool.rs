@@ -372,7 +372,7 @@ impl Spool {
     fn launch_and_socket(&self, key: StepKey) -> Option<(Box<StepLaunch>, Option<SocketAddr>)> {
         let mut bytes = Vec::new();
         self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
-        let (launch, length) = codec::take_stored::<Box<StepLaunch>>("StepLaunch", &bytes).ok()??;
+        let (launch, length) = codec::take::<Box<StepLaunch>>(&bytes).ok()??;
         (launch.key == key).then(|| (launch, socket(&bytes, length)))
     }
 
@@ -430,7 +430,7 @@ impl Spool {
         if length == 0 {
             return None;
         }
-        codec::take_stored("FromStepd", &bytes).ok().flatten().map(|(word, _)| word)
+        codec::take(&bytes).ok().flatten().map(|(word, _)| word)
     }
 
     /// Writes a result for a step after its daemon died.
@@ -658,7 +658,7 @@ fn frame_of<T: Encoded + ?Sized>(message: &T) -> io::Result<Vec<u8>> {
 }
 
 fn facts_of(bytes: &[u8]) -> Option<JobFacts> {
-    codec::take_stored("JobFacts", bytes).ok().flatten().map(|(message, _)| message)
+    codec::take(bytes).ok().flatten().map(|(message, _)| message)
 }
 
 /// Removes a file, if it exists.

@@ -19,7 +19,7 @@ use crate::stepd::foster::{FromFoster, ToFoster};
 /// Decodes a message between the node daemon and the batch supervisor, in either direction.
 pub fn batch_supervisor(bytes: &[u8]) {
     drop((from_slice::<ToFoster>(bytes), from_slice::<FromFoster>(bytes)));
-    drop(codec::take_stored::<FromFoster>("FromFoster", bytes));
+    drop(codec::take::<FromFoster>(bytes));
 }
 
 /// Processes a datagram of a multicast stream with this number and key. Returns the piece that it completes, if it is

@@ -3,7 +3,6 @@
 
 use crate::encoding::{self, Decoded, Encoded};
 use crate::limits::FRAME_BYTES_MAX;
-use crate::stored::v1;
 
 /// Length of the header before a frame's body, bytes: length of the body and its CRC-32C, each a little-endian u32.
 pub const HEADER_BYTES: usize = 8;
@@ -41,24 +40,6 @@ pub fn encode<T: Encoded + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Appends a message as a frame of release 0.1, where `root` is the name of its type.
-pub fn encode_v1<T: Encoded + ?Sized>(root: &str, message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
-    let body = v1::write(root, message).map_err(CodecError::Malformed)?;
-    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
-    out.extend_from_slice(&body);
-    Ok(())
-}
-
-/// Decodes like [`decode`], but also accepts the layout of release 0.1, where `root` is the name of the type. For a
-/// sender or file that may be older.
-pub fn decode_stored<T: Decoded>(root: &str, body: &[u8], crc: u32) -> Result<T, CodecError> {
-    decode(body, crc).or_else(|error| match error {
-        CodecError::Malformed(_) => v1::read(root, body).map_err(|_| error),
-        _ => Err(error),
-    })
-}
-
 /// Returns the number of bytes that a message takes in a frame, without the header.
 pub fn size<T: Encoded + ?Sized>(message: &T) -> usize {
     encoding::size(message)
@@ -86,14 +67,6 @@ pub fn take<T: Decoded>(bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> 
     let (length, crc) = header(*head)?;
     let Some(body) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
     Ok(Some((decode(body, crc)?, HEADER_BYTES + length)))
-}
-
-/// Decodes like [`take`], but also accepts the layout of release 0.1, where `root` is the name of the type.
-pub fn take_stored<T: Decoded>(root: &str, bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> {
-    let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-    let (length, crc) = header(*head)?;
-    let Some(body) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
-    Ok(Some((decode_stored(root, body, crc)?, HEADER_BYTES + length)))
 }
 
 #[cfg(test)]

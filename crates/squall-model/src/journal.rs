@@ -4,8 +4,7 @@
 //! ```text
 //! segment: header (80 bytes) | frame | frame | … | zeros up to the size it was made with
 //! frame:   header (32 bytes) | items | end mark | zeros up to a multiple of 8
-//! item:    kind u32 | length u32 | bytes          (kind 4: a Record, 2: a blob, 3: the segment ends here,
-//!                                                 1: a Record of release 0.1)
+//! item:    kind u32 | length u32 | bytes          (kind 4: a Record, 2: a blob, 3: the segment ends here)
 //! ```
 //!
 //! All numbers are little-endian. A frame is written only when the frame before it is durable. Hence an error *before*
@@ -14,9 +13,8 @@
 use crate::encoding;
 use crate::event::Record;
 use crate::job::Digest;
-use crate::stored::v1;
 
-/// Newest format version of segments and snapshots. A file with a newer version is refused.
+/// Format version of segments and snapshots. A file with another one is refused.
 pub const FORMAT: u32 = 2;
 /// Length of a segment's header, bytes.
 pub const SEGMENT_HEADER_BYTES: usize = 80;
@@ -34,7 +32,7 @@ const SEGMENT_MAGIC: [u8; 8] = *b"SQUALLJ\x1e";
 const FRAME_MAGIC: [u8; 4] = *b"\xa5SqF";
 const END_MARK: [u8; END_MARK_BYTES] = *b"\x5eSqEnd\xa5\x5e";
 const SECTOR_BYTES: usize = 512;
-const ITEM_RECORD_V1: u32 = 1;
+// 1 was a record in format 1.
 const ITEM_BLOB: u32 = 2;
 const ITEM_CLOSE: u32 = 3;
 const ITEM_RECORD: u32 = 4;
@@ -79,8 +77,8 @@ pub enum Problem {
     /// The file does not begin with a valid header.
     #[error("the file's header does not fit its checksum")]
     Header,
-    /// The file has this format version, which is newer than `FORMAT`.
-    #[error("the file has format {0}, this program knows formats up to {FORMAT}")]
+    /// The file has this format version, which is not `FORMAT`.
+    #[error("the file has format {0}, this version of squall reads format {FORMAT} only")]
     Format(u32),
     /// The checksum is wrong: bytes are changed, missing or overwritten.
     #[error("its bytes do not fit its checksum")]
@@ -156,7 +154,7 @@ impl SegmentHeader {
             return Err(Problem::Header);
         }
         let format = word32(&head, 8);
-        if format > FORMAT {
+        if format != FORMAT {
             return Err(Problem::Format(format));
         }
         let mut cluster = [0; 16];
@@ -283,7 +281,6 @@ pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'
         let body = segment.get(start..at).filter(|_| at <= items.end).ok_or_else(short)?;
         found.push(match kind {
             ITEM_RECORD => Item::Record(encoding::from_slice(body).map_err(unknown)?),
-            ITEM_RECORD_V1 => Item::Record(v1::read("Record", body).map_err(unknown)?),
             ITEM_BLOB => {
                 let (digest, content) = body.split_first_chunk::<{ size_of::<Digest>() }>().ok_or_else(short)?;
                 Item::Blob { digest: Digest(*digest), at: start + digest.len(), content }
@@ -506,21 +503,6 @@ mod tests {
         let (frame, after) = writer.finish(link).unwrap();
         let text = Digest::of(&[&head.encode()[..], &frame].concat()).to_string();
         assert_eq!((&text[..16], after.chain), ("f069beeb570e6a1f", 16_160_306_866_097_667_483));
-    }
-
-    #[test]
-    fn records_of_release_0_1_are_read() {
-        let record = Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] };
-        let old = crate::stored::v1::write("Record", &record).unwrap();
-        let mut writer = FrameWriter::default();
-        writer.bytes.extend_from_slice(&super::ITEM_RECORD_V1.to_le_bytes());
-        writer.bytes.extend_from_slice(&(old.len() as u32).to_le_bytes());
-        writer.bytes.extend_from_slice(&old);
-        writer.record(&Record { seq: 2, ..record.clone() }).unwrap();
-        let (frame, _) = writer.finish(Link::first(CLUSTER)).unwrap();
-        let Scan::Frame { items: range, .. } = scan(&frame, 0, Link::first(CLUSTER)) else { panic!("no frame") };
-        let found = items(&frame, range).unwrap();
-        assert_eq!(found, [Item::Record(record.clone()), Item::Record(Record { seq: 2, ..record })]);
     }
 
     #[test]

@@ -31,7 +31,6 @@ pub mod rotation;
 pub mod runs;
 pub mod set;
 pub mod step;
-pub mod stored;
 pub mod time;
 pub mod version;
 pub mod wire;

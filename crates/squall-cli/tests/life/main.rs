@@ -559,40 +559,6 @@ fn a_sites_task_prolog_comes_before_the_users_and_its_epilog_after() {
     assert_eq!(read(), "own\nsite\nsite site\nsite\n");
 }
 
-/// `recorded/state-0.1.tar.gz` is the state directory of a cluster of release 0.1, as `squall down` left it.
-#[test]
-fn a_state_that_release_0_1_left_is_taken_over() {
-    let c = Cluster::new("recorded");
-    std::fs::create_dir_all(c.state()).unwrap();
-    let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recorded/state-0.1.tar.gz");
-    assert!(Command::new("tar").args(["xzf", archive, "-C"]).arg(c.state()).status().unwrap().success());
-    c.ok(&["up"]);
-    let known = "1|ended0|COMPLETED|0:0|\n2|ended3|FAILED|3:0|\n3_1|array|FAILED|1:0|\n3_2|array|COMPLETED|0:0|\n\
-        3_3|array|FAILED|1:0|\n6|steps|FAILED|1:0|\n7|held|PENDING|0:0|kept for later";
-    // Without a time sacct shows what was there today.
-    let jobs = c.ok(&["sacct", "-S", "2026-01-01", "-X", "-n", "-P", "-o", "jobid,jobname,state,exitcode,comment"]);
-    // Job 8 may begin since the 27th of November 2026.
-    let mut jobs: Vec<&str> = jobs.lines().filter(|line| !line.starts_with("8_")).collect();
-    jobs.sort_unstable();
-    assert_eq!(jobs.join("\n"), known);
-    assert_eq!(
-        c.ok(&["sacct", "-n", "-P", "-j", "6", "-o", "jobid,state"]).lines().count(),
-        4,
-        "job, script, two steps"
-    );
-    assert_eq!(c.ok(&["squeue", "-h", "-j", "7", "-o", "%j|%k|%l|%r"]), "held|kept for later|7:00|JobHeldUser\n");
-    assert!(c.ok(&["scontrol", "show", "job", "8"]).contains("ArrayJobId=8 "));
-    assert!(c.ok(&["scontrol", "show", "reservation"]).contains("Nodes=n2"));
-    assert!(c.ok(&["sinfo", "-R", "-h", "-o", "%E|%N"]).contains("bad disk|n2"));
-    assert!(c.ok(&["sacctmgr", "-n", "-P", "show", "qos", "format=name"]).contains("high"));
-    // What it wrote before is in one journal with what is written now.
-    c.ok(&["scontrol", "release", "7"]);
-    c.kill("controller");
-    c.ok(&["up"]);
-    assert!(c.submit().parse::<u32>().unwrap() > 8);
-    assert!(std::fs::read_to_string(c.state().join("cluster")).unwrap().starts_with("squall state, format 2\n"));
-}
-
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {

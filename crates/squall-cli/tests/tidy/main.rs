@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// The only libraries that the pure crates may use.
 const PURE_LIBRARIES: &[&str] =
-    &["serde", "minicbor", "postcard", "smallvec", "crc32c", "blake3", "thiserror", "toml", "indexmap", "multiversion"];
+    &["serde", "minicbor", "smallvec", "crc32c", "blake3", "thiserror", "toml", "indexmap", "multiversion"];
 
 #[test]
 fn no_arrow_runs_up() {

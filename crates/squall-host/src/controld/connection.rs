@@ -436,7 +436,7 @@ impl Guest {
             };
         }
         let asks_this = matches!(hello.role, Role::Reader(_));
-        link::greet_back(&mut writer, &hello, &self.hello(asks_this)).await?;
+        link::write(&mut writer, &self.hello(asks_this)).await?;
         if !self.understands(&hello) {
             return Ok(());
         }

@@ -167,8 +167,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     }
     logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
-    builds::note(&place, &config, place.mark().exists());
+    let older = place.mark().exists();
     lock.mark(&place, &config.cluster)?;
+    builds::note(&place, &config, older);
     *held = Some((hold(&place)?, lock));
     let durable = (!settings.durable).then_some(NOT_DURABLE);
     oddities.iter().chain(&idle).map(|notice| &**notice).chain(durable).for_each(|notice| warn!("{notice}"));

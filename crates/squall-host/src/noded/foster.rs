@@ -27,7 +27,7 @@ use tracing::error;
 use super::steps::{By, Served};
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
-use crate::link::{Dialect, read_stored};
+use crate::link;
 use crate::processes::Stat;
 use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;
@@ -52,7 +52,6 @@ const WORDS_MAX: usize = 16_384;
 /// The node daemon's connection to the batch supervisor. After it is dropped, queued messages are still sent.
 pub(super) struct Foster {
     words: Sender<Vec<u8>>,
-    dialect: Dialect,
     /// Notified when a message did not fit into the queue.
     overrun: Rc<Notify>,
 }
@@ -61,15 +60,15 @@ impl Foster {
     pub(super) fn tell(&self, word: &ToFoster) {
         // The loop does not wait, as it must receive the supervisor's messages meanwhile. A supervisor with so many
         // queued messages is stuck, and is killed. If the link has ended, that is reported separately.
-        if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(self.dialect, word)) {
+        if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(word)) {
             self.overrun.notify_one();
         }
     }
 }
 
-fn encoded(dialect: Dialect, word: &ToFoster) -> Vec<u8> {
+fn encoded(word: &ToFoster) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Err(e) = dialect.encode("ToFoster", word, &mut bytes) {
+    if let Err(e) = codec::encode(word, &mut bytes) {
         error!(error = %e, "a message for the batch supervisor could not be made");
     }
     bytes
@@ -111,7 +110,7 @@ impl Daemon {
             let met = born.map(|pid| meet(&steps, || Stat::of(pid).is_some_and(|stat| !stat.is_dead())));
             self.fosterless = Some(Instant::now());
             match met {
-                Some(Ok((stream, pid, _, dialect))) => self.follow_foster(stream, pid, dialect),
+                Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
                 Some(Err(e)) => error!(error = %e, "no batch supervisor: batch scripts get step daemons of their own"),
                 None => {}
             }
@@ -126,8 +125,8 @@ impl Daemon {
     /// Finds the batch supervisor of an earlier incarnation at the start; returns the steps that it serves.
     pub(super) fn find_foster(&mut self) -> BTreeSet<StepKey> {
         match meet(&self.spool.steps_dir(), || false) {
-            Ok((stream, pid, keys, dialect)) => {
-                self.follow_foster(stream, pid, dialect);
+            Ok((stream, pid, keys)) => {
+                self.follow_foster(stream, pid);
                 keys.into_iter().collect()
             }
             Err(_) => BTreeSet::new(),
@@ -137,10 +136,10 @@ impl Daemon {
     /// Returns the steps that the batch supervisor serves now.
     pub(super) fn served_by_foster(&self) -> BTreeSet<StepKey> {
         let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), || false).ok());
-        again.map(|(_, _, keys, _)| keys.into_iter().collect()).unwrap_or_default()
+        again.map(|(_, _, keys)| keys.into_iter().collect()).unwrap_or_default()
     }
 
-    fn follow_foster(&mut self, stream: UnixStream, pid: u32, dialect: Dialect) {
+    fn follow_foster(&mut self, stream: UnixStream, pid: u32) {
         let followed = || -> io::Result<_> {
             stream.set_read_timeout(None)?;
             stream.set_nonblocking(true)?;
@@ -153,7 +152,7 @@ impl Daemon {
                 let (events, too_many) = (self.events.clone(), Rc::clone(&overrun));
                 tokio::task::spawn_local(async move {
                     tokio::select! {
-                        () = converse(stream, queue, &events, dialect) => {}
+                        () = converse(stream, queue, &events) => {}
                         () = too_many.notified() => error!("the batch supervisor takes no messages: killing it"),
                     }
                     // A supervisor that is disconnected must not continue.
@@ -161,7 +160,7 @@ impl Daemon {
                     process.readable().await;
                     drop(events.send(Event::Foster(FosterEvent::Gone)).await);
                 });
-                self.foster = Some(Foster { words, dialect, overrun });
+                self.foster = Some(Foster { words, overrun });
                 self.fosterless = None;
             }
             Err(e) => error!(error = %e, "the batch supervisor can't be followed"),
@@ -214,9 +213,9 @@ impl Daemon {
     }
 }
 
-/// Connects to the batch supervisor; returns stream, pid, served steps and encoding. Retries while `hope` holds, up to
+/// Connects to the batch supervisor; returns stream, pid and served steps. Retries while `hope` holds, up to
 /// `PATIENCE`.
-fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, Vec<StepKey>, Dialect)> {
+fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, Vec<StepKey>)> {
     let path = steps.parent().unwrap_or(steps).join(SOCK);
     let socket = SocketPath::new(&path)?;
     let until = Instant::now() + PATIENCE;
@@ -232,43 +231,36 @@ fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, V
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(Some(PATIENCE))?;
-    let theirs: Hello = take("Hello", &mut stream)?;
-    let dialect = Dialect::of(theirs.protocol);
+    let theirs: Hello = take(&mut stream)?;
     let mut greeting = Vec::new();
-    let hello = dialect.hello(Role::Node(String::new()));
-    dialect.encode("Hello", &hello, &mut greeting).map_err(io::Error::other)?;
+    codec::encode(&Hello::new(Role::Node(String::new())), &mut greeting).map_err(io::Error::other)?;
     stream.write_all(&greeting)?;
     let pid = peer.pid.as_raw_nonzero().get() as u32;
-    match (take("FromFoster", &mut stream)?, theirs.agreed()) {
-        (_, Err(e)) if dialect == Dialect::Present => Err(io::Error::other(e)),
-        (FromFoster::Serves(keys), _) => Ok((stream, pid, keys, dialect)),
+    match (take(&mut stream)?, theirs.agreed()) {
+        (_, Err(e)) => Err(io::Error::other(e)),
+        (FromFoster::Serves(keys), Ok(_)) => Ok((stream, pid, keys)),
         _ => Err(io::Error::other("it does not tell what it serves")),
     }
 }
 
-fn take<T: Decoded>(root: &str, stream: &mut UnixStream) -> io::Result<T> {
+fn take<T: Decoded>(stream: &mut UnixStream) -> io::Result<T> {
     let mut head = [0; codec::HEADER_BYTES];
     stream.read_exact(&mut head)?;
     let (length, crc) = codec::header(head).map_err(io::Error::other)?;
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    codec::decode_stored(root, &body, crc).map_err(io::Error::other)
+    codec::decode(&body, crc).map_err(io::Error::other)
 }
 
 /// Reads and writes until the link ends or the node daemon does.
-async fn converse(
-    mut stream: tokio::net::UnixStream,
-    mut queue: Receiver<Vec<u8>>,
-    events: &Sender<Event>,
-    dialect: Dialect,
-) {
+async fn converse(mut stream: tokio::net::UnixStream, mut queue: Receiver<Vec<u8>>, events: &Sender<Event>) {
     let (reader, mut writer) = stream.split();
     let mut reader = tokio::io::BufReader::new(reader);
     // Clock ticks since the supervisor was asked; None: nothing is unanswered. Time in which this daemon itself was
     // stopped does not count.
     let asked: Cell<Option<u32>> = Cell::new(None);
     let listen = async {
-        while let Ok(Some(word)) = read_stored("FromFoster", &mut reader).await {
+        while let Ok(Some(word)) = link::read(&mut reader).await {
             if matches!(word, FromFoster::Alive) {
                 asked.set(None);
                 continue;
@@ -299,7 +291,7 @@ async fn converse(
                     None => {
                         asked.set(Some(0));
                         (unasked, pinged) = (false, true);
-                        encoded(dialect, &ToFoster::Ping)
+                        encoded(&ToFoster::Ping)
                     }
                 },
             };

@@ -29,7 +29,7 @@ use tracing::{error, warn};
 
 use super::{Daemon, Event, REAPED_MAX};
 use crate::cgroup::StepGroups;
-use crate::link::{Dialect, read_greeting, read_stored};
+use crate::link::{self, read_greeting};
 use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Nursery;
@@ -656,9 +656,9 @@ async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Rec
     };
     let (mut reader, mut writer) = stream.split();
     // Its reports of its own state are ignored: its process and its result file show all, also to a later incarnation.
-    let Ok(Some(Hello { role: Role::Step, protocol, .. })) = read_greeting(&mut reader).await else { return };
+    let Ok(Some(Hello { role: Role::Step, .. })) = read_greeting(&mut reader).await else { return };
     let listen = async {
-        while let Ok(Some(said)) = read_stored("FromStepd", &mut reader).await {
+        while let Ok(Some(said)) = link::read(&mut reader).await {
             let event = match said {
                 FromStepd::Letter { to, message } => Event::Letter(key, to, message),
                 FromStepd::Usage(usage) => Event::Used(key, usage),
@@ -669,12 +669,11 @@ async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Rec
         }
     };
     let speak = async {
-        let dialect = Dialect::of(protocol);
-        if dialect.write(&mut writer, "Hello", &dialect.hello(Role::Node(name))).await.is_err() {
+        if link::write(&mut writer, &Hello::new(Role::Node(name))).await.is_err() {
             return;
         }
         while let Some(message) = queue.recv().await {
-            if dialect.write(&mut writer, "ToStepd", &message).await.is_err() {
+            if link::write(&mut writer, &message).await.is_err() {
                 // Messages that it sent before its end are still to be received.
                 return std::future::pending().await;
             }

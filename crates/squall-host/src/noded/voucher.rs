@@ -105,7 +105,7 @@ async fn serve(stream: UnixStream, way: &Way, users: &Users) -> io::Result<()> {
     match hello.role {
         Role::Client(_) => {}
         Role::Reader(_) => {
-            link::greet_back(&mut writer, &hello, &Hello::new(Role::Controller)).await?;
+            link::write(&mut writer, &Hello::new(Role::Controller)).await?;
             let problem = "no controller runs on this host: leave out --from-standby".to_owned();
             return link::deny(&mut reader, &mut writer, Refusal::NotSupported(problem)).await;
         }

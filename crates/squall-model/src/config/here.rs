@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A setting of daemons and sockets, which is in the configuration file but not in the cluster's state. All values
-/// compare as equal, so a change of the setting is no change of the state. It takes no bytes in binary encodings.
+/// compare as equal, so a change of the setting is no change of the state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Here<T>(pub T);
 
@@ -17,16 +17,12 @@ impl<T> Eq for Here<T> {}
 
 impl<T: Serialize> Serialize for Here<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { self.0.serialize(serializer) } else { serializer.serialize_unit() }
+        self.0.serialize(serializer)
     }
 }
 
-impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Here<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Here<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            T::deserialize(deserializer).map(Self)
-        } else {
-            <()>::deserialize(deserializer).map(|()| Self::default())
-        }
+        T::deserialize(deserializer).map(Self)
     }
 }

@@ -61,7 +61,7 @@ pub use text::similar;
 
 /// The whole configuration. Every key has a default, so an empty file is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, remote = "Self")]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The cluster's name (`SLURM_CLUSTER_NAME`). Default `squall`.
     #[serde(alias = "ClusterName")]
@@ -454,7 +454,7 @@ impl Default for Config {
 
 /// A partition: a set of nodes with limits and access rules for its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, remote = "Self")]
+#[serde(default, deny_unknown_fields)]
 pub struct PartitionConfig {
     /// Name of the partition.
     #[serde(alias = "PartitionName")]

@@ -18,7 +18,6 @@ use super::spread::Spread;
 use crate::encoding;
 use crate::inside::Inside;
 use crate::step::TaskScripts;
-use crate::stored::pairs;
 
 /// Value of an option, together with the text that the user gave. The text is displayed and passed on to the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -33,8 +32,7 @@ pub struct AsGiven<T> {
 
 /// The options in [`Chosen`]. A job that sets none of them takes only a pointer.
 ///
-/// Encoded as an empty list if no option is set, otherwise as a map. Earlier releases wrote a list of pairs: the
-/// option's name and its value.
+/// Encoded as an empty list if no option is set, otherwise as a map.
 #[derive(Clone, Debug, Default)]
 pub struct Options(Option<Box<Chosen>>);
 
@@ -328,7 +326,10 @@ impl<C> Encode<C> for Options {
 impl<'b, C> Decode<'b, C> for Options {
     fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, Error> {
         match d.datatype()? {
-            Type::Array => Ok(pairs::options(&Vec::<(String, String)>::decode(d, ctx)?)),
+            Type::Array if d.array()? == Some(0) => Ok(Self::default()),
+            Type::Array => {
+                Err(Error::message("options as a list of texts, which only builds before release 0.2.0 wrote"))
+            }
             _ => Chosen::decode(d, ctx).map(Self::from),
         }
     }

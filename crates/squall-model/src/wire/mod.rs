@@ -69,7 +69,7 @@ pub struct Hello {
 pub struct Incompatible {
     /// The newest protocol version that the peer understands.
     pub protocol: u16,
-    /// Release of the peer; `0.1` if the peer did not send its release.
+    /// Release of the peer; `before 0.2.0` if the peer did not send its release.
     pub release: String,
 }
 
@@ -98,7 +98,7 @@ impl Hello {
         if newest >= self.oldest.unwrap_or(self.protocol) && PROTOCOLS.contains(&newest) {
             return Ok(newest);
         }
-        let release = self.release.clone().unwrap_or_else(|| "0.1".to_owned());
+        let release = self.release.clone().unwrap_or_else(|| "before 0.2.0".to_owned());
         Err(Incompatible { protocol: self.protocol, release })
     }
 }
@@ -186,6 +186,8 @@ mod tests {
         let text = Hello { oldest: None, release, ..later }.agreed().unwrap_err().to_string();
         assert!(text.starts_with("it is squall 9.0, which speaks protocol 7, and this is squall "), "{text}");
         let before = Hello { protocol: 1, oldest: None, release: None, ..own };
-        assert!(before.agreed().unwrap_err().to_string().starts_with("it is squall 0.1, which speaks protocol 1"));
+        assert!(
+            before.agreed().unwrap_err().to_string().starts_with("it is squall before 0.2.0, which speaks protocol 1")
+        );
     }
 }

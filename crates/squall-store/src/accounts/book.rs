@@ -19,7 +19,6 @@ use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::Time;
 
-use super::before;
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
 use super::history;
@@ -136,20 +135,19 @@ impl Book {
 
     /// Prepares the database of an open connection.
     pub(super) fn on(db: Connection, path: &Path) -> rusqlite::Result<Self> {
+        let tables: i64 = db.pragma_query_value(None, "user_version", |r| r.get(0))?;
+        if ![0, TABLES].contains(&tables) {
+            return Err(super::another_version(path, tables));
+        }
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         db.pragma_update(None, "wal_autocheckpoint", log_pages(path))?;
         db.set_prepared_statement_cache_capacity(64);
-        let tables: i64 = db.pragma_query_value(None, "user_version", |r| r.get(0))?;
         if tables == 0 {
             db.execute_batch("BEGIN")?;
             db.execute_batch(SCHEMA)?;
             db.pragma_update(None, "user_version", TABLES)?;
             db.execute_batch("COMMIT")?;
-        } else if tables == before::TABLES {
-            before::bring_up(&db)?;
-        } else if tables != TABLES {
-            return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
         }
         db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
         db.execute_batch("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end)")?;

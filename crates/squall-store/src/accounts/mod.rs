@@ -4,7 +4,6 @@
 //! follower resumes there after any crash. It can lag (a full disk), but never stops the controller. A missing database
 //! is rebuilt from the journal; a damaged one from its readable rows and the journal (`rescue`).
 
-mod before;
 mod book;
 mod change;
 mod copy;
@@ -35,7 +34,7 @@ use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
 use tracing::{error, info, warn};
 
 use crate::file::{self, Accounted};
-use book::Book;
+use book::{Book, TABLES};
 pub use copy::{Copying, check_copy, copy_at_rest};
 use query::Course;
 
@@ -515,6 +514,17 @@ fn unreadable(error: std::io::Error) -> rusqlite::Error {
 
 fn damage(what: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(what))
+}
+
+/// Returns the error of a database with tables of another version. It is no damage, so the file is left alone.
+fn another_version(path: &Path, tables: i64) -> rusqlite::Error {
+    let by = if tables < TABLES { "a build before release 0.2.0" } else { "a newer version of squall" };
+    let why = format!(
+        "{} has tables of format {tables}, and this version of squall reads format {TABLES} only: it was written by {by}. \
+         Nothing was changed. Start what wrote it, or move the file away: a new one gets what the journal has",
+        path.display()
+    );
+    rusqlite::Error::ToSqlConversionFailure(why.into())
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {

@@ -12,7 +12,6 @@ use squall_model::id::JobId;
 use squall_model::limits::LOST_RANGES_MAX;
 use squall_model::time::Time;
 
-use super::before;
 use super::book::{Book, Done};
 use super::encode::Packed;
 use super::retire::GENERATION;
@@ -143,9 +142,6 @@ fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
         Err(_) => Err(error),
     });
     let db = db.ok()?;
-    if db.pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0)) == Ok(before::TABLES) {
-        before::bring_up(&db).ok()?;
-    }
     let meta = "SELECT value FROM meta WHERE key = ?1";
     let cluster = db.query_row(meta, ["cluster"], |r| r.get::<_, Packed<u128>>(0)).ok().map(|c| c.0);
     let position = db.query_row(meta, ["position"], |r| r.get::<_, i64>(0)).ok().map(|p| p as u64);

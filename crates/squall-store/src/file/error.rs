@@ -73,6 +73,12 @@ impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
+            Self::Damaged { path, problem: problem @ Problem::Format(..FORMAT), .. } => write!(
+                f,
+                "{}: {problem}: it was written by a build before release 0.2.0. Nothing was changed. Start the build that \
+                 wrote it, or begin with another state folder (--state)",
+                path.display()
+            ),
             Self::Damaged { path, problem: problem @ Problem::Format(_), .. } => write!(
                 f,
                 "{}: {problem}: it was written by a newer version of squall; start that version",
@@ -80,8 +86,8 @@ impl fmt::Display for JournalError {
             ),
             Self::Damaged { path, offset, what, problem: problem @ Problem::Unknown(_) } => write!(
                 f,
-                "{} holds something at offset {offset} ({what}) that is not damaged but new: {problem}. Nothing was \
-                 changed. Start the version of squall that wrote it",
+                "{} holds something at offset {offset} ({what}) that is not damaged but of another version: {problem}. \
+                 Nothing was changed. Start the version of squall that wrote it",
                 path.display()
             ),
             Self::Damaged { path, .. } if path.extension().is_some_and(|e| e == "snap") => write!(
@@ -155,7 +161,7 @@ impl JournalError {
         }
     }
 
-    /// Whether the file's bytes are lost, as far as this version can judge. Data of a newer version is not damage: it
+    /// Whether the file's bytes are lost, as far as this version can judge. Data of another version is not damage: it
     /// is never set aside, even when the operator accepts a loss.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
@@ -165,7 +171,7 @@ impl JournalError {
         }
     }
 
-    /// Whether a newer version of squall wrote something that this one can't read.
+    /// Whether another version of squall wrote something that this one can't read.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Damaged { problem: Problem::Format(_) | Problem::Unknown(_), .. })
     }
@@ -187,6 +193,3 @@ pub(crate) fn is_no_space(error: &io::Error) -> bool {
     let full = [Errno::NOSPC, Errno::DQUOT].map(|e| Some(e.raw_os_error()));
     full.contains(&error.raw_os_error())
 }
-
-/// The newest format of state directories that this version can read.
-pub(crate) const KNOWN_FORMAT: u32 = FORMAT;

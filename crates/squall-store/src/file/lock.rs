@@ -7,9 +7,9 @@ use std::path::Path;
 
 use squall_files::place::Place;
 use squall_files::{durable, lock};
-use squall_model::journal::Problem;
+use squall_model::journal::{FORMAT, Problem};
 
-use super::error::{JournalError, KNOWN_FORMAT};
+use super::error::JournalError;
 
 /// First words of the file `DIR/cluster`.
 const TITLE: &str = "squall state, format ";
@@ -54,9 +54,8 @@ fn mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
     let mut lines = text.lines();
     let format = lines.next().and_then(|l| l.strip_prefix(TITLE)).and_then(|n| n.parse::<u32>().ok());
     let problem = match format {
-        Some(format) if format > KNOWN_FORMAT => Problem::Format(format),
+        Some(format) if format != FORMAT => Problem::Format(format),
         Some(_) => match lines.next() {
-            Some(theirs) if theirs == cluster && format < Some(KNOWN_FORMAT) => return write_mark(path, cluster),
             Some(theirs) if theirs == cluster => return Ok(()),
             Some(theirs) => {
                 let (path, theirs, ours) = (path.to_owned(), theirs.to_owned(), cluster.to_owned());
@@ -70,7 +69,7 @@ fn mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
 }
 
 fn write_mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
-    let text = format!("{TITLE}{KNOWN_FORMAT}\n{cluster}\n");
+    let text = format!("{TITLE}{FORMAT}\n{cluster}\n");
     durable::write(path, text.as_bytes(), 0o600).map_err(JournalError::io("write", path))
 }
 
@@ -94,5 +93,11 @@ mod tests {
         std::fs::write(place.mark(), "squall state, format 99\nalpha\n").unwrap();
         let newer = lock.mark(&place, "alpha").unwrap_err();
         assert!(newer.to_string().contains("newer version"), "{newer}");
+        let old = "squall state, format 1\nalpha\n";
+        std::fs::write(place.mark(), old).unwrap();
+        let older = lock.mark(&place, "alpha").unwrap_err().to_string();
+        assert!(older.starts_with(&place.mark().display().to_string()) && older.contains("format 1,"), "{older}");
+        assert!(older.contains("before release 0.2.0") && older.contains("--state"), "{older}");
+        assert_eq!(std::fs::read_to_string(place.mark()).unwrap(), old);
     }
 }

@@ -21,7 +21,6 @@ use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::{Part, Restored};
 use squall_model::job::Digest;
 use squall_model::journal::{FORMAT, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
-use squall_model::stored::v1;
 
 use super::blobs::BlobPlace;
 use super::error::JournalError;
@@ -166,7 +165,6 @@ fn open(dir: &Path, covered: u64) -> Result<(PathBuf, File, SegmentHeader), Jour
 struct Blocks {
     path: PathBuf,
     file: File,
-    format: u32,
     seal: Seal,
     end: u64,
     /// Offset and number of the next block that a thread takes.
@@ -187,7 +185,7 @@ impl Blocks {
         if end != length {
             return Err(damaged(&path, end.min(length), "end of the snapshot", Problem::Checksum));
         }
-        Ok(Self { path, file, format: head.format, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
+        Ok(Self { path, file, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
     }
 
     /// Reads all blocks; returns them with their numbers, in any order. Err: the first of the bad blocks.
@@ -265,8 +263,7 @@ impl Blocks {
         }
         let unreadable = |why: String| self.damaged(offset, number, Problem::Content(why));
         let unknown = |why: String| self.damaged(offset, number, Problem::Unknown(why));
-        let block = if self.format == 1 { v1::read("Block", bytes) } else { encoding::from_slice(bytes) };
-        match block.map_err(unknown)? {
+        match encoding::from_slice(bytes).map_err(unknown)? {
             Block::Blobs(places) => Ok(Content::Blobs(places)),
             Block::Part(part) => {
                 let part = part.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;

@@ -13,6 +13,7 @@ use squall_engine::control::state::State;
 use squall_model::event::{Event, Record};
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Blob, JobSpec, Owner};
+use squall_model::journal::SegmentHeader;
 use squall_model::rotation::ControllerKeys;
 use squall_model::time::Time;
 
@@ -379,10 +380,34 @@ fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
     std::fs::write(bed.segment(1), &bytes).unwrap();
     for accept_loss in [false, true] {
         let error = FileLog::open(bed.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
-        assert!(error.contains("not damaged but new"), "{error}");
+        assert!(error.contains("not damaged but of another version"), "{error}");
         assert!(error.contains("Start the version of squall that wrote it"), "{error}");
         assert_eq!(std::fs::read(bed.segment(1)).unwrap(), bytes);
     }
+}
+
+/// Formats before release 0.2.0 are not read: their files are named, and stay as they are.
+#[test]
+fn a_journal_of_format_1_is_refused_and_left_as_it_is() {
+    let mut bed = Bed::new();
+    bed.fill(1);
+    let mut journal = bed.open().log;
+    let covered = bed.snapshot(&mut journal);
+    drop(journal);
+    for path in [Kind::Snapshot.path(bed.path(), covered), bed.segment(covered + 1)] {
+        let good = std::fs::read(&path).unwrap();
+        let head = SegmentHeader { format: 1, ..SegmentHeader::decode(&good).unwrap() }.encode();
+        let old = [&head[..], &good[head.len()..]].concat();
+        std::fs::write(&path, &old).unwrap();
+        for accept_loss in [false, true] {
+            let error = FileLog::open(bed.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
+            assert!(error.starts_with(&path.display().to_string()) && error.contains("format 1,"), "{error}");
+            assert!(error.contains("before release 0.2.0") && error.contains("--state"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), old);
+        }
+        std::fs::write(&path, good).unwrap();
+    }
+    bed.check();
 }
 
 /// The release before can't read that the controllers' keys were rotated. It may not go on without: it would sign with a
@@ -416,7 +441,7 @@ fn a_rotation_of_keys_is_kept_and_stops_a_release_that_does_not_know_it() {
     std::fs::write(older.segment(1), &bytes).unwrap();
     for accept_loss in [false, true] {
         let error = FileLog::open(older.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
-        assert!(error.contains("not damaged but new") && error.contains("record 2"), "{error}");
+        assert!(error.contains("not damaged but of another version") && error.contains("record 2"), "{error}");
         assert!(error.contains("Start the version of squall that wrote it"), "{error}");
         assert_eq!(std::fs::read(older.segment(1)).unwrap(), bytes);
     }
