@@ -93,7 +93,7 @@ crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times 
 drill: build ## three controllers under load, faults of every kind until one has begun to lead TAKEOVERS times; the time until the next submission is taken, by kind (as root; wants etcd)
 	SQUALL_DRILL_TAKEOVERS=$(TAKEOVERS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test drill -- --nocapture
 
-upgrade-drill: build ## upgrades a running cluster of an older binary, OLD=BINARY, to this one: no job is lost, repeated or ended
+upgrade-drill: build ## builds an older revision, OLD=REVISION (0.2.0 or later), and upgrades its running cluster to this one: no job is lost, repeated or ended; not a part of `make test`
 	scripts/upgrade-drill $(OLD) $(SQUALL)
 
 bench: build ## the figures of this machine: spawn, throughput, submit, restart
