@@ -18,7 +18,7 @@ use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, St
 use squall_model::inside::Inside;
 use squall_model::job::gpus::{GpuBind, GpuCount, Gpus};
 use squall_model::job::network::{self, Network};
-use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, Shown};
+use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, Shown, TaskScripts};
 use squall_model::job::spread::Spread;
 use squall_model::job::{
     ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobAttempt,
@@ -32,7 +32,7 @@ use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::rotation::ControllerKeys;
 use squall_model::set::{BitSet, IndexSet, NodeSet};
-use squall_model::step::{Distribution, JobFacts, Layout, StepLaunch, StepSpec, TaskScripts};
+use squall_model::step::{Distribution, JobFacts, Layout, StepLaunch, StepSpec};
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};

@@ -88,8 +88,6 @@ const CIRCLE_MAX: usize = 5;
 
 /// Circles that are larger: crate, a module of it, of how many modules. They may only shrink.
 const CIRCLES: &[(&str, &str, usize)] = &[
-    ("model", "config", 18),
-    ("model", "job", 14),
     ("sched", "view", 7),
     ("host", "stepd", 14),
     ("store", "accounts/book", 7),

@@ -15,7 +15,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
-use squall_model::step::{StepLaunch, TaskScripts};
+use squall_model::job::options::TaskScripts;
+use squall_model::step::StepLaunch;
 
 use super::environment::Environment;
 use super::files::{null, reason};

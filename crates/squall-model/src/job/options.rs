@@ -17,7 +17,6 @@ use super::network::Network;
 use super::spread::Spread;
 use crate::encoding;
 use crate::inside::Inside;
-use crate::step::TaskScripts;
 
 /// Value of an option, together with the text that the user gave. The text is displayed and passed on to the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -188,6 +187,24 @@ pub struct Shown {
     /// `--gpu-freq`: frequency of the GPUs.
     #[n(7)]
     pub gpu_freq: Option<String>,
+}
+
+/// Programs that run, as the job's user, before and after each task. Empty text: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct TaskScripts {
+    /// Program before the task; what it prints may change the task's environment.
+    #[n(0)]
+    pub prolog: String,
+    /// Program after the task.
+    #[n(1)]
+    pub epilog: String,
+}
+
+impl TaskScripts {
+    /// Returns whether there is neither a prolog nor an epilog.
+    pub fn is_empty(&self) -> bool {
+        self.prolog.is_empty() && self.epilog.is_empty()
+    }
 }
 
 /// Options of `srun` that apply only to its step.

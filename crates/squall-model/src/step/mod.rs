@@ -16,7 +16,7 @@ use crate::gres::{self, Grant};
 use crate::hostlist::HostList;
 use crate::id::{ClientKey, NodeId, StepKey, StepNo};
 use crate::job::container::Container;
-use crate::job::options::Options;
+use crate::job::options::{Options, TaskScripts};
 use crate::job::{ArrayTask, JobSpec, Owner};
 use crate::limits::TASKS_PER_NODE_MAX;
 use crate::resource::{Alloc, Memory};
@@ -544,24 +544,6 @@ pub struct PrivateDir {
     /// Path at which the job sees it, such as `/tmp`.
     #[n(1)]
     pub dir: ByteBuf,
-}
-
-/// Programs that run, as the job's user, before and after each task. Empty text: none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct TaskScripts {
-    /// Program before the task; what it prints may change the task's environment.
-    #[n(0)]
-    pub prolog: String,
-    /// Program after the task.
-    #[n(1)]
-    pub epilog: String,
-}
-
-impl TaskScripts {
-    /// Returns whether there is neither a prolog nor an epilog.
-    pub fn is_empty(&self) -> bool {
-        self.prolog.is_empty() && self.epilog.is_empty()
-    }
 }
 
 impl StepLaunch {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use squall_model::job::JobSpec;
-use squall_model::step::{Distribution, TaskScripts};
+use squall_model::job::options::TaskScripts;
+use squall_model::step::Distribution;
 
 use crate::options::{Source, Tool};
 

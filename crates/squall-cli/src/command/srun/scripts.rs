@@ -6,7 +6,8 @@ use std::process::Command;
 
 use squall_engine::environment::job_env;
 use squall_host::sys::command::unblock_signals;
-use squall_model::step::{JobFacts, TaskScripts};
+use squall_model::job::options::TaskScripts;
+use squall_model::step::JobFacts;
 
 use crate::capture::Vars;
 use squall_text::options::Stop;
