@@ -2,9 +2,10 @@
 
 use minicbor::{Decode, Encode};
 
+use super::JobSpec;
 use super::options::AsGiven;
 use crate::duration::parse_memory_mb;
-use crate::gres::{self, Count};
+use crate::gres::{self, Ask, Count};
 use crate::set::CoreSet;
 
 /// A number of GPUs, in total (`4`) or of each type (`a100:2,v100:1`).
@@ -78,6 +79,67 @@ impl GpuCount {
         let all = gres::once(self.value.clone());
         all.iter().map(|asked| asked.count).reduce(u32::saturating_add)
     }
+}
+
+impl Ask {
+    /// Returns the resources that a job requests. None: its `--gres` is malformed.
+    pub fn of_job(spec: &JobSpec) -> Option<Self> {
+        match (spec.need.gres.as_deref(), spec.options.get()) {
+            (None, None) => Some(Self::default()),
+            (gres, _) => {
+                let bound = spec.options.enforce_binding == Some(true);
+                let mut ask = Self { bound, ..Self::of(gres, &spec.options.gpus)? };
+                // With a task for each GPU of the job, a node's GPUs are as many as its tasks.
+                if let (Some(1), [all]) = (spec.options.gpus.tasks, ask.per_job.as_slice())
+                    && spec.need.ntasks == Some(all.count)
+                {
+                    ask.per_task = vec![Count { count: 1, ..all.clone() }];
+                    ask.per_job.clear();
+                }
+                Some(ask)
+            }
+        }
+    }
+
+    /// Returns the resources that `--gres` and the options about GPUs request together. None: `--gres` is malformed.
+    pub fn of(gres: Option<&str>, gpus: &Gpus) -> Option<Self> {
+        let listed = |count: &Option<GpuCount>| count.as_ref().map(|given| given.value.clone()).unwrap_or_default();
+        let mut ask = Self {
+            per_node: gres.map_or(Some(Vec::new()), |text| gres::parse(text).map(gres::once))?,
+            per_job: listed(&gpus.total),
+            per_task: listed(&gpus.per_task),
+            cpus_per_gpu: gpus.cpus.unwrap_or(0),
+            mem_per_gpu_mb: gpus.memory_mb.as_ref().map_or(0, |given| given.value),
+            bound: false,
+        };
+        // GPUs in --gres take precedence over --gpus-per-node.
+        if ask.per_node.iter().all(|known| known.name != "gpu") {
+            ask.per_node.extend(listed(&gpus.per_node));
+        }
+        for list in [&mut ask.per_node, &mut ask.per_job, &mut ask.per_task] {
+            list.retain(|asked| asked.count > 0);
+        }
+        // The options are not summed. `--gpus-per-task` gives the number for each task; a total in addition to it only
+        // determines the number of tasks, and a total in addition to a number for each node that of nodes. If there is
+        // a number for each node and one for each task, the tasks share the node's devices.
+        if !ask.per_task.is_empty() {
+            ask.per_job.clear();
+        }
+        let of_nodes = &ask.per_node;
+        ask.per_job.retain(|total| of_nodes.iter().all(|each| each.name != total.name));
+        Some(ask)
+    }
+}
+
+/// Returns the name of a resource that is requested both with and without a type, in one option or in several. None:
+/// there is none.
+pub fn mixed(gres: Option<&str>, gpus: &Gpus) -> Option<String> {
+    let by_gres = gres.and_then(gres::parse).unwrap_or_default();
+    let of_gpus = [&gpus.total, &gpus.per_node, &gpus.per_task].into_iter().flatten();
+    let all: Vec<Count> = by_gres.into_iter().chain(of_gpus.flat_map(|given| given.value.clone())).collect();
+    let asked = || all.iter().filter(|asked| asked.count > 0);
+    let typed = |name: &str| asked().any(|other| other.name == name && other.model.is_some());
+    asked().find(|one| one.model.is_none() && typed(&one.name)).map(|one| one.name.clone())
 }
 
 impl AsGiven<u64> {

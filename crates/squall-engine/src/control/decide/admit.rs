@@ -5,6 +5,7 @@ use squall_model::duration::format_limit;
 use squall_model::gres::{self, Count, NodeGres};
 use squall_model::hostlist;
 use squall_model::id::JobId;
+use squall_model::job::gpus;
 use squall_model::job::mail::is_recipients;
 use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
@@ -347,7 +348,7 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     };
     let unreadable =
         || invalid("gres", gres.unwrap_or_default(), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1");
-    if let Some(name) = gres::mixed(gres, &spec.options.gpus) {
+    if let Some(name) = gpus::mixed(gres, &spec.options.gpus) {
         return Err(Refusal::MixedTypes(name));
     }
     let ask = gres::Ask::of(gres, &spec.options.gpus).ok_or_else(unreadable)?;

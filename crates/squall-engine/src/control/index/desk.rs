@@ -7,6 +7,7 @@ use squall_model::codec;
 use squall_model::gres;
 use squall_model::id::{Attempt, ClientKey, JobId, StepKey};
 use squall_model::job::EndState;
+use squall_model::job::gpus;
 use squall_model::job::options::Chosen;
 use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
@@ -70,7 +71,7 @@ impl Waiting {
             value: String::new(),
             problem: "use [NAME:][TYPE:]COUNT".to_owned(),
         };
-        if let Some(name) = gres::mixed(step.gres.as_deref(), gpus) {
+        if let Some(name) = gpus::mixed(step.gres.as_deref(), gpus) {
             return Err(Refusal::MixedTypes(name));
         }
         gres::Ask::of(step.gres.as_deref(), gpus).map(Some).ok_or_else(invalid)
