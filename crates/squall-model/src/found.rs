@@ -2,7 +2,6 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::config::GresConfig;
 use crate::set::CoreSet;
 
 /// A device of a generic resource, as a node daemon has found it.
@@ -32,19 +31,5 @@ impl FoundDevice {
     /// Returns a GPU of which nothing is known.
     pub fn gpu() -> Self {
         Self { name: "gpu".to_owned(), ..Self::default() }
-    }
-
-    /// Returns the device as a line of `gres.conf`. `kind`: its type.
-    pub(crate) fn line(&self, kind: &str) -> GresConfig {
-        let cores: Vec<String> = self.cores.iter().map(|core| core.to_string()).collect();
-        let links: Vec<String> = self.links.iter().map(ToString::to_string).collect();
-        GresConfig {
-            name: self.name.clone(),
-            kind: kind.to_owned(),
-            multiple_files: self.files.join(","),
-            cores: cores.join(","),
-            links: links.join(","),
-            ..GresConfig::default()
-        }
     }
 }

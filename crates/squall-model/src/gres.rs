@@ -425,9 +425,23 @@ fn lines_of<'a>(found: &'a [FoundDevice], configured: &[&GresConfig], counts: &[
     let line = |device: &'a FoundDevice| {
         let asked = counts.iter().filter(|count| count.name == device.name).filter_map(|count| count.model.as_deref());
         let kind = asked.filter(|model| device.kind.contains(*model)).max_by_key(|model| model.len());
-        (device.line(kind.unwrap_or(&device.kind)), &*device.id)
+        (line_of(device, kind.unwrap_or(&device.kind)), &*device.id)
     };
     fresh.map(line).collect()
+}
+
+/// Returns a device as a line of `gres.conf`. `kind`: its type.
+fn line_of(device: &FoundDevice, kind: &str) -> GresConfig {
+    let cores: Vec<String> = device.cores.iter().map(|core| core.to_string()).collect();
+    let links: Vec<String> = device.links.iter().map(ToString::to_string).collect();
+    GresConfig {
+        name: device.name.clone(),
+        kind: kind.to_owned(),
+        multiple_files: device.files.join(","),
+        cores: cores.join(","),
+        links: links.join(","),
+        ..GresConfig::default()
+    }
 }
 
 /// Formats a number of devices with their indices: `gpu:a100:2(IDX:0-1)`.
