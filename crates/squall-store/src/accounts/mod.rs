@@ -203,7 +203,8 @@ struct Keeper {
     checkpoint: Instant,
     /// Whether stored rows may not be durable yet.
     dirty: bool,
-    trouble: bool,
+    /// Why the last records could not be stored.
+    trouble: Option<String>,
     /// Queries in progress, answered in turn.
     open: VecDeque<(Topic, i64, Box<dyn Reply>)>,
 }
@@ -239,7 +240,7 @@ impl Keeper {
             accounted,
             checkpoint: Instant::now(),
             dirty: true,
-            trouble: false,
+            trouble: None,
             open: VecDeque::new(),
         }
     }
@@ -251,7 +252,7 @@ impl Keeper {
         loop {
             let wait = match since {
                 Some(since) => GATHER.saturating_sub(Instant::elapsed(&since)),
-                None if self.trouble => RETRY,
+                None if self.trouble.is_some() => RETRY,
                 None => CHECKPOINT_EVERY,
             };
             let patience = match self.open.iter().any(|(_, _, reply)| reply.has_room()) {
@@ -320,18 +321,17 @@ impl Keeper {
         self.pass_over(self.fed.lost());
         match self.try_store() {
             Ok(()) => {
-                if self.trouble {
+                if self.trouble.take().is_some() {
                     info!("accounting goes on");
                 }
-                self.trouble = false;
                 self.waiting.clear();
                 self.waiting_records = 0;
             }
             Err(error) => {
-                if !self.trouble {
+                if self.trouble.is_none() {
                     error!(%error, "accounting lags behind");
                 }
-                self.trouble = true;
+                self.trouble = Some(error.to_string());
                 if is_damage(&error) {
                     self.behind_up_to = self.behind_up_to.max(self.last_waiting());
                     self.renew(&error);
@@ -388,6 +388,12 @@ impl Keeper {
         copy::copied(book, to).map_err(|e| e.to_string())
     }
 
+    /// Returns why no database is open.
+    fn unavailable(&self) -> rusqlite::Error {
+        let why = self.trouble.as_deref().unwrap_or("its database is not open");
+        rusqlite::Error::ToSqlConversionFailure(why.into())
+    }
+
     /// Begins the answer to a query. It is sent page by page, in turn with other answers.
     fn begin(&mut self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         match (&self.book, query) {
@@ -395,7 +401,7 @@ impl Keeper {
                 self.open.push_back((Topic::Jobs(Course::new(book, query)), ahead_us, reply));
             }
             (Some(_), None) => self.open.push_back((Topic::History(0), ahead_us, reply)),
-            (None, _) => fail(&*reply, &rusqlite::Error::InvalidQuery),
+            (None, _) => fail(&*reply, &self.unavailable()),
         }
     }
 
@@ -417,7 +423,7 @@ impl Keeper {
                 send(Answer::History(rows, !done));
                 done
             }),
-            (None, _) => Err(rusqlite::Error::InvalidQuery),
+            (None, _) => Err(self.unavailable()),
         };
         match done {
             Ok(true) => {}

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rusqlite::OpenFlags;
-use squall_files::place::Place;
 use squall_model::config::{Config, PartitionConfig};
 use squall_model::event::{Event, JobChange, Record, Requeue};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepNo};
@@ -23,7 +21,6 @@ mod locked;
 
 use super::book::Book;
 use super::history;
-use super::pages;
 use super::query::Course;
 use crate::file::tests::Folder;
 
@@ -613,26 +610,6 @@ fn jobs_of_a_time_are_found_without_reading_the_others() {
     let query = AccountingQuery { start: Some(Time::from_secs(last)), ..AccountingQuery::default() };
     let ids: i64 = Course::new(&book, Box::new(query)).spans().map(|(first, last)| last - first + 1).sum();
     assert!(ids < 3000, "{ids} of 8000");
-}
-
-/// Formats before release 0.2.0 are not read, and neither are later ones. They are no damage: the file stays as it is.
-#[test]
-fn a_database_of_another_format_is_refused_and_left_as_it_is() {
-    let mut bed = Bed::new();
-    bed.submits(1, None);
-    bed.store(1);
-    let place = Place::at(bed.dir.path()).unwrap();
-    for (format, by) in [(1, "before release 0.2.0"), (3, "a newer version")] {
-        let db = pages::open(&place.accounts(), OpenFlags::default()).unwrap();
-        db.pragma_update(None, "user_version", format).unwrap();
-        drop(db);
-        let old = std::fs::read(place.accounts()).unwrap();
-        let error = super::open(&place, 1, 1).map(drop).unwrap_err().to_string();
-        assert!(error.starts_with(&place.accounts().display().to_string()), "{error}");
-        assert!(error.contains(&format!("format {format},")) && error.contains(by), "{error}");
-        assert_eq!(std::fs::read(place.accounts()).unwrap(), old);
-        assert!(!super::aside(&place.accounts()).exists());
-    }
 }
 
 /// A damaged row does not look like the end of all rows.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use squall_files::place::Place;
 use squall_model::id::JobId;
 use squall_model::job::EndState;
@@ -14,6 +14,7 @@ use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
 use super::Bed;
+use super::locked::Told;
 use crate::accounts::book::Book;
 use crate::accounts::pages::{self, PAGE_BYTES};
 use crate::accounts::query::Course;
@@ -115,6 +116,31 @@ fn records_that_found_no_room_are_read_from_the_journal() {
     assert_eq!(keeper.book.as_ref().map(Book::position), Some(bed.records.len() as u64));
     drop(keeper);
     assert_eq!(ask(&place.accounts()), (rows, Vec::new()));
+}
+
+/// Formats before release 0.2.0 are not read, and neither are later ones. They are no damage: the file stays as it is, and
+/// the answer says why.
+#[test]
+fn a_database_of_another_format_is_refused_and_left_as_it_is() {
+    let kept = Kept::new();
+    let path = kept.place.accounts();
+    let journal = FileLog::open(&kept.place.journal(), Options::default()).unwrap().log;
+    for (format, by) in [(1, "before release 0.2.0"), (3, "a newer version")] {
+        let db = pages::open(&path, OpenFlags::default()).unwrap();
+        db.pragma_update(None, "user_version", format).unwrap();
+        drop(db);
+        let old = std::fs::read(&path).unwrap();
+        let last = kept.bed.records.len() as u64;
+        let accounts = Accounts::start(&kept.place, kept.cluster, last, journal.accounted()).unwrap();
+        let (to, answers) = sync_channel(64);
+        accounts.ask(Some(Box::new(AccountingQuery::default())), 0, Box::new(Told(to)));
+        let answer = format!("{:?}", answers.recv().unwrap());
+        assert!(answer.contains(&path.display().to_string()), "{answer}");
+        assert!(answer.contains(&format!("format {format},")) && answer.contains(by), "{answer}");
+        drop(accounts);
+        assert!(std::fs::read(&path).unwrap() == old);
+        assert!(!crate::accounts::aside(&path).exists());
+    }
 }
 
 fn is_lost(lost: &[(JobId, JobId)], row: &AccountingRow) -> bool {

@@ -35,7 +35,8 @@ fn asked_by_another_process(path: &Path) -> String {
     output.lines().find(|line| line.contains("answer: ")).unwrap_or(&output).to_owned()
 }
 
-struct Told(SyncSender<()>);
+/// Sends on what accounting answers.
+pub(super) struct Told(pub(super) SyncSender<Answer>);
 
 impl Reply for Told {
     fn has_room(&self) -> bool {
@@ -44,8 +45,8 @@ impl Reply for Told {
     fn is_closed(&self) -> bool {
         false
     }
-    fn push(&self, _: Answer) {
-        self.0.send(()).unwrap();
+    fn push(&self, answer: Answer) {
+        self.0.send(answer).unwrap();
     }
 }
 
