@@ -91,7 +91,7 @@ fn slurms(path: &Path) -> Result<(ConfigFiles, Checked), String> {
 }
 
 /// Returns what a configuration is about: `cluster lab, 4 nodes, 2 partitions`.
-fn shown(config: &Config) -> String {
+pub(super) fn shown(config: &Config) -> String {
     let nodes = config.nodes.iter().filter_map(|entry| hostlist::expand(&entry.name).ok());
     let nodes: usize = nodes.map(|names| names.len()).sum();
     let nodes = if nodes == 0 { "this machine as its node".to_owned() } else { count(nodes, "node") };

@@ -11,7 +11,7 @@ mod parse;
 mod partitions;
 mod report;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod translate;
 mod value;
 

@@ -47,6 +47,11 @@ fn made(files: &BTreeMap<String, String>) -> Translation {
     translate(&site).unwrap()
 }
 
+/// Returns the squall.toml that a slurm.conf becomes.
+pub(in crate::command) fn toml_of(text: &str) -> String {
+    made(&BTreeMap::from([("slurm.conf".to_owned(), text.to_owned())])).toml
+}
+
 /// Reads a site from a folder, as `squall import` does.
 fn checked(name: &str, files: &BTreeMap<String, String>) -> Result<Imported, String> {
     let dir = std::env::temp_dir().join(format!("squall-import-{}-{name}", std::process::id()));

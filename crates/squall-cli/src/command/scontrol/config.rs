@@ -41,7 +41,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         Err(e) => return call.failed(WHAT, &e),
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
-    let mut all = values(&config);
+    let mut all = settings(&config);
     let several = controllers::several(call);
     let named =
         |one: &ControllerInfo| format!("{}({})", one.name, one.address.rsplit_once(':').map_or("", |(host, _)| host));
@@ -50,13 +50,6 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     all.push(("ClusterVersion", version.to_string()));
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
     all.extend(home(call));
-    all.extend([
-        ("SlurmctldDebug", config.slurmctld_debug.to_string()),
-        ("SlurmdDebug", config.slurmd_debug.to_string()),
-    ]);
-    all.extend(precedence(&config));
-    all.extend(programs(&config));
-    all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
     for (key, value) in all {
         let _ = writeln!(text, "{key:<23} = {value}");
@@ -71,6 +64,19 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         call.complain(&trouble);
     }
     Ok(())
+}
+
+/// Returns the settings that follow from the configuration, or are the same in every cluster.
+pub(super) fn settings(config: &Config) -> Vec<(&'static str, String)> {
+    let mut all = values(config);
+    all.extend([
+        ("SlurmctldDebug", config.slurmctld_debug.to_string()),
+        ("SlurmdDebug", config.slurmd_debug.to_string()),
+    ]);
+    all.extend(precedence(config));
+    all.extend(programs(config));
+    all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
+    all
 }
 
 /// Returns the settings that name the state folder's files and the user who runs the daemons.

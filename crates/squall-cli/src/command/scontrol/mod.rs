@@ -27,6 +27,8 @@ mod update_step;
 mod upgrade;
 
 #[cfg(test)]
+mod every_key;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use process::here;
