@@ -11,6 +11,8 @@ use squall_model::config::{
     Config, ControllerConfig, GresConfig, HealthConfig, Hooks, Key, NodeConfig, PartitionConfig, PowerConfig, Rest,
     SECTIONS, Section, SharedLog, SwitchConfig,
 };
+use squall_model::encoding::{from_slice, to_vec};
+use squall_model::wire::client::Answer;
 use toml::Table;
 
 /// Returns a line of a configuration file in its table.
@@ -104,6 +106,14 @@ fn what_holds_without_a_default_is_said() {
             assert_eq!(has, key.unset.is_empty(), "{}: `unset` is for keys without a default", key.name);
         }
     }
+}
+
+#[test]
+fn those_who_ask_are_told_the_ports_too() {
+    let config = Config::from_toml("slurmctld_port = 7777\n[log]\nlease_s = 5\n").unwrap();
+    let answer = to_vec(&Answer::Config(Box::new(config)));
+    let Ok(Answer::Config(config)) = from_slice(&answer) else { panic!("it can be read") };
+    assert_eq!((config.slurmctld_port.0, config.log.0.lease_s), (7777, 5));
 }
 
 /// Returns the row of a key in the reference.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use squall_model::config::Config;
 use squall_model::event::{Event, Record};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::JobAttempt;
@@ -52,6 +53,8 @@ pub struct Controller {
     pub(crate) state: Kept,
     /// Name of this host.
     pub(crate) host: String,
+    /// The addresses and ports with which this run began, which are not journaled.
+    pub(crate) here: Box<Config>,
     /// This program's version.
     pub(crate) version: String,
     /// The newest version of a cluster that this controller can work with.
@@ -137,6 +140,7 @@ impl Controller {
             state: Kept::new(state),
             observers,
             host: String::default(),
+            here: Box::default(),
             version: String::default(),
             speaks: ClusterVersion::OWN,
             accepts_loss: Default::default(),

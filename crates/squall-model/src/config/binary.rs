@@ -15,16 +15,32 @@ fn text<T: Serialize>(value: &T) -> Result<String, toml::ser::Error> {
 }
 
 impl Config {
-    /// Returns a copy without options that concern one machine only: addresses and ports of daemons, the controllers and
-    /// their log, and which nodes are on other machines.
-    fn of_cluster(&self) -> Self {
+    /// Returns a copy with the options of `other` that concern one machine only: addresses and ports of daemons, the
+    /// controllers and their log. Which nodes are on other machines is left out.
+    #[must_use]
+    pub fn with_here_of(&self, other: &Self) -> Self {
         let mut shared = self.clone();
-        (shared.slurmctld_host, shared.slurmctld_port) = (Here::default(), Here::default());
-        (shared.controllers, shared.log) = (Here::default(), Here::default());
-        shared.slurmd_port = Here::default();
+        (shared.slurmctld_host, shared.slurmctld_port) = (other.slurmctld_host.clone(), other.slurmctld_port);
+        (shared.controllers, shared.log) = (other.controllers.clone(), other.log.clone());
+        shared.slurmd_port = other.slurmd_port;
         shared.nodes.iter_mut().for_each(|node| node.remote = Here::default());
         shared
     }
+
+    /// Returns a copy without options that concern one machine only.
+    fn of_cluster(&self) -> Self {
+        self.with_here_of(&Self::default())
+    }
+}
+
+/// Encodes a configuration with the options that concern one machine only, for those who ask what is in force.
+#[expect(clippy::borrowed_box, reason = "the field of the answer is a box")]
+pub(crate) fn encode_whole<C, W: Write>(
+    config: &Box<Config>,
+    e: &mut Encoder<W>,
+    _: &mut C,
+) -> Result<(), encode::Error<W::Error>> {
+    e.str(&text(config.as_ref()).map_err(encode::Error::message)?)?.ok()
 }
 
 impl<C> Encode<C> for Config {

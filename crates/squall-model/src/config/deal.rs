@@ -1,5 +1,7 @@
 //! Splits the configuration of one cluster into configurations for several cells. Each cell gets a share of the nodes
-//! and licenses, and all other settings.
+//! and licenses, and all other settings. Writes configurations and values of keys.
+
+use std::collections::BTreeMap;
 
 use super::{Config, NodeConfig, PartitionConfig};
 use crate::limits::CELLS_MAX;
@@ -74,6 +76,35 @@ impl Config {
         let mut own = table(self)?;
         own.retain(|key, value| usual.get(key) != Some(value));
         toml::to_string(&own).map_err(|e| e.to_string())
+    }
+
+    /// Returns the values of keys by their names at the top of the file, as `hooks.prolog`, lists with commas. Tables
+    /// that may be repeated, and keys without a value, are not among them.
+    pub fn values(&self) -> Result<BTreeMap<String, String>, String> {
+        // Tables that are written only if they are set stand beside the whole.
+        let tables = [
+            ("", toml::Table::try_from(self)),
+            ("log.", toml::Table::try_from(&self.log)),
+            ("rest.", toml::Table::try_from(&self.rest)),
+            ("hooks.", toml::Table::try_from(&self.hooks)),
+            ("health.", toml::Table::try_from(&self.health)),
+            ("power.", toml::Table::try_from(&self.power)),
+        ];
+        let mut values = BTreeMap::new();
+        for (table, keys) in tables {
+            let keys = keys.map_err(|e| e.to_string())?;
+            values.extend(keys.into_iter().map(|(name, value)| (format!("{table}{name}"), plain(value))));
+        }
+        Ok(values)
+    }
+}
+
+/// Returns a value as text: a text without its quotes, a list with commas.
+fn plain(value: toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text,
+        toml::Value::Array(all) => all.into_iter().map(plain).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
     }
 }
 

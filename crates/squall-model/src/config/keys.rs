@@ -1,4 +1,7 @@
-//! The keys of the configuration file as data, for the reference page, the manual page and errors about unknown keys.
+//! The keys of the configuration file as data, for the reference page, the manual page, errors about unknown keys,
+//! `scontrol show config` and the import from Slurm.
+
+use Shown::{After, Digit, In, Limit, Means, Never, Or, Set, Usual};
 
 /// Keys that stand together in a table of the file, under one title.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +19,11 @@ pub struct Section {
 }
 
 impl Section {
+    /// Returns the name of a key at the top of the file, as `hooks.prolog`.
+    pub fn path(&self, key: &Key) -> String {
+        if self.table.is_empty() { key.name.to_owned() } else { format!("{}.{}", self.table, key.name) }
+    }
+
     /// Returns the line that begins the table, as `[[partitions]]`.
     fn head(&self) -> String {
         if self.repeated { format!("[[{}]]", self.table) } else { format!("[{}]", self.table) }
@@ -41,12 +49,60 @@ pub struct Key {
     pub example: &'static str,
     /// What the key is for, in a sentence or two.
     pub what: &'static str,
+    /// The name under which `scontrol show config` has the key. Empty: the first of Slurm's names.
+    title: &'static str,
+    /// How it is written there.
+    shown: Shown,
+}
+
+/// How `scontrol show config` writes the value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// As form and unit of the value say: a number of seconds as `30 sec`, an empty text as `(null)`.
+    Usual,
+    /// As usual, but only if it is set.
+    Set,
+    /// Not at all: the name is of another file of Slurm, or Squall's own.
+    Never,
+    /// As the value, or as this text if there is none.
+    Or(&'static str),
+    /// As this text and the value.
+    After(&'static str),
+    /// As this word if there is a value other than `false`.
+    Means(&'static str),
+    /// As a number with this unit.
+    In(&'static str),
+    /// As 1 or 0.
+    Digit,
+    /// As a number of seconds without a unit, of which 65534 is Slurm's for no limit.
+    Limit,
 }
 
 impl Key {
     /// Returns the form of the value with its unit, as `number, MiB`.
     pub fn form(&self) -> String {
         if self.unit.is_empty() { self.kind.to_owned() } else { format!("{}, {}", self.kind, self.unit) }
+    }
+
+    /// Returns the name under which `scontrol show config` has the key, and how it is written there. None: it has not.
+    pub fn shown(&self) -> Option<(&'static str, Shown)> {
+        let name = if self.title.is_empty() { self.names().next()? } else { self.title };
+        (self.shown != Never).then_some((name, self.shown))
+    }
+
+    /// Returns Slurm's names of the key, and those of keys for the same purpose.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.slurm.iter().chain(self.akin).copied()
+    }
+
+    /// Returns the key with the way in which `scontrol show config` writes it.
+    const fn shown_as(self, shown: Shown) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// Returns the key with its name in `scontrol show config`.
+    const fn called(self, title: &'static str) -> Self {
+        Self { title, ..self }
     }
 
     /// Returns the key with what holds if it is not set.
@@ -73,7 +129,7 @@ const fn key(
     example: &'static str,
     what: &'static str,
 ) -> Key {
-    Key { name, slurm, akin: &[], kind, unit: "", unset: "", example, what }
+    Key { name, slurm, akin: &[], kind, unit: "", unset: "", example, what, title: "", shown: Usual }
 }
 
 /// Returns a section of keys at the top of the file.
@@ -91,8 +147,11 @@ const fn tables(table: &'static str, title: &'static str, about: &'static str, k
 pub(super) fn remedy(word: &str) -> Option<String> {
     let named = |name: &&str| name.eq_ignore_ascii_case(word);
     let akin = |key: &&Key| key.akin.iter().any(named);
-    if let Some(key) = SECTIONS.iter().flat_map(|section| section.keys).find(akin) {
-        return Some(format!("its name here is `{}` ({})", key.name, key.form()));
+    for section in SECTIONS {
+        if let Some(key) = section.keys.iter().find(akin) {
+            let name = if section.repeated { key.name.to_owned() } else { section.path(key) };
+            return Some(format!("its name here is `{name}` ({})", key.form()));
+        }
     }
     let has = |key: &Key| named(&key.name) || key.slurm.iter().any(named);
     let places: Vec<&Section> = SECTIONS.iter().filter(|section| section.keys.iter().any(has)).collect();
@@ -299,10 +358,10 @@ const PARTITIONS: &[Key] = &[
 const JOBS: &[Key] = &[
     key("job_requeue", &[], "boolean", "false",
         "Whether jobs are requeued when a node fails, unless `--requeue` or `--no-requeue` says.")
-        .akin(&["JobRequeue"]),
+        .akin(&["JobRequeue"]).shown_as(Digit),
     key("kill_invalid_depend", &[], "boolean", "true",
         "Whether jobs with a dependency that can never be satisfied are cancelled.")
-        .akin(&["DependencyParameters"]),
+        .akin(&["DependencyParameters"]).shown_as(Means("kill_invalid_depend")),
     key("def_mem_per_cpu_mb", &[], "number", "2000",
         "Memory for each CPU of a job that requests none; 0: no limit.").of("MiB")
         .akin(&["DefMemPerCPU"]),
@@ -311,36 +370,37 @@ const JOBS: &[Key] = &[
         .or("`0`").akin(&["DefMemPerNode"]),
     key("def_mem_per_gpu_mb", &[], "number", "16000",
         "Memory for each GPU of a job that requests GPUs and no memory; 0: the other defaults hold.").of("MiB")
-        .or("`0`").akin(&["DefMemPerGPU"]),
+        .or("`0`").akin(&["DefMemPerGPU"]).called("JobDefaults").shown_as(After("DefMemPerGPU=")),
     key("max_mem_per_cpu_mb", &[], "number", "4000",
         "Most memory for each CPU; a job that requests more gets more CPUs; 0: no limit.").of("MiB")
-        .or("`0`").akin(&["MaxMemPerCPU"]),
+        .or("`0`").akin(&["MaxMemPerCPU"]).shown_as(Set),
     key("max_mem_per_node_mb", &[], "number", "250000",
         "Most memory of a job on each node, instead of `max_mem_per_cpu_mb`; 0: no limit.").of("MiB")
         .or("`0`").akin(&["MaxMemPerNode"]),
     key("mpi_ports", &["MpiParams"], "range of ports", "\"12000-12999\"",
         "Ports of which each step reserves as many as the node with the most tasks has tasks, and one more (`SLURM_STEP_RESV_PORTS`).")
-        .or("steps reserve none"),
+        .or("steps reserve none").shown_as(After("ports=")),
     key("task_prolog", &["TaskProlog"], "path", "\"/etc/squall/prolog\"",
         "Program that runs as the user before each task; its `export NAME=VALUE` lines set variables."),
     key("task_epilog", &["TaskEpilog"], "path", "\"/etc/squall/epilog\"",
         "Program that runs as the user after each task."),
     key("private_tmp", &[], "path", "\"/var/lib/squall/jobs\"",
         "Folder in which each job gets a `/tmp` and `/dev/shm` of its own. Root's clusters only.").or("none")
-        .akin(&["BasePath", "JobContainerType"]),
+        .akin(&["BasePath", "JobContainerType"]).called("JobContainerType").shown_as(Means("job_container/tmpfs")),
     key("private_tmp_dirs", &[], "list of paths", "\"/tmp,/var/tmp\"",
-        "Folders that each job has for itself.").or("`/tmp,/dev/shm`").akin(&["Dirs"]),
+        "Folders that each job has for itself.").or("`/tmp,/dev/shm`").akin(&["Dirs"]).shown_as(Never),
     key("auto_detect", &["AutoDetect"], "word", "\"nvml\"",
         "How nodes find their GPUs: `nvml` (NVIDIA's library), `nvidia` (its driver's folder), `rsmi` (AMD's, by the kernel's) or `off`.")
-        .or("`off`"),
+        .or("`off`").shown_as(Never),
     key("constrain_devices", &["ConstrainDevices"], "boolean", "true",
         "Whether jobs can't open device files of generic resources (`file`) that they do not hold. If set to true, a node that can't see to it starts no job.")
-        .or("where the kernel can"),
+        .or("where the kernel can").shown_as(Never),
     key("constrain_cores", &["ConstrainCores"], "boolean", "true",
         "Whether processes can't leave the cores of their step (cpuset). If set to true, a node that can't see to it starts no step.")
-        .or("where the kernel can"),
+        .or("where the kernel can").shown_as(Never),
     key("constrain_swap_space", &["ConstrainSwapSpace"], "boolean", "false",
-        "Whether jobs with limited memory have no swap space, where the kernel counts it.").or("`true`"),
+        "Whether jobs with limited memory have no swap space, where the kernel counts it.").or("`true`")
+        .shown_as(Never),
     key("mail_prog", &["MailProg"], "path", "\"/usr/bin/mail\"",
         "Program that sends mail about jobs (`--mail-type`), called as `PROGRAM -s SUBJECT USER`.").or("none"),
     key("mail_relay", &[], "address", "\"127.0.0.1:25\"",
@@ -349,7 +409,7 @@ const JOBS: &[Key] = &[
         "Domain of users that `--mail-user` names without one.").or("none"),
     key("container_runtime", &[], "path or name", "\"crun\"",
         "Program that runs OCI containers for `--container`; `none`: containers are refused.")
-        .or("`crun`, or else `runc`").akin(&["RunTimeRun"]),
+        .or("`crun`, or else `runc`").akin(&["RunTimeRun"]).shown_as(Never),
     key("job_report", &[], "boolean", "true",
         "Whether the output of batch jobs ends with a line about their end and usage, unless `--report` says.")
         .or("`false`"),
@@ -389,7 +449,8 @@ const TIMEOUTS: &[Key] = &[
     key("node_lost_s", &[], "number", "600",
         "Silence after which `node_lost_action` applies to a node's jobs; at least `node_timeout_s`.").of("seconds"),
     key("node_lost_action", &["NodeLostAction"], "word", "\"requeue\"",
-        "What happens to jobs of a lost node: `wait` (they count as running) or `requeue` (they may then run twice)."),
+        "What happens to jobs of a lost node: `wait` (they count as running) or `requeue` (they may then run twice).")
+        .shown_as(Never),
 ];
 
 #[rustfmt::skip]
@@ -400,7 +461,7 @@ const SCHEDULING: &[Key] = &[
         "`bf_window` (minutes), `bf_max_job_test`, `bf_job_part_count_reserve`, `max_switch_wait` (s), `delay_boot` (minutes), `enable_user_top`."),
     key("select_type_parameters", &["SelectTypeParameters"], "words", "\"CR_Core_Memory\"",
         "What a job holds at least: `CR_CPU` (hardware threads), `CR_Core` or `CR_Socket`, with memory if `_Memory` follows; `CR_ONE_TASK_PER_CORE`, `CR_LLN`, `CR_Pack_Nodes`, `CR_CORE_DEFAULT_DIST_BLOCK`.")
-        .or("`CR_CPU_Memory`"),
+        .or("`CR_CPU_Memory`").shown_as(Or("CR_CPU_MEMORY")),
     key("enforce_part_limits", &["EnforcePartLimits"], "word", "\"ALL\"",
         "Whether jobs beyond limits of partitions are refused: `NO` (they stay pending), `ANY` or `ALL`."),
 ];
@@ -412,7 +473,8 @@ const PRIORITY: &[Key] = &[
     key("priority_weight_age", &["PriorityWeightAge"], "number", "1000",
         "Points of a job that has waited for `priority_max_age_s`; fewer for a shorter wait.").of("points"),
     key("priority_weight_fairshare", &["PriorityWeightFairshare"], "number", "10000",
-        "Points of a job of an association that has used none of its share; fewer the more is used.").of("points"),
+        "Points of a job of an association that has used none of its share; fewer the more is used.").of("points")
+        .called("PriorityWeightFairShare"),
     key("priority_weight_job_size", &["PriorityWeightJobSize"], "number", "500",
         "Points of a job that requests the whole cluster; fewer for a smaller one.").of("points"),
     key("priority_weight_partition", &["PriorityWeightPartition"], "number", "1000",
@@ -443,10 +505,10 @@ const PREEMPTION: &[Key] = &[
         "Time that a job runs before it can be preempted.").of("seconds"),
     key("scheduler_time_slice", &["SchedulerTimeSlice"], "time", "\"10ms\"",
         "Length of a turn of jobs that share cores: seconds, or a text with `us`, `ms` or `s`; 100 us at least.")
-        .of("seconds"),
+        .of("seconds").shown_as(In("sec")),
     key("coscheduling", &["Coscheduling"], "word", "\"gang\"",
         "How jobs on the same cores share time: `batch` (not at all), `gang`, `flexible` or `implicit`.")
-        .or("`gang` with `GANG`, otherwise `implicit`"),
+        .or("`gang` with `GANG`, otherwise `implicit`").shown_as(Never),
     key("gang_switch", &[], "word", "\"freeze\"",
         "How nodes stop jobs outside their turn: `auto`, `freeze` (their cgroup) or `idle` (`cpu.idle`)."),
 ];
@@ -454,13 +516,15 @@ const PREEMPTION: &[Key] = &[
 #[rustfmt::skip]
 const ACCOUNTING: &[Key] = &[
     key("accounting_storage_enforce", &["AccountingStorageEnforce"], "words", "\"associations,qos\"",
-        "What jobs need, and how limits apply: `associations`, `limits`, `qos`, `safe`, `all` or `none`."),
+        "What jobs need, and how limits apply: `associations`, `limits`, `qos`, `safe`, `all` or `none`.")
+        .shown_as(Or("none")),
     key("default_account", &[], "text", "\"guests\"",
         "Account of jobs without `--account` of users that have no default account."),
     key("default_qos", &[], "text", "\"low\"",
         "QOS of jobs without `--qos`."),
     key("private_data", &["PrivateData"], "words", "\"jobs,usage\"",
-        "What users do not see of others: `accounts`, `events`, `jobs`, `nodes`, `partitions`, `reservations`, `usage`, `users`, `all` or `none`."),
+        "What users do not see of others: `accounts`, `events`, `jobs`, `nodes`, `partitions`, `reservations`, `usage`, `users`, `all` or `none`.")
+        .shown_as(Or("none")),
 ];
 
 #[rustfmt::skip]
@@ -497,7 +561,7 @@ const GRES: &[Key] = &[
 const NETWORK: &[Key] = &[
     key("slurmctld_host", &["SlurmctldHost", "ControlMachine"], "name or address", "\"10.0.0.1\"",
         "Where other machines reach the controller; empty: this host's name. It listens on an address only.")
-        .akin(&["SlurmctldAddr", "ControlAddr"]),
+        .akin(&["SlurmctldAddr", "ControlAddr"]).shown_as(Never),
     key("slurmctld_port", &["SlurmctldPort"], "port", "6817",
         "Port of the controller for other machines; 0: the cluster is on this machine only."),
     key("slurmd_port", &["SlurmdPort"], "port", "6818",
@@ -541,7 +605,8 @@ const LOG: &[Key] = &[
     key("password_file", &[], "path", "\"/etc/squall/etcd.password\"",
         "File with the password of that user."),
     key("lease_s", &[], "number", "5",
-        "Time after which a controller that does not answer no longer leads.").of("seconds"),
+        "Time after which a controller that does not answer no longer leads.").of("seconds")
+        .akin(&["SlurmctldTimeout"]),
     key("quota_mb", &[], "number", "4096",
         "Most that the log may take in etcd.").of("MiB"),
 ];
@@ -549,7 +614,8 @@ const LOG: &[Key] = &[
 #[rustfmt::skip]
 const REST: &[Key] = &[
     key("listen", &[], "list of addresses", "\"0.0.0.0:6820,unix:/run/squall/rest.sock\"",
-        "Where the server listens: `HOST:PORT` or `unix:PATH`, several separated by commas; empty: there is no server."),
+        "Where the server listens: `HOST:PORT` or `unix:PATH`, several separated by commas; empty: there is no server.")
+        .called("AuthAltTypes").shown_as(Means("auth/jwt")),
     key("user", &[], "text", "\"squall-rest\"",
         "User as which it runs if root starts it; empty: `nobody`."),
     key("certificate", &[], "path", "\"/etc/squall/rest.pem\"",
@@ -575,11 +641,11 @@ const HOOKS: &[Key] = &[
     key("prolog_flags", &["PrologFlags"], "words", "\"Alloc,NoHold\"",
         "Slurm's flags: `Alloc`, `Contain`, `DeferBatch`, `ForceRequeueOnFail`, `NoHold`, `RunInJob`, `Serial`."),
     key("prolog_timeout_s", &["PrologTimeout"], "number", "120",
-        "Time limit of prologs; 0: `prolog_epilog_timeout_s`.").of("seconds"),
+        "Time limit of prologs; 0: `prolog_epilog_timeout_s`.").of("seconds").shown_as(Limit),
     key("epilog_timeout_s", &["EpilogTimeout"], "number", "120",
-        "Time limit of epilogs; 0: `prolog_epilog_timeout_s`.").of("seconds"),
+        "Time limit of epilogs; 0: `prolog_epilog_timeout_s`.").of("seconds").shown_as(Limit),
     key("prolog_epilog_timeout_s", &["PrologEpilogTimeout"], "number", "300",
-        "Time limit of prologs and epilogs; 0: none.").of("seconds"),
+        "Time limit of prologs and epilogs; 0: none.").of("seconds").shown_as(Limit),
 ];
 
 #[rustfmt::skip]
@@ -604,7 +670,7 @@ const HEALTH: &[Key] = &[
         "Time for a reboot or a start (`[power]`), after which the node is down.").of("seconds"),
     key("return_to_service", &["ReturnToService"], "number", "2",
         "When a node that is down returns to service, as in Slurm: 0, 1 or 2.")
-        .or("a node that did not respond returns when it answers, also after a reboot"),
+        .or("a node that did not respond returns when it answers, also after a reboot").shown_as(Or("1")),
     key("launch_failures", &[], "number", "3",
         "Launches in a row, at least 10 s apart, that a node fails by its own fault before it is drained; 0: never."),
 ];
@@ -622,9 +688,9 @@ const POWER: &[Key] = &[
     key("suspend_timeout_s", &["SuspendTimeout"], "number", "120",
         "Time that a node needs to go down; before, it is not switched on again.").of("seconds"),
     key("suspend_rate", &["SuspendRate"], "number", "20",
-        "Nodes switched off per minute, at most; 0: no limit."),
+        "Nodes switched off per minute, at most; 0: no limit.").shown_as(In("nodes/min")),
     key("resume_rate", &["ResumeRate"], "number", "100",
-        "Nodes switched on per minute, at most; 0: no limit."),
+        "Nodes switched on per minute, at most; 0: no limit.").shown_as(In("nodes/min")),
     key("suspend_exc_nodes", &["SuspendExcNodes"], "host list", "\"n[1-2]\"",
         "Nodes that are never switched off for want of jobs; `n[1-9]:2`: 2 of these stay up."),
     key("suspend_exc_parts", &["SuspendExcParts"], "list of names", "[\"interactive\"]",
@@ -637,7 +703,8 @@ const POWER: &[Key] = &[
 #[rustfmt::skip]
 const TOPOLOGY: &[Key] = &[
     key("topology_plugin", &["TopologyPlugin"], "word", "\"topology/tree\"",
-        "Kind of network, as `topology/tree` or `topology/torus3d`; empty: as the topology file states."),
+        "Kind of network, as `topology/tree` or `topology/torus3d`; empty: as the topology file states.")
+        .shown_as(Or("topology/default")),
     key("topology_param", &["TopologyParam"], "word", "\"dragonfly\"",
         "Option of the plugin: `dragonfly`; empty: none."),
 ];

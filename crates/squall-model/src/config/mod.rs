@@ -39,12 +39,13 @@ use crate::{gres, hostlist, license, limits};
 use text::Lines;
 
 pub use aggregation::Aggregation;
+pub(crate) use binary::encode_whole;
 pub use controllers::{ControllerConfig, SharedLog, endpoint};
 pub use device::{Detect, GresConfig, core_list};
 pub use health::{CheckedStates, HealthConfig};
 pub use here::Here;
 pub use hooks::{Hooks, PrologFlags};
-pub use keys::{Key, SECTIONS, Section};
+pub use keys::{Key, SECTIONS, Section, Shown};
 pub use lack::{LOW, Lack};
 pub use log::LogLevel;
 pub use memory::MemoryRules;

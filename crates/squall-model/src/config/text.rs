@@ -88,7 +88,7 @@ impl Lines {
         let of = |what, value: fn(&ControllerLines) -> Option<&Spanned<String>>| {
             once(text, what, self.controllers.iter().filter_map(value))
         };
-        of("controller", |one| one.name.as_ref())?;
+        of("controller", |one| one.name.as_ref().filter(|name| !name.get_ref().is_empty()))?;
         of("a controller at", |one| one.address.as_ref())?;
         let mut names = BTreeMap::new();
         for partition in &self.partitions {

@@ -4,12 +4,11 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use squall_files::place::Place;
-use squall_model::config::{Config, RoutePolicy, SchedulerType};
+use squall_model::config::{Config, Key, SECTIONS, Shown};
 use squall_model::duration::{format_limit, format_memory_mb};
-use squall_model::gang::TimeSlice;
 use squall_model::hostlist;
 use squall_model::limits;
-use squall_model::policy::{PreemptType, PriorityType, Seconds};
+use squall_model::policy::PriorityType;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::ControllerInfo;
 
@@ -41,11 +40,14 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         Err(e) => return call.failed(WHAT, &e),
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
-    let mut all = settings(&config);
+    let mut all = match settings(&config) {
+        Ok(all) => all,
+        Err(problem) => return call.fail(&format!("the configuration can't be shown: {problem}")),
+    };
     let several = controllers::several(call);
     let named =
         |one: &ControllerInfo| format!("{}({})", one.name, one.address.rsplit_once(':').map_or("", |(host, _)| host));
-    let hosts = if several.is_empty() { vec![host.clone()] } else { several.iter().map(named).collect() };
+    let hosts = if several.is_empty() { vec![own_host(&config, &host)] } else { several.iter().map(named).collect() };
     all.extend(HOSTS.into_iter().zip(hosts));
     all.push(("ClusterVersion", version.to_string()));
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
@@ -66,17 +68,54 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the settings that follow from the configuration, or are the same in every cluster.
-pub(super) fn settings(config: &Config) -> Vec<(&'static str, String)> {
-    let mut all = values(config);
-    all.extend([
-        ("SlurmctldDebug", config.slurmctld_debug.to_string()),
-        ("SlurmdDebug", config.slurmd_debug.to_string()),
-    ]);
-    all.extend(precedence(config));
-    all.extend(programs(config));
-    all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
-    all
+/// Returns the controller's host, with the address that other machines use if it is another: `head(10.0.0.1)`.
+pub(super) fn own_host(config: &Config, host: &str) -> String {
+    match config.slurmctld_host.0.as_str() {
+        address if address.is_empty() || address == host => host.to_owned(),
+        address => format!("{host}({address})"),
+    }
+}
+
+/// Returns the settings that follow from the configuration in force, or are the same in every cluster.
+pub(super) fn settings(config: &Config) -> Result<Vec<(&'static str, String)>, String> {
+    let ids = config.job_ids();
+    let (first_job_id, max_job_id, gres_types) = (*ids.start(), *ids.end(), generic(config));
+    let config = Config { first_job_id, max_job_id, gres_types, ..config.clone() };
+    let values = config.values()?;
+    let counts = |key: &Key| config.priority_type == PriorityType::Multifactor || !key.name.starts_with("priority_");
+    let mut all = facts(&config);
+    for section in SECTIONS.iter().filter(|section| !section.repeated) {
+        for key in section.keys.iter().filter(|key| counts(key) || key.name == "priority_type") {
+            let Some((name, shown)) = key.shown() else { continue };
+            let value = values.get(&section.path(key)).map_or("", String::as_str);
+            all.extend(written(key, shown, value).map(|value| (name, value)));
+        }
+    }
+    all.extend(FIXED.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    Ok(all)
+}
+
+/// Writes the value of a key as Slurm does. Empty: it has none. None: there is no line for it.
+fn written(key: &Key, shown: Shown, value: &str) -> Option<String> {
+    let seconds = || value.parse().ok();
+    let text = match (shown, key.kind, key.unit) {
+        (Shown::Never, ..) => return None,
+        (Shown::Set, ..) if value.is_empty() => return None,
+        (Shown::Or(none), ..) => or(value, none),
+        (Shown::After(_), ..) if value.is_empty() => or("", "(null)"),
+        (Shown::After(start), ..) => format!("{start}{value}"),
+        (Shown::Means(word), ..) => or(if ["", "false"].contains(&value) { "" } else { word }, "(null)"),
+        // Time slices below a second have a unit of their own.
+        (Shown::In(unit), ..) if value.bytes().all(|b| b.is_ascii_digit()) => format!("{value} {unit}"),
+        (Shown::Digit, ..) => u32::from(value == "true").to_string(),
+        (Shown::Limit, ..) => if value == "0" { "65534" } else { value }.to_owned(),
+        (_, "boolean", _) => if value == "true" { "Yes" } else { "No" }.to_owned(),
+        (Shown::Usual, "time", _) => format_limit(seconds()),
+        (_, _, "MiB") => memory(value.parse().unwrap_or(0)),
+        (_, "number", "seconds") => seconds().map_or("INFINITE".to_owned(), |seconds: u64| format!("{seconds} sec")),
+        _ => or(value, "(null)"),
+    };
+    Some(text)
 }
 
 /// Returns the settings that name the state folder's files and the user who runs the daemons.
@@ -84,7 +123,8 @@ fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
     let none = || "(null)".to_owned();
     let Some((file, uid)) = call.controller.home() else {
         let keys = ["SLURM_CONF", "SlurmUser", "SlurmdUser", "StateSaveLocation", "SlurmctldLogFile", "SlurmdLogFile"];
-        return keys.into_iter().chain(["SlurmdSpoolDir"]).map(|key| (key, none())).collect();
+        let others = ["SlurmctldPidFile", "SlurmdPidFile", "SlurmdSpoolDir"];
+        return keys.into_iter().chain(others).map(|key| (key, none())).collect();
     };
     let owner = format!("{}({uid})", call.people.user(uid));
     let place = file.parent().and_then(|dir| Place::at(dir).ok());
@@ -95,7 +135,9 @@ fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
         ("SlurmdUser", owner),
         ("StateSaveLocation", at(|place| place.dir().to_owned())),
         ("SlurmctldLogFile", at(Place::log)),
+        ("SlurmctldPidFile", at(Place::controller_pid)),
         ("SlurmdLogFile", at(Place::log)),
+        ("SlurmdPidFile", at(|place| place.node_pid("%n"))),
         ("SlurmdSpoolDir", at(|place| place.node("%n"))),
     ]
 }
@@ -103,7 +145,7 @@ fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
 /// Runs `write config [FILE]`: writes the configuration, with partitions as they are now.
 pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail> {
     let mut config = match call.controller.ask(&Request::Config) {
-        Ok(Answer::Config(config)) => *config,
+        Ok(Answer::Config(config)) => as_file(*config),
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
@@ -131,12 +173,19 @@ pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail>
     }
 }
 
+/// Returns a configuration in force as a file has it: of several controllers each has its address in a table.
+pub(super) fn as_file(config: Config) -> Config {
+    match config.has_standbys() {
+        true => Config { slurmctld_host: Default::default(), slurmctld_port: Default::default(), ..config },
+        false => config,
+    }
+}
+
 /// Settings that are the same in every cluster. Programs read them to find out whether a feature of Slurm is in use.
 const FIXED: &[(&str, &str)] = &[
     ("AccountingStorageBackupHost", "(null)"),
     ("AccountingStorageExternalHost", "(null)"),
     ("AccountingStorageParameters", "(null)"),
-    ("AuthAltTypes", "(null)"),
     ("AuthAltParameters", "(null)"),
     ("AuthInfo", "(null)"),
     ("BcastExclude", "(null)"),
@@ -165,10 +214,8 @@ const FIXED: &[(&str, &str)] = &[
     ("SlurmctldSyslogDebug", "(null)"),
     ("SlurmctldPrimaryOffProg", "(null)"),
     ("SlurmctldPrimaryOnProg", "(null)"),
-    ("SlurmdPidFile", "(null)"),
     ("SlurmdSyslogDebug", "(null)"),
     ("SlurmSchedLogFile", "(null)"),
-    ("SlurmctldPidFile", "(null)"),
     ("SlurmctldPlugstack", "(null)"),
     ("SwitchParameters", "(null)"),
     ("X11Parameters", "(null)"),
@@ -202,11 +249,8 @@ const FIXED: &[(&str, &str)] = &[
     ("AcctGatherProfileType", "(null)"),
     ("BurstBufferType", "(null)"),
     ("CliFilterPlugins", "(null)"),
-    ("DefMemPerNode", "UNLIMITED"),
     ("FederationParameters", "(null)"),
     ("JobAcctGatherParams", "(null)"),
-    ("JobContainerType", "(null)"),
-    ("JobDefaults", "(null)"),
     ("JobFileAppend", "0"),
     ("JobSubmitPlugins", "(null)"),
     ("LaunchParameters", "(null)"),
@@ -223,9 +267,6 @@ const FIXED: &[(&str, &str)] = &[
     ("ResvOverRun", "0 min"),
     ("ResvProlog", "(null)"),
     ("SlurmctldParameters", "(null)"),
-    ("SlurmctldPort", "6817"),
-    ("SlurmdParameters", "(null)"),
-    ("SlurmdPort", "6818"),
     ("SrunEpilog", "(null)"),
     ("SrunPortRange", "0-0"),
     ("SrunProlog", "(null)"),
@@ -235,6 +276,23 @@ const FIXED: &[(&str, &str)] = &[
     ("TrackWCKey", "No"),
     ("UsePam", "No"),
     ("VSizeFactor", "0 percent"),
+    ("AccountingStorageType", "accounting_storage/slurmdbd"),
+    ("AuthType", "auth/peercred"),
+    ("BatchStartTimeout", "10 sec"),
+    ("CompleteWait", "0 sec"),
+    ("DisableRootJobs", "No"),
+    ("InactiveLimit", "0 sec"),
+    ("JobAcctGatherFrequency", "0"),
+    ("JobAcctGatherType", "jobacct_gather/cgroup"),
+    ("JobCompType", "jobcomp/none"),
+    ("KillOnBadExit", "0"),
+    ("MaxStepCount", "40000"),
+    ("MessageTimeout", "10 sec"),
+    ("MpiDefault", "none"),
+    ("ProctrackType", "proctrack/cgroup"),
+    ("SelectType", "select/cons_tres"),
+    ("TaskPlugin", "task/affinity,task/cgroup"),
+    ("WaitTime", "0 sec"),
 ];
 
 /// Settings of Slurm's PMIx plugin, as they apply to Squall's step daemons.
@@ -253,99 +311,9 @@ const PMIX: &[(&str, &str)] = &[
     ("PMIxTlsUCX", "(null)"),
 ];
 
-fn yes(value: bool) -> String {
-    if value { "Yes" } else { "No" }.to_owned()
-}
-
 /// Returns `text`, or the replacement `none` if `text` is empty.
 fn or(text: &str, none: &str) -> String {
     if text.is_empty() { none } else { text }.to_owned()
-}
-
-fn number(value: bool) -> String {
-    u32::from(value).to_string()
-}
-
-/// Formats a time slice as Slurm does (`30 sec`) if it is whole seconds.
-fn time_slice(slice: TimeSlice) -> String {
-    match slice.to_string() {
-        whole if whole.bytes().all(|b| b.is_ascii_digit()) => format!("{whole} sec"),
-        part => part,
-    }
-}
-
-/// Returns the settings of preemption and of priorities.
-fn precedence(config: &Config) -> Vec<(&'static str, String)> {
-    let time = |seconds: Seconds| format_limit(Some(seconds.0));
-    let preempt = match config.preempt_type {
-        PreemptType::None => "preempt/none",
-        PreemptType::Qos => "preempt/qos",
-        PreemptType::Partition => "preempt/partition_prio",
-    };
-    let priority = match config.priority_type {
-        PriorityType::Basic => "priority/basic",
-        PriorityType::Multifactor => "priority/multifactor",
-    };
-    let mut all = vec![
-        ("PreemptExemptTime", time(config.preempt_exempt_time_s)),
-        ("PreemptMode", config.preempt_mode.into()),
-        ("PreemptType", preempt.to_owned()),
-        ("PriorityType", priority.to_owned()),
-    ];
-    if config.priority_type == PriorityType::Basic {
-        return all;
-    }
-    all.extend([
-        ("PriorityCalcPeriod", time(config.priority_calc_period_s)),
-        ("PriorityDecayHalfLife", time(config.priority_decay_half_life_s)),
-        ("PriorityFavorSmall", yes(config.priority_favor_small)),
-        ("PriorityMaxAge", time(config.priority_max_age_s)),
-        ("PriorityUsageResetPeriod", format!("{:?}", config.priority_usage_reset_period).to_uppercase()),
-        ("PriorityWeightAge", config.priority_weight_age.to_string()),
-        ("PriorityWeightAssoc", config.priority_weight_assoc.to_string()),
-        ("PriorityWeightFairShare", config.priority_weight_fairshare.to_string()),
-        ("PriorityWeightJobSize", config.priority_weight_job_size.to_string()),
-        ("PriorityWeightPartition", config.priority_weight_partition.to_string()),
-        ("PriorityWeightQOS", config.priority_weight_qos.to_string()),
-    ]);
-    all
-}
-
-/// Returns the settings of programs around jobs, of checks of nodes and of power saving.
-fn programs(config: &Config) -> Vec<(&'static str, String)> {
-    let (hooks, health, power) = (&config.hooks, &config.health, &config.power);
-    let seconds = |s: u64| format!("{s} sec");
-    let list = |paths: &[String]| or(&paths.join(","), "(null)");
-    // Slurm's number for "no limit".
-    let limit = |s: u64| if s == 0 { "65534".to_owned() } else { s.to_string() };
-    vec![
-        ("Epilog", list(&hooks.epilog)),
-        ("EpilogSlurmctld", list(&hooks.epilog_slurmctld)),
-        ("EpilogTimeout", limit(hooks.epilog_timeout_s)),
-        ("HealthCheckInterval", seconds(health.interval_s)),
-        ("HealthCheckNodeState", health.node_state.into()),
-        ("HealthCheckProgram", or(&health.program, "(null)")),
-        ("Prolog", list(&hooks.prolog)),
-        ("PrologEpilogTimeout", limit(hooks.prolog_epilog_timeout_s)),
-        ("PrologFlags", or(&String::from(hooks.prolog_flags), "(null)")),
-        ("PrologSlurmctld", list(&hooks.prolog_slurmctld)),
-        ("PrologTimeout", limit(hooks.prolog_timeout_s)),
-        ("RebootProgram", or(&health.reboot_program, "(null)")),
-        ("ResumeTimeout", seconds(health.resume_timeout_s)),
-        ("ResumeProgram", or(&power.resume_program, "(null)")),
-        ("ResumeFailProgram", or(&power.resume_fail_program, "(null)")),
-        ("ResumeRate", format!("{} nodes/min", power.resume_rate)),
-        ("SuspendExcNodes", or(&power.suspend_exc_nodes, "(null)")),
-        ("SuspendExcParts", list(&power.suspend_exc_parts)),
-        ("SuspendExcStates", list(&power.suspend_exc_states)),
-        ("SuspendProgram", or(&power.suspend_program, "(null)")),
-        ("SuspendRate", format!("{} nodes/min", power.suspend_rate)),
-        ("SuspendTime", power.suspend_time_s.map_or_else(|| "INFINITE".to_owned(), seconds)),
-        ("SuspendTimeout", seconds(power.suspend_timeout_s)),
-        ("ReturnToService", health.return_to_service.unwrap_or(1).to_string()),
-        ("UnkillableStepProgram", or(&health.unkillable_step_program, "(null)")),
-        ("UnkillableStepTimeout", seconds(health.unkillable_step_timeout_s)),
-    ]
 }
 
 /// Returns the number of nodes that the configuration names.
@@ -360,10 +328,6 @@ fn memory(mb: u64) -> String {
     }
 }
 
-fn mpi_params(config: &Config) -> String {
-    config.mpi_ports.map_or_else(|| "(null)".to_owned(), |ports| format!("ports={}", String::from(ports)))
-}
-
 /// Returns the resources that are accounted.
 fn accounted(config: &Config) -> String {
     resources(config).into_iter().map(|resource| resource.name).collect::<Vec<_>>().join(",")
@@ -375,76 +339,15 @@ fn generic(config: &Config) -> String {
     if named.is_empty() { Vec::from_iter(gres_types(config)).join(",") } else { named.clone() }
 }
 
-/// Returns the settings that depend on the configuration, as (key, value).
-fn values(config: &Config) -> Vec<(&'static str, String)> {
-    let seconds = |s: u64| format!("{s} sec");
-    let words = |text: &str| text.to_owned();
-    let route = match config.route_plugin {
-        RoutePolicy::FanOut => "route/default",
-        RoutePolicy::Topology => "route/topology",
-    };
-    let scheduler = match config.scheduler_type {
-        SchedulerType::Backfill => "sched/backfill",
-        SchedulerType::Builtin => "sched/builtin",
-    };
-    let parameters = String::from(config.scheduler_parameters.clone());
+/// Returns the settings that are not values of keys, and yet not the same in every cluster.
+fn facts(config: &Config) -> Vec<(&'static str, String)> {
+    let forced = !config.nodes.is_empty() && config.nodes.iter().all(|node| node.force);
     vec![
-        ("AccountingStorageEnforce", or(&String::from(config.accounting_storage_enforce), "none")),
         ("AccountingStorageTRES", accounted(config)),
-        ("AccountingStorageType", words("accounting_storage/slurmdbd")),
-        ("AuthType", words("auth/peercred")),
-        ("BatchStartTimeout", seconds(10)),
-        ("ClusterName", config.cluster.clone()),
-        ("CompleteWait", seconds(0)),
-        ("DefMemPerCPU", memory(config.def_mem_per_cpu_mb)),
-        ("DependencyParameters", or(if config.kill_invalid_depend { "kill_invalid_depend" } else { "" }, "(null)")),
-        ("DisableRootJobs", yes(false)),
-        ("EnforcePartLimits", config.enforce_part_limits.into()),
-        ("TaskEpilog", or(&config.task_epilog, "(null)")),
-        ("TaskProlog", or(&config.task_prolog, "(null)")),
-        ("FirstJobId", config.job_ids().start().to_string()),
-        ("GresTypes", or(&generic(config), "(null)")),
-        ("InactiveLimit", seconds(0)),
-        ("JobAcctGatherFrequency", words("30")),
-        ("JobAcctGatherType", words("jobacct_gather/cgroup")),
-        ("JobCompType", words("jobcomp/none")),
-        ("JobRequeue", number(config.job_requeue)),
-        ("KillOnBadExit", words("0")),
-        ("MailDomain", or(&config.mail_domain, "(null)")),
-        ("MailProg", or(&config.mail_prog, "(null)")),
-        ("Licenses", or(&config.licenses, "(null)")),
-        ("KillWait", seconds(config.kill_wait_s)),
-        ("MaxArraySize", config.max_array_size.to_string()),
-        ("MaxJobCount", config.max_job_count.to_string()),
-        ("MaxJobId", config.job_ids().end().to_string()),
-        match config.max_mem_per_cpu_mb {
-            0 => ("MaxMemPerNode", memory(config.max_mem_per_node_mb)),
-            most => ("MaxMemPerCPU", memory(most)),
-        },
         ("MaxNodeCount", nodes(config).to_string()),
-        ("MULTIPLE_SLURMD", yes(nodes(config) > 1)),
-        ("MaxStepCount", words("40000")),
         ("MaxTasksPerNode", limits::TASKS_PER_NODE_MAX.to_string()),
-        ("MessageTimeout", seconds(10)),
-        ("MsgAggregationParams", config.msg_aggregation_params.into()),
-        ("MinJobAge", seconds(config.min_job_age_s)),
-        ("MpiDefault", words("none")),
-        ("MpiParams", mpi_params(config)),
-        ("PrivateData", or(&String::from(config.private_data), "none")),
-        ("ProctrackType", words("proctrack/cgroup")),
-        ("RoutePlugin", words(route)),
-        ("SchedulerTimeSlice", time_slice(config.scheduler_time_slice)),
-        ("SchedulerParameters", or(&parameters, "(null)")),
-        ("SchedulerType", words(scheduler)),
-        ("SelectType", words("select/cons_tres")),
-        ("SelectTypeParameters", config.select_type_parameters.into()),
-        ("SlurmctldTimeout", seconds(120)),
-        ("SlurmdTimeout", seconds(config.node_timeout_s)),
+        ("MULTIPLE_SLURMD", if nodes(config) > 1 { "Yes" } else { "No" }.to_owned()),
         ("SLURM_VERSION", words::slurm_version()),
-        ("TaskPlugin", words("task/affinity,task/cgroup")),
-        ("TopologyParam", or(&config.topology_param, "(null)")),
-        ("TopologyPlugin", or(&config.topology_plugin, "topology/default")),
-        ("TreeWidth", config.tree_width.to_string()),
-        ("WaitTime", seconds(0)),
+        ("SlurmdParameters", or(if forced { "config_overrides" } else { "" }, "(null)")),
     ]
 }

@@ -149,7 +149,7 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
 const ABSENT: [(&str, &str); 16] = [
     ("BurstBuffer", "there are no burst buffers"),
     ("Clusters", "there is one cluster: cancel the job and submit it elsewhere"),
-    ("CoreSpec", "no cores are set apart on nodes"),
+    ("CoreSpec", "cores are kept for the system by CoreSpecCount of nodes, for all jobs alike"),
     ("CronJob", "there is no scrontab"),
     ("GroupID", "who submitted a job is what the kernel said"),
     ("Power", "the power that nodes draw is not limited"),
@@ -159,7 +159,7 @@ const ABSENT: [(&str, &str); 16] = [
     ("ResetAccrueTime", "ages count from the submission or the last release: scontrol hold, then release"),
     ("SiteFactor", "there is no site factor: use Nice or Priority"),
     ("SuspendTime", "it is what happened: scontrol suspend, resume"),
-    ("ThreadSpec", "no threads are set apart on nodes"),
+    ("ThreadSpec", "CPUs are kept for the system by CPUSpecList of nodes, for all jobs alike"),
     ("TRESPerJob", "resources of the whole job change only by a new submission: use TresPerNode"),
     ("TRESPerSocket", "resources of sockets change only by a new submission: use TresPerNode"),
     ("TRESPerTask", "resources of tasks change only by a new submission: use TresPerNode"),

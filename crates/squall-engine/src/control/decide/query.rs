@@ -118,9 +118,9 @@ pub(crate) fn licenses(c: &Controller) -> Answer {
     Answer::Licenses(cluster::licenses(&c.state))
 }
 
-/// Returns the configuration in force.
+/// Returns the configuration in force, with the addresses and ports of this run.
 pub(crate) fn config(c: &Controller) -> Answer {
-    Answer::Config(Box::new((*c.state.config).clone()))
+    Answer::Config(Box::new(c.state.config.with_here_of(&c.here)))
 }
 
 /// Returns the controller's state of health.

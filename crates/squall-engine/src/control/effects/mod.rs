@@ -62,6 +62,7 @@ pub(crate) const OBSERVERS: &[Observer] = &[
 /// the journaled state.
 pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: String, host: String, out: &mut Out) {
     c.host = host;
+    *c.here = Config::default().with_here_of(&config);
     c.version.clone_from(&version);
     c.diag.since = now;
     c.forget_checked = now + Span::from_secs(REPEAT_S);

@@ -125,9 +125,13 @@ pub enum Answer {
     /// All partitions, with their states.
     #[n(10)]
     Partitions(#[n(0)] Vec<PartitionInfo>),
-    /// The configuration that the controller uses.
+    /// The configuration that the controller uses, with its own addresses and ports.
     #[n(11)]
-    Config(#[n(0)] Box<Config>),
+    Config(
+        #[n(0)]
+        #[cbor(encode_with = "crate::config::encode_whole")]
+        Box<Config>,
+    ),
     /// The controller is running: its host, version and state.
     #[n(12)]
     Pong {

@@ -212,6 +212,10 @@ fn nodes_partitions_and_ping() {
     assert!(trouble.is_some());
     let Answer::Diag(diag) = world.answer(&user(ADA), Request::Diag { reset: false }) else { panic!() };
     assert_eq!((diag.jobs_running, diag.nodes), (1, 4));
+    // Ports are not journaled: after a restart those of this run are told.
+    world.c.here.slurmctld_port.0 = 7777;
+    let Answer::Config(config) = world.answer(&user(ADA), Request::Config) else { panic!() };
+    assert_eq!((config.slurmctld_port.0, config.nodes.len()), (7777, world.c.state.config.nodes.len()));
 }
 
 /// faults.md E: `%D` of `-n 16` before it starts.
