@@ -19,9 +19,10 @@ pub struct Section {
 }
 
 impl Section {
-    /// Returns the name of a key at the top of the file, as `hooks.prolog`.
+    /// Returns the name of a key at the top of the file, as `hooks.prolog`, or in a table that may be repeated.
     pub fn path(&self, key: &Key) -> String {
-        if self.table.is_empty() { key.name.to_owned() } else { format!("{}.{}", self.table, key.name) }
+        let plain = self.table.is_empty() || self.repeated;
+        if plain { key.name.to_owned() } else { format!("{}.{}", self.table, key.name) }
     }
 
     /// Returns the line that begins the table, as `[[partitions]]`.
@@ -149,8 +150,7 @@ pub(super) fn remedy(word: &str) -> Option<String> {
     let akin = |key: &&Key| key.akin.iter().any(named);
     for section in SECTIONS {
         if let Some(key) = section.keys.iter().find(akin) {
-            let name = if section.repeated { key.name.to_owned() } else { section.path(key) };
-            return Some(format!("its name here is `{name}` ({})", key.form()));
+            return Some(format!("its name here is `{}` ({})", section.path(key), key.form()));
         }
     }
     let has = |key: &Key| named(&key.name) || key.slurm.iter().any(named);

@@ -6,8 +6,8 @@ use squall_model::config::Detect;
 use squall_model::gres;
 
 use super::globals::Globals;
-use super::keys::Rule::{self, Elsewhere, Missing, Moot, Taken};
-use super::lines::{ALWAYS, unknown};
+use super::keys::Rule::{self, Missing, Moot, Taken};
+use super::lines::unknown;
 use super::parse::{Entry, Origin, Pair, Read, entries};
 use super::report::{Fate, Report};
 use super::value::Outcome;
@@ -34,6 +34,9 @@ pub(super) const OTHERS: [(&str, &str); 10] = [
     ("plugstack.conf", "SPANK plugins are not loaded"),
     ("slurmdbd.conf", "accounting is a part of the controller: bring accounts by `sacctmgr dump` and `sacctmgr load`"),
 ];
+
+/// No table of `squall.toml` has the keys of these files.
+const FILE: &str = "none";
 
 const MECHANISM: &str = "cgroups are found and made by the node daemon";
 
@@ -76,22 +79,16 @@ pub(super) fn confinement(
     globals: &mut Globals,
     report: &mut Report,
 ) -> Result<(), String> {
-    each(CONFINEMENT, text, read, report, |origin, pair, report| {
-        let (fate, text) = match keys::named(CGROUP, &pair.key) {
-            None => {
-                let names: Vec<&str> = CGROUP.iter().map(|(name, _)| *name).collect();
-                (Fate::Unknown, unknown(&pair.key, &names))
+    each(CONFINEMENT, text, read, report, |origin, pair, report| match keys::named(CGROUP, FILE, &pair.key) {
+        Some((name, rule)) => {
+            if let Some(outcome) = rule.outcome(name, &pair.value) {
+                globals.settle(origin, name, outcome, report);
             }
-            Some((_, Missing(words, _))) if keys::only(&pair.value, words) => (Fate::Moot, ALWAYS.to_owned()),
-            Some((_, Missing(_, instead))) => (Fate::Missing, (*instead).to_owned()),
-            Some((_, Moot(why))) => (Fate::Moot, (*why).to_owned()),
-            Some((name, Taken(key, value))) => match value(&pair.value) {
-                Ok(value) => return globals.settle(origin, name, Outcome::set(key, value), report),
-                Err(problem) => (Fate::Wrong, problem),
-            },
-            Some((_, Elsewhere | Rule::By(_))) => return,
-        };
-        report.add(origin, &pair.key, fate, text);
+        }
+        None => {
+            let names: Vec<&str> = CGROUP.iter().map(|(name, _)| *name).collect();
+            report.add(origin, &pair.key, Fate::Unknown, unknown(&pair.key, &names));
+        }
     })
 }
 
@@ -116,13 +113,13 @@ pub(super) fn folders(text: &str, read: Read<'_>, globals: &mut Globals, report:
     each(FOLDERS_OF_JOBS, text, read, report, |origin, pair, report| {
         let known = [("BasePath", "private_tmp"), ("Dirs", "private_tmp_dirs")];
         let known = known.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(&pair.key));
-        let (fate, text) = match (known, keys::named(FOLDERS, &pair.key)) {
+        let (fate, text) = match (known, keys::named(FOLDERS, FILE, &pair.key)) {
             _ if !used => (Fate::Moot, "JobContainerType does not name job_container/tmpfs".to_owned()),
             (Some((name, key)), _) => match taken.iter().find(|(before, _)| *before == name) {
                 None => {
                     taken.push((name, pair.value.clone()));
                     let outcome = Outcome::set(key, value::quoted(&pair.value));
-                    return globals.settle(origin, name, outcome, report);
+                    return globals.settle(origin, name, Ok(outcome), report);
                 }
                 Some((_, before)) if *before == pair.value => (Fate::Moot, format!("{name} is `{before}` already")),
                 Some((_, before)) => (Fate::Missing, format!("all nodes have the same folders: `{before}` is taken")),
@@ -131,10 +128,10 @@ pub(super) fn folders(text: &str, read: Read<'_>, globals: &mut Globals, report:
                 let names: Vec<&str> = FOLDERS.iter().map(|(name, _)| *name).chain(["BasePath", "Dirs"]).collect();
                 (Fate::Unknown, unknown(&pair.key, &names))
             }
-            (None, Some((_, Missing(words, _)))) if keys::only(&pair.value, words) => (Fate::Moot, ALWAYS.to_owned()),
-            (None, Some((_, Missing(_, instead)))) => (Fate::Missing, (*instead).to_owned()),
-            (None, Some((_, Moot(why)))) => (Fate::Moot, (*why).to_owned()),
-            (None, Some((_, Taken(..) | Elsewhere | Rule::By(_)))) => return,
+            (None, Some((name, rule))) => match rule.outcome(name, &pair.value) {
+                Some(outcome) => return globals.settle(origin, name, outcome, report),
+                None => return,
+            },
         };
         report.add(origin, &pair.key, fate, text);
     })

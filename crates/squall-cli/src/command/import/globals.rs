@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::config::SelectTypeParameters;
 use squall_model::policy::{PreemptMode, PreemptType};
 
-use super::keys::{self, Rule, only};
+use super::keys::{self, Rule};
 use super::lines::{ALWAYS, shown, unknown};
 use super::nodes::Nodes;
 use super::parse::{Origin, Pair};
@@ -31,7 +31,7 @@ struct Setting {
 pub(super) struct Made {
     /// Name of the setting in slurm.conf.
     from: &'static str,
-    pub(super) key: &'static str,
+    pub(super) key: String,
     pub(super) value: String,
     pub(super) origin: Origin,
 }
@@ -56,7 +56,7 @@ impl Globals {
     pub(super) fn read(&mut self, origin: &Origin, pair: &Pair, report: &mut Report) {
         let value = pair.value.as_str();
         let Some((name, rule)) = keys::find(&pair.key) else {
-            let names: Vec<&str> = keys::KEYS.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = keys::KEYS.iter().copied().chain(keys::same("")).map(|(name, _)| name).collect();
             let lines = ["NodeName", "PartitionName", "NodeSet", "DownNodes", "Include"];
             let text = unknown(&pair.key, &[&names[..], &lines].concat());
             return report.add(origin, &pair.key, Fate::Unknown, text);
@@ -69,30 +69,28 @@ impl Globals {
             report.rows.retain(|row| row.origin != before || row.key != name);
             report.add(&before, name, Fate::Moot, format!("{origin} sets it again"));
         }
+        let programs = ["TaskProlog", "TaskEpilog"];
         let outcome = match rule {
-            Rule::Elsewhere => {
-                self.apart.insert(name, Setting { origin: origin.clone(), value: value.to_owned() });
-                return;
-            }
             // Slurm takes these as if the line were not there.
-            Rule::Taken(..) if value::is_none(value) && !["TaskProlog", "TaskEpilog"].contains(&name) => {
-                Ok(Outcome::none(Fate::Moot, "it has no value"))
-            }
-            Rule::Taken(key, read) => read(value).map(|value| Outcome::set(key, value)),
-            Rule::By(read) => read(value),
-            Rule::Moot(why) => Ok(Outcome::none(Fate::Moot, *why)),
-            Rule::Missing(_, _) if value.is_empty() => Ok(Outcome::none(Fate::Moot, "it has no value")),
-            Rule::Missing(words, _) if only(value, words) => Ok(Outcome::none(Fate::Moot, ALWAYS)),
-            Rule::Missing(_, instead) => Ok(Outcome::none(Fate::Missing, *instead)),
+            Rule::Taken(..) | Rule::Same(..) if value::is_none(value) && !programs.contains(&name) => Some(Ok(unset())),
+            Rule::Missing(..) if value.is_empty() => Some(Ok(unset())),
+            _ => rule.outcome(name, value),
         };
         match outcome {
-            Ok(outcome) => self.settle(origin, name, outcome, report),
-            Err(problem) => report.add(origin, name, Fate::Wrong, problem),
+            Some(outcome) => self.settle(origin, name, outcome, report),
+            None => drop(self.apart.insert(name, Setting { origin: origin.clone(), value: value.to_owned() })),
         }
     }
 
     /// Adds what a setting becomes, and its row in the report.
-    pub(super) fn settle(&mut self, origin: &Origin, name: &'static str, outcome: Outcome, report: &mut Report) {
+    pub(super) fn settle(
+        &mut self,
+        origin: &Origin,
+        name: &'static str,
+        outcome: Result<Outcome, String>,
+        report: &mut Report,
+    ) {
+        let outcome = outcome.unwrap_or_else(|problem| Outcome::none(Fate::Wrong, problem));
         let text = if outcome.text.is_empty() { shown(&outcome.set) } else { outcome.text };
         report.add(origin, name, outcome.fate, text);
         let made = |(key, value)| Made { from: name, key, value, origin: origin.clone() };
@@ -103,7 +101,7 @@ impl Globals {
     fn take(&mut self, name: &'static str, report: &mut Report, outcome: impl FnOnce(&str) -> Outcome) {
         if let Some(Setting { origin, value }) = self.apart.remove(name) {
             let outcome = outcome(&value);
-            self.settle(&origin, name, outcome, report);
+            self.settle(&origin, name, Ok(outcome), report);
         }
     }
 
@@ -166,7 +164,7 @@ impl Globals {
             others.retain(|word| !word.eq_ignore_ascii_case("config_overrides") && !value::is_none(word));
             match others.as_slice() {
                 [] if all > 0 && !value::is_none(value) => Outcome::none(Fate::Taken, "force = true of all nodes"),
-                [] => Outcome::none(Fate::Moot, "it has no value"),
+                [] => unset(),
                 _ => Outcome::none(Fate::Missing, format!("{}: nodes behave as without it", others.join(","))),
             }
         });
@@ -200,7 +198,7 @@ impl Globals {
                 0 => Outcome::set("SlurmctldHost", quoted(&value)),
                 _ => Outcome::none(Fate::Moot, "other machines use the address"),
             };
-            self.settle(&origin, name, outcome, report);
+            self.settle(&origin, name, Ok(outcome), report);
         }
         let listens = self.apart.contains_key("SlurmctldPort");
         self.take("SlurmctldPort", report, |value| match port(value) {
@@ -209,7 +207,7 @@ impl Globals {
         });
         if let Some(group) = nodes.groups.iter().find(|group| group.remote && !listens) {
             let (origin, value) = (group.origin.clone(), CONTROLLER_PORT.to_string());
-            self.made.push(Made { from: "SlurmctldPort", key: "SlurmctldPort", value, origin });
+            self.made.push(Made { from: "SlurmctldPort", key: "SlurmctldPort".to_owned(), value, origin });
         }
         self.take("SlurmdPort", report, |value| match port(value) {
             _ if nodes.here() > 1 || !nodes.are_elsewhere() => {
@@ -289,10 +287,10 @@ impl Globals {
                 _ => Outcome::none(Fate::Missing, format!("{} has no counterpart", others.join(","))),
             };
             if all.iter().any(|word| is(word, "dragonfly")) {
-                outcome.set.push(("TopologyParam", quoted("dragonfly")));
+                outcome.set.push(("TopologyParam".to_owned(), quoted("dragonfly")));
             }
             if all.iter().any(|word| is(word, "RouteTree")) {
-                outcome.set.push(("RoutePlugin", quoted("route/topology")));
+                outcome.set.push(("RoutePlugin".to_owned(), quoted("route/topology")));
             }
             if outcome.set.is_empty() && outcome.fate == Fate::Taken {
                 outcome = Outcome::none(Fate::Moot, "the topology counts for jobs that ask for it");
@@ -326,13 +324,18 @@ impl Globals {
             let fate = if lacks.is_empty() { Fate::Taken } else { Fate::Missing };
             let mut outcome = Outcome::none(fate, lacks.join("; "));
             if read.is_ok_and(|read| read != SelectTypeParameters::default()) {
-                outcome.set.push(("SelectTypeParameters", quoted(&kept)));
+                outcome.set.push(("SelectTypeParameters".to_owned(), quoted(&kept)));
             } else if lacks.is_empty() {
                 return Outcome::none(Fate::Moot, ALWAYS);
             }
             outcome
         });
     }
+}
+
+/// Returns what a setting without a value becomes.
+fn unset() -> Outcome {
+    Outcome::none(Fate::Moot, "it has no value")
 }
 
 /// Splits `head(10.0.0.1)` into a host's name and the address that other machines use, which may be the name.

@@ -1,9 +1,16 @@
-//! Every key of slurm.conf, and what becomes of it.
+//! Every key of slurm.conf, and what becomes of it: the keys that `squall.toml` has too, and a table of all others.
 
+use squall_model::config::{Config, Key, SECTIONS, Section, Shown};
+
+use super::lines::ALWAYS;
+use super::report::Fate;
 use super::value::{self, Outcome};
 
 /// What becomes of a key.
+#[derive(Clone, Copy)]
 pub(super) enum Rule {
+    /// It is this key of `squall.toml`, which says what Slurm calls it, and of which form its value is.
+    Same(&'static Section, &'static Key),
     /// It is this key of `squall.toml`, with the value that the function reads.
     Taken(&'static str, fn(&str) -> Result<String, String>),
     /// What it becomes depends on its value.
@@ -17,7 +24,26 @@ pub(super) enum Rule {
     Missing(&'static [&'static str], &'static str),
 }
 
-use Rule::{By, Elsewhere, Missing, Moot, Taken};
+use Rule::{By, Elsewhere, Missing, Moot, Same, Taken};
+
+impl Rule {
+    /// Returns what a setting of Slurm's name `name` becomes. None: it depends on others.
+    pub(super) fn outcome(self, name: &str, value: &str) -> Option<Result<Outcome, String>> {
+        Some(match self {
+            Elsewhere => return None,
+            Same(section, key) => read(section, key, value).map(|value| {
+                let path = section.path(key);
+                let path = if key.slurm.contains(&name) && path == key.name { name.to_owned() } else { path };
+                Outcome::set(path, value)
+            }),
+            Taken(key, read) => read(value).map(|value| Outcome::set(key, value)),
+            By(read) => read(value),
+            Moot(why) => Ok(Outcome::none(Fate::Moot, why)),
+            Missing(words, _) if only(value, words) => Ok(Outcome::none(Fate::Moot, ALWAYS)),
+            Missing(_, instead) => Ok(Outcome::none(Fate::Missing, instead)),
+        })
+    }
+}
 
 const DATABASE: &str = "accounting is a part of the controller: there is no database to reach";
 const CREDENTIALS: &str = "machines are known by keys of their own, and users by the kernel";
@@ -31,10 +57,10 @@ const WEB: &str = "the HTTP server has a table of its own, [rest] of squall.toml
 const METRICS: &str = "the HTTP server has them at /metrics, for each token of `scontrol token`";
 const PIDS: &str = "pid files are in run/ of the state folder";
 
-/// All keys that slurm.conf of Slurm 26.05 has outside the lines of nodes and partitions, by name.
-pub(super) const KEYS: [(&str, Rule); 243] = [
+/// Keys that slurm.conf of Slurm 26.05 has outside the lines of nodes and partitions, by name. Those that are missing here
+/// are the same in `squall.toml`.
+pub(super) const KEYS: &[(&str, Rule)] = &[
     ("AccountingStorageBackupHost", Moot(DATABASE)),
-    ("AccountingStorageEnforce", Taken("AccountingStorageEnforce", value::enforce)),
     ("AccountingStorageExternalHost", Missing(&["none", "(null)"], "usage goes to this cluster's accounting only")),
     ("AccountingStorageHost", Moot(DATABASE)),
     ("AccountingStorageParameters", Moot(DATABASE)),
@@ -99,7 +125,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("CertmgrType", Moot(CREDENTIALS)),
     ("CliFilterParameters", Missing(&["none", "(null)"], FILTER)),
     ("CliFilterPlugins", Missing(&["cli_filter/none", "none", "(null)"], FILTER)),
-    ("ClusterName", Taken("ClusterName", value::text)),
     ("CommunicationParameters", Moot("links between machines are Squall's own")),
     ("CompleteWait", Missing(&["0"], "nodes go to the next job as soon as they are free")),
     ("ControlAddr", Elsewhere),
@@ -112,17 +137,10 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("DataParserParameters", Moot("each command names the version that it wants: --json=v0.0.43")),
     ("DebugFlags", Missing(&["0", "none", "(null)"], "logs have levels only (SlurmctldDebug, SlurmdDebug)")),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
-    ("DefMemPerCPU", Taken("def_mem_per_cpu_mb", value::memory)),
-    ("DefMemPerGPU", Taken("def_mem_per_gpu_mb", value::memory)),
-    ("DefMemPerNode", Taken("def_mem_per_node_mb", value::memory)),
     ("DependencyParameters", By(value::dependency)),
     ("DisableRootJobs", Missing(&["NO", "0"], "root may submit jobs")),
     ("EioTimeout", Moot("srun waits until the last output has come")),
-    ("EnforcePartLimits", Taken("EnforcePartLimits", value::part_limits)),
-    ("Epilog", Taken("hooks.epilog", value::text)),
     ("EpilogMsgTime", Moot("ends of jobs are merged on their way to the controller")),
-    ("EpilogSlurmctld", Taken("hooks.epilog_slurmctld", value::text)),
-    ("EpilogTimeout", Taken("hooks.epilog_timeout_s", value::seconds_or_none)),
     ("ExtSensorsFreq", Missing(&["0"], "there are no sensors beside Slurm's own figures")),
     (
         "ExtSensorsType",
@@ -131,17 +149,11 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("FairShareDampeningFactor", Moot("fair share is by Fair Tree, which has no such factor")),
     ("FastSchedule", Elsewhere),
     ("FederationParameters", Missing(&["none", "(null)"], "there is no federation of clusters")),
-    ("FirstJobId", Taken("FirstJobId", value::number)),
     ("GetEnvTimeout", Moot("`sbatch --get-user-env` has a timeout of its own")),
     ("GpuFreqDef", Missing(&["none", "(null)"], "the frequency of GPUs is left to the nodes")),
-    ("GresTypes", Taken("GresTypes", value::text)),
     ("GroupUpdateForce", Moot("groups are looked up on the controller's machine")),
     ("GroupUpdateTime", Moot("groups are looked up on the controller's machine")),
     ("HashPlugin", Moot(CREDENTIALS)),
-    ("HealthCheckInterval", Taken("health.interval_s", value::number)),
-    ("HealthCheckNodeState", Taken("health.node_state", value::checked_states)),
-    ("HealthCheckProgram", Taken("health.program", value::text)),
-    ("HealthCheckTimeout", Taken("health.timeout_s", value::number)),
     ("HttpParserType", Moot(WEB)),
     ("InactiveLimit", Missing(&["0"], "an allocation stays until its time limit, or until its salloc ends")),
     ("InteractiveStepOptions", Missing(&["none", "(null)"], "salloc runs its command where it is called")),
@@ -169,7 +181,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("JobCredentialPrivateKey", Moot(CREDENTIALS)),
     ("JobCredentialPublicCertificate", Moot(CREDENTIALS)),
     ("JobFileAppend", Missing(&["0"], "output files are overwritten when a job starts again: use --open-mode=append")),
-    ("JobRequeue", Taken("job_requeue", value::yes)),
     (
         "JobSubmitPlugins",
         Missing(
@@ -179,7 +190,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ),
     ("KeepAliveTime", Moot("links are checked by messages of their own")),
     ("KillOnBadExit", Missing(&["0"], "use `srun -K`, or SLURM_KILL_BAD_EXIT=1 in users' environments")),
-    ("KillWait", Taken("KillWait", value::number)),
     (
         "LaunchParameters",
         Missing(
@@ -191,15 +201,9 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("LicenseParameters", Missing(&["none", "(null)"], "licenses are counted here only")),
     ("Licenses", Taken("Licenses", value::licenses)),
     ("LogTimeFormat", Moot("times in logs are UTC with milliseconds")),
-    ("MailDomain", Taken("MailDomain", value::text)),
-    ("MailProg", Taken("MailProg", value::text)),
     ("MaxArraySize", By(value::array_size)),
     ("MaxBatchRequeue", Missing(&[], "the number of attempts is not limited")),
     ("MaxDBDMsgs", Moot(DATABASE)),
-    ("MaxJobCount", Taken("MaxJobCount", value::number)),
-    ("MaxJobId", Taken("MaxJobId", value::number)),
-    ("MaxMemPerCPU", Taken("max_mem_per_cpu_mb", value::memory)),
-    ("MaxMemPerNode", Taken("max_mem_per_node_mb", value::memory)),
     ("MaxNodeCount", Moot("nodes may join at any time")),
     ("MaxStepCount", Missing(&["40000"], "the limit is fixed")),
     ("MaxTasksPerNode", Missing(&["512"], "the limit is fixed")),
@@ -209,7 +213,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("MetricsAuthUsers", Moot(METRICS)),
     ("MetricsParameters", Moot(METRICS)),
     ("MetricsType", Moot(METRICS)),
-    ("MinJobAge", Taken("MinJobAge", value::number)),
     ("MpiDefault", Moot("PMIx and PMI2 are always served")),
     ("MpiParams", By(value::mpi)),
     ("NamespaceType", Elsewhere),
@@ -219,7 +222,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("PlugStackConfig", Missing(&["none", "(null)"], "SPANK plugins are not loaded")),
     ("PowerParameters", Missing(&["none", "(null)"], "the power of nodes is not managed")),
     ("PowerPlugin", Missing(&["power/none", "none", "(null)"], "the power of nodes is not managed")),
-    ("PreemptExemptTime", Taken("PreemptExemptTime", value::time)),
     ("PreemptMode", Elsewhere),
     (
         "PreemptParameters",
@@ -231,14 +233,10 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("PreemptType", Elsewhere),
     ("PrEpParameters", Missing(&["none", "(null)"], PROLOGS)),
     ("PrEpPlugins", Missing(&["prep/script", "none", "(null)"], PROLOGS)),
-    ("PriorityCalcPeriod", Taken("PriorityCalcPeriod", value::time)),
-    ("PriorityDecayHalfLife", Taken("PriorityDecayHalfLife", value::time)),
-    ("PriorityFavorSmall", Taken("PriorityFavorSmall", value::yes)),
     (
         "PriorityFlags",
         Missing(&["FAIR_TREE", "none", "(null)"], "priorities are computed by Fair Tree, as without these flags"),
     ),
-    ("PriorityMaxAge", Taken("PriorityMaxAge", value::time)),
     ("PriorityParameters", Missing(&["none", "(null)"], "priorities have Slurm's factors only")),
     ("PrioritySiteFactorParameters", Missing(&["none", "(null)"], "priorities have no factor of a site")),
     (
@@ -247,20 +245,9 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ),
     ("PriorityType", By(value::priority_type)),
     ("PriorityUsageResetPeriod", By(value::reset_period)),
-    ("PriorityWeightAge", Taken("PriorityWeightAge", value::number)),
-    ("PriorityWeightAssoc", Taken("PriorityWeightAssoc", value::number)),
-    ("PriorityWeightFairshare", Taken("PriorityWeightFairshare", value::number)),
-    ("PriorityWeightJobSize", Taken("PriorityWeightJobSize", value::number)),
-    ("PriorityWeightPartition", Taken("PriorityWeightPartition", value::number)),
-    ("PriorityWeightQOS", Taken("PriorityWeightQOS", value::number)),
     ("PriorityWeightTRES", Missing(&["none", "(null)"], "memory and GPUs give a job no points")),
-    ("PrivateData", Taken("PrivateData", value::private_data)),
     ("ProctrackType", Moot("processes are found by their cgroup, or by a mark in their environment")),
-    ("Prolog", Taken("hooks.prolog", value::text)),
-    ("PrologEpilogTimeout", Taken("hooks.prolog_epilog_timeout_s", value::seconds_or_none)),
     ("PrologFlags", By(value::prolog_flags)),
-    ("PrologSlurmctld", Taken("hooks.prolog_slurmctld", value::text)),
-    ("PrologTimeout", Taken("hooks.prolog_timeout_s", value::seconds_or_none)),
     ("PropagatePrioProcess", Missing(&["0"], "tasks have the nice value of the node daemon")),
     (
         "PropagateResourceLimits",
@@ -270,21 +257,16 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
         "PropagateResourceLimitsExcept",
         Missing(&["none", "(null)"], "all limits of the submitting shell are set: use `sbatch --propagate`"),
     ),
-    ("RebootProgram", Taken("health.reboot_program", value::text)),
     (
         "ReconfigFlags",
         Missing(&["none", "(null)"], "`scontrol reconfigure` drops changes of partitions made by scontrol"),
     ),
     ("RequeueExit", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeue`")),
     ("RequeueExitHold", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeuehold`")),
-    ("ResumeFailProgram", Taken("power.resume_fail_program", value::text)),
-    ("ResumeProgram", Taken("power.resume_program", value::text)),
-    ("ResumeRate", Taken("power.resume_rate", value::number)),
     ("ResumeTimeout", By(value::resume_timeout)),
     ("ResvEpilog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
     ("ResvOverRun", Missing(&["0"], "jobs end with their reservation")),
     ("ResvProlog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
-    ("ReturnToService", Taken("health.return_to_service", value::number)),
     ("RoutePlugin", By(value::route)),
     ("SallocDefaultCommand", Missing(&["none", "(null)"], "salloc without a command starts the user's shell")),
     ("SbcastParameters", Missing(&["none", "(null)"], "options are given with each `sbcast`")),
@@ -295,7 +277,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("SelectType", Elsewhere),
     ("SelectTypeParameters", Elsewhere),
     ("SlurmctldAddr", Elsewhere),
-    ("SlurmctldDebug", Taken("SlurmctldDebug", value::level)),
     ("SlurmctldHost", Elsewhere),
     ("SlurmctldHttpAuthParameters", Moot(WEB)),
     ("SlurmctldLogFile", Moot(LOGS)),
@@ -320,7 +301,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("SlurmctldPrimaryOnProg", Missing(&["none", "(null)"], TAKEOVER)),
     ("SlurmctldSyslogDebug", Moot("daemons log to files, or to systemd's journal")),
     ("SlurmctldTimeout", Moot("lease_s in [log] is the time after which another controller takes over")),
-    ("SlurmdDebug", Taken("SlurmdDebug", value::level)),
     ("SlurmdHttpAuthParameters", Moot(WEB)),
     ("SlurmdLogFile", Moot(LOGS)),
     ("SlurmdParameters", Elsewhere),
@@ -337,16 +317,9 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("SrunPortRange", Missing(&["0-0", "none", "(null)"], "srun listens at any free port")),
     ("SrunProlog", Missing(&["none", "(null)"], "use `srun --prolog`")),
     ("StateSaveLocation", Moot("`squall up --state DIR` names the state folder")),
-    ("SuspendExcNodes", Taken("power.suspend_exc_nodes", value::text)),
-    ("SuspendExcParts", Taken("power.suspend_exc_parts", value::text)),
-    ("SuspendExcStates", Taken("power.suspend_exc_states", value::text)),
-    ("SuspendProgram", Taken("power.suspend_program", value::text)),
-    ("SuspendRate", Taken("power.suspend_rate", value::number)),
     ("SuspendTime", By(value::suspend_time)),
-    ("SuspendTimeout", Taken("power.suspend_timeout_s", value::number)),
     ("SwitchParameters", Missing(&["none", "(null)"], "nothing is set up in the network for a job")),
     ("SwitchType", Missing(&["switch/none", "none", "(null)"], "nothing is set up in the network for a job")),
-    ("TaskEpilog", Taken("TaskEpilog", value::text)),
     (
         "TaskPlugin",
         Missing(
@@ -355,7 +328,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
         ),
     ),
     ("TaskPluginParam", Missing(&["none", "(null)"], "tasks are bound as `srun --cpu-bind` says")),
-    ("TaskProlog", Taken("TaskProlog", value::text)),
     ("TCPTimeout", Moot("messages are sent again until they are acknowledged")),
     ("TLSParameters", Moot(CREDENTIALS)),
     ("TLSType", Moot(CREDENTIALS)),
@@ -364,8 +336,6 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("TopologyPlugin", Elsewhere),
     ("TrackWCKey", Missing(&["NO", "0"], "a job's wckey is kept and not checked")),
     ("TreeWidth", By(value::tree_width)),
-    ("UnkillableStepProgram", Taken("health.unkillable_step_program", value::text)),
-    ("UnkillableStepTimeout", Taken("health.unkillable_step_timeout_s", value::number)),
     ("UrlParserType", Moot(WEB)),
     ("UsePAM", Missing(&["NO", "0"], "tasks have no PAM session")),
     ("VSizeFactor", Missing(&["0"], "virtual memory is not limited")),
@@ -374,7 +344,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
 ];
 
 /// Keys of older releases of Slurm.
-pub(super) const OLD: [(&str, Rule); 17] = [
+pub(super) const OLD: [(&str, Rule); 16] = [
     ("AccountingStorageLoc", Moot(DATABASE)),
     ("CacheGroups", Moot("Slurm has given it up")),
     ("CheckpointType", Moot("Slurm has given it up")),
@@ -386,7 +356,6 @@ pub(super) const OLD: [(&str, Rule); 17] = [
     ("DefaultStorageUser", Moot(DATABASE)),
     ("JobCheckpointDir", Moot("Slurm has given it up")),
     ("MemLimitEnforce", Moot("Slurm has given it up: memory is limited by cgroups")),
-    ("MsgAggregationParams", Taken("MsgAggregationParams", value::text)),
     ("SchedulerAuth", Moot("Slurm has given it up")),
     ("SchedulerPort", Moot("Slurm has given it up")),
     ("SchedulerRootFilter", Moot("Slurm has given it up")),
@@ -395,20 +364,50 @@ pub(super) const OLD: [(&str, Rule); 17] = [
 ];
 
 /// Returns the rule for a key of slurm.conf and its name in Slurm's spelling.
-pub(super) fn find(key: &str) -> Option<(&'static str, &'static Rule)> {
-    named(KEYS.iter().chain(&OLD), key)
+pub(super) fn find(key: &str) -> Option<(&'static str, Rule)> {
+    named(KEYS.iter().chain(&OLD), "", key)
 }
 
-/// Returns the row of a table for a key, whatever its case.
+/// Returns the row of a table for a key, whatever its case, or that of the same key in a table of `squall.toml`.
 pub(super) fn named(
     rows: impl IntoIterator<Item = &'static (&'static str, Rule)>,
+    table: &str,
     key: &str,
-) -> Option<(&'static str, &'static Rule)> {
-    rows.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(name, rule)| (*name, rule))
+) -> Option<(&'static str, Rule)> {
+    rows.into_iter().copied().chain(same(table)).find(|(name, _)| name.eq_ignore_ascii_case(key))
+}
+
+/// Returns the keys of a table of `squall.toml` that may be repeated, or of all others if `table` is empty, by the names
+/// that Slurm has for them. Of those others only the keys that `scontrol show config` has are of slurm.conf.
+pub(super) fn same(table: &str) -> impl Iterator<Item = (&'static str, Rule)> {
+    let here = move |section: &&Section| if section.repeated { section.table == table } else { table.is_empty() };
+    let keys = SECTIONS.iter().filter(here).flat_map(|section| section.keys.iter().map(move |key| (section, key)));
+    let plain = |key: &Key| key.shown().is_some_and(|(_, shown)| !matches!(shown, Shown::Means(_)));
+    // The name of a node or partition begins its line.
+    let keys = keys.filter(move |(section, key)| if section.repeated { key.name != "name" } else { plain(key) });
+    keys.flat_map(|(section, key)| key.names().map(move |name| (name, Same(section, key))))
+}
+
+/// Reads the value of a key that is the same, as TOML.
+pub(super) fn read(section: &Section, key: &Key, value: &str) -> Result<String, String> {
+    match (key.kind, key.unit) {
+        _ if key.shown().is_some_and(|(_, shown)| shown == Shown::Limit) => value::seconds_or_none(value),
+        ("boolean", _) => value::yes(value),
+        ("time", _) => value::time(value),
+        (_, "MiB") => value::memory(value),
+        ("number" | "port", _) => value::number(value),
+        ("word" | "words" | "level" | "parameters", _) => {
+            let text = value::quoted(value);
+            let read = Config::from_toml(&format!("{} = {text}", section.path(key)));
+            let why = |problem: String| problem.trim_end().lines().last().unwrap_or_default().to_owned();
+            read.map(|_| text).map_err(why)
+        }
+        _ => value::text(value),
+    }
 }
 
 /// Returns whether all words of a value are among these. `NO` and `0` stand for `false`, too.
-pub(super) fn only(value: &str, words: &[&str]) -> bool {
+fn only(value: &str, words: &[&str]) -> bool {
     let is_no = |word: &str| ["NO", "0", "false"].iter().any(|no| no.eq_ignore_ascii_case(word));
     let none = words.iter().any(|word| is_no(word));
     let known = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word)) || (none && is_no(word));
@@ -420,7 +419,7 @@ mod tests {
     use super::super::beside::{CGROUP, OTHERS};
     use super::super::nodes::KEYS as NODES;
     use super::super::partitions::KEYS as PARTITIONS;
-    use super::{KEYS, OLD, Rule, find, only};
+    use super::{KEYS, OLD, Rule, find, only, same};
     use squall_model::config::Config;
 
     /// Settings that Squall lacks, and whose texts name a key that it has: another one, which does part of it.
@@ -448,6 +447,7 @@ mod tests {
         assert!(names.is_sorted(), "a key stands out of order");
         let apart = ["ControlMachine", "PreemptMode", "PreemptType", "SlurmctldHost", "SlurmctldPort", "SlurmdPort"];
         let apart = apart.iter().chain(&["SelectTypeParameters", "TopologyParam", "TopologyPlugin"]);
+        assert_eq!(KEYS.len() + same("").filter(|(name, _)| KEYS.iter().all(|(row, _)| row != name)).count(), 244);
         for (name, rule) in KEYS.iter().chain(&OLD) {
             match rule {
                 Rule::Taken(key, _) => assert!(is_known(key), "{name}: the configuration has no `{key}`"),

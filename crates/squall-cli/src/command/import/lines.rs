@@ -1,10 +1,11 @@
 //! Lines of several settings (nodes, partitions): which keys they have, and the defaults of `NAME=DEFAULT` lines.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use squall_model::config::similar;
 
-use super::keys::{Rule, named, only};
+use super::keys::{Rule, named, read, same};
 use super::parse::{Origin, Pair};
 use super::report::{Fate, Report};
 
@@ -35,29 +36,21 @@ impl<'a> Line<'a> {
         report.add(self.origin, format!("{}{blank}{key}", self.head), fate, text);
     }
 
-    /// Reads the line's settings by a table and reports those that are not taken. Returns the settings that are, and
-    /// those with the rule [`Rule::Elsewhere`], which the caller must report itself.
-    pub(super) fn settings(&self, keys: &'static [(&'static str, Rule)], report: &mut Report) -> Settings {
+    /// Reads the line's settings by rows, and those that are the same in `table` of `squall.toml`. Reports those that are
+    /// not taken. Returns those that are, and those with the rule [`Rule::Elsewhere`], which the caller must report
+    /// itself.
+    pub(super) fn settings(&self, keys: &'static [(&'static str, Rule)], table: &str, report: &mut Report) -> Settings {
         let mut settings = Settings::new();
         for pair in self.pairs {
-            let Some((name, rule)) = named(keys, &pair.key) else {
-                let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+            let Some((name, rule)) = named(keys, table, &pair.key) else {
+                let names: Vec<&str> = keys.iter().copied().chain(same(table)).map(|(name, _)| name).collect();
                 self.say(report, &pair.key, Fate::Unknown, unknown(&pair.key, &names));
                 continue;
             };
-            let outcome = match rule {
-                Rule::Elsewhere => Ok(()),
-                Rule::Taken(_, read) => read(&pair.value).map(drop).map_err(|problem| (Fate::Wrong, problem)),
-                Rule::By(read) => read(&pair.value).map(drop).map_err(|problem| (Fate::Wrong, problem)),
-                Rule::Moot(why) => Err((Fate::Moot, (*why).to_owned())),
-                Rule::Missing(words, _) if only(&pair.value, words) => Err((Fate::Moot, ALWAYS.to_owned())),
-                Rule::Missing(_, instead) => Err((Fate::Missing, (*instead).to_owned())),
-            };
-            match outcome {
-                Ok(()) => {
-                    settings.insert(name, pair.value.clone());
-                }
-                Err((fate, text)) => self.say(report, name, fate, text),
+            match rule.outcome(name, &pair.value) {
+                Some(Ok(outcome)) if outcome.set.is_empty() => self.say(report, name, outcome.fate, outcome.text),
+                Some(Err(problem)) => self.say(report, name, Fate::Wrong, problem),
+                _ => drop(settings.insert(name, pair.value.clone())),
             }
         }
         settings
@@ -65,9 +58,16 @@ impl<'a> Line<'a> {
 }
 
 /// Returns the fields that a table takes from settings: keys of `squall.toml` with their values as TOML.
-pub(super) fn fields(keys: &'static [(&'static str, Rule)], settings: &Settings) -> Vec<(&'static str, String)> {
-    let taken = settings.iter().filter_map(|(name, value)| match named(keys, name)?.1 {
-        Rule::Taken(key, read) => Some((*key, read(value).ok()?)),
+pub(super) fn fields(
+    keys: &'static [(&'static str, Rule)],
+    table: &str,
+    settings: &Settings,
+) -> Vec<(&'static str, String)> {
+    let taken = settings.iter().filter_map(|(name, value)| match named(keys, table, name)?.1 {
+        Rule::Same(section, key) => {
+            Some((if key.slurm.contains(name) { *name } else { key.name }, read(section, key, value).ok()?))
+        }
+        Rule::Taken(key, read) => Some((key, read(value).ok()?)),
         _ => None,
     });
     taken.collect()
@@ -87,6 +87,6 @@ pub(super) fn unknown(key: &str, names: &[&str]) -> String {
 }
 
 /// Returns fields as the report shows them: `CPUs = 4, Weight = 2`.
-pub(super) fn shown(fields: &[(&'static str, String)]) -> String {
+pub(super) fn shown(fields: &[(impl Display, String)]) -> String {
     fields.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ")
 }

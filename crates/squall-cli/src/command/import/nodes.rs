@@ -13,11 +13,10 @@ use super::value;
 
 const NONE: &[&str] = &["none", "(null)"];
 
-/// All keys of a `NodeName` line but the first.
+/// All keys of a `NodeName` line but the first, and those that are the same in `[[nodes]]`.
 pub(super) const KEYS: &[(&str, Rule)] = &[
     ("BcastAddr", Moot("nodes join by themselves, with an address of their own")),
     ("Boards", Elsewhere),
-    ("CoresPerSocket", Taken("CoresPerSocket", value::number)),
     ("CoreSpecCount", Elsewhere),
     ("CpuBind", Missing(NONE, "tasks are bound as `srun --cpu-bind` says")),
     ("CPUs", Elsewhere),
@@ -39,11 +38,9 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("SocketsPerBoard", Elsewhere),
     ("State", Elsewhere),
     ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], "a node has the time of its partition or of the cluster")),
-    ("ThreadsPerCore", Taken("ThreadsPerCore", value::number)),
     ("TmpDisk", Missing(&["0"], "the space in /tmp is what the node has; less does not drain it")),
     ("Topology", Missing(NONE, "topology.conf or topology.yaml names the nodes")),
     ("TRESWeights", Missing(NONE, "the order of nodes follows Weight only")),
-    ("Weight", Taken("Weight", value::number)),
 ];
 
 /// Nodes of one line that are described alike.
@@ -70,7 +67,7 @@ pub(super) struct Nodes {
 impl Nodes {
     /// Reads a `NodeName` line. `here`: names and addresses of this machine.
     pub(super) fn line(&mut self, line: &Line<'_>, names: &str, here: &[String], report: &mut Report) {
-        let own = line.settings(KEYS, report);
+        let own = line.settings(KEYS, "nodes", report);
         if names.eq_ignore_ascii_case("DEFAULT") {
             line.say(report, "", Fate::Taken, "defaults of the NodeName lines that follow");
             Self::state(line, &own, "NAME", report);
@@ -91,7 +88,7 @@ impl Nodes {
             }
         }
         merged.extend(own.clone());
-        let mut fields = lines::fields(KEYS, &merged);
+        let mut fields = lines::fields(KEYS, "nodes", &merged);
         hardware(line, &merged, &mut fields, report);
         devices(line, &merged, &mut fields, report);
         let state = merged.get("State").map(|state| state.to_ascii_uppercase()).unwrap_or_default();

@@ -14,54 +14,34 @@ use super::value;
 const NO: &[&str] = &["NO", "0"];
 const NONE: &[&str] = &["none", "(null)"];
 
-/// All keys of a `PartitionName` line but the first.
+/// All keys of a `PartitionName` line but the first, and those that are the same in `[[partitions]]`.
 pub(super) const KEYS: &[(&str, Rule)] = &[
     ("AllocNodes", Missing(&["ALL"], "jobs may be submitted wherever the cluster can be reached")),
-    ("AllowAccounts", Taken("AllowAccounts", value::text)),
-    ("AllowGroups", Taken("AllowGroups", value::text)),
-    ("AllowQos", Taken("AllowQos", value::text)),
     ("Alternate", Missing(NONE, "jobs of a partition that is down wait for it")),
     ("CpuBind", Missing(NONE, "tasks are bound as `srun --cpu-bind` says")),
     ("Default", Elsewhere),
     ("DefaultTime", Elsewhere),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
-    ("DefMemPerCPU", Taken("def_mem_per_cpu_mb", value::memory)),
-    ("DefMemPerGPU", Taken("def_mem_per_gpu_mb", value::memory)),
-    ("DefMemPerNode", Taken("def_mem_per_node_mb", value::memory)),
-    ("DenyAccounts", Taken("DenyAccounts", value::text)),
-    ("DenyQos", Taken("DenyQos", value::text)),
     ("DisableRootJobs", Missing(NO, "root may submit jobs")),
     ("Exclusive", Missing(NO, "use OverSubscribe=EXCLUSIVE or ExclusiveUser=YES")),
     ("ExclusiveTopo", Missing(NO, "no part of a topology is kept for one job")),
-    ("ExclusiveUser", Taken("ExclusiveUser", value::yes)),
-    ("GraceTime", Taken("GraceTime", value::number)),
     ("Hidden", Missing(NO, "the partition is shown to everybody")),
     ("JobDefaults", Missing(NONE, "jobs say --cpus-per-gpu and --mem-per-gpu")),
-    ("LLN", Taken("LLN", value::yes)),
     ("MaxCPUsPerNode", Taken("MaxCPUsPerNode", value::count)),
     ("MaxCPUsPerSocket", Taken("MaxCPUsPerSocket", value::count)),
-    ("MaxMemPerCPU", Taken("max_mem_per_cpu_mb", value::memory)),
-    ("MaxMemPerNode", Taken("max_mem_per_node_mb", value::memory)),
     ("MaxNodes", Elsewhere),
     ("MaxTime", Taken("MaxTime", value::limit)),
-    ("MinNodes", Taken("MinNodes", value::number)),
     ("Nodes", Elsewhere),
     ("OverSubscribe", Elsewhere),
     ("OverTimeLimit", Missing(NO, "jobs end at their time limit")),
-    ("PowerDownOnIdle", Taken("PowerDownOnIdle", value::yes)),
     ("PreemptMode", Elsewhere),
     ("Priority", Elsewhere),
-    ("PriorityJobFactor", Taken("PriorityJobFactor", value::number)),
-    ("PriorityTier", Taken("PriorityTier", value::number)),
-    ("QOS", Taken("QOS", value::text)),
     ("ReqResv", Missing(NO, "the partition is used without a reservation, too")),
-    ("ResumeTimeout", Taken("ResumeTimeout", value::number)),
     ("RootOnly", Elsewhere),
     ("SelectTypeParameters", Missing(NONE, "CPUs and memory are allocated as in the whole cluster")),
     ("Shared", Elsewhere),
     ("State", Elsewhere),
     ("SuspendTime", Taken("SuspendTime", value::seconds_or_never)),
-    ("SuspendTimeout", Taken("SuspendTimeout", value::number)),
     ("Topology", Missing(NONE, "there is one topology for all partitions")),
     ("TRESBillingWeights", Missing(NONE, "usage counts CPUs only")),
 ];
@@ -95,7 +75,7 @@ pub(super) struct Partitions {
 impl Partitions {
     /// Reads a `PartitionName` line. All nodes and sets of nodes must have been read.
     pub(super) fn line(&mut self, line: &Line<'_>, name: &str, nodes: &Nodes, cluster: Cluster, report: &mut Report) {
-        let own = line.settings(KEYS, report);
+        let own = line.settings(KEYS, "partitions", report);
         if name.eq_ignore_ascii_case("DEFAULT") {
             line.say(report, "", Fate::Taken, "defaults of the PartitionName lines that follow");
             self.defaults.extend(own);
@@ -109,7 +89,7 @@ impl Partitions {
         }
         self.known.insert(name.to_owned(), line.origin.clone());
         let mut fields = vec![("PartitionName", value::quoted(name)), ("Nodes", members)];
-        fields.extend(lines::fields(KEYS, &merged));
+        fields.extend(lines::fields(KEYS, "partitions", &merged));
         others(line, &merged, cluster, &mut fields, report);
         match merged.get("Default").map(|text| value::yes(text)) {
             Some(Ok(yes)) if yes == "true" => self.first = Some(self.all.len()),

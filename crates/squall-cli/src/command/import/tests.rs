@@ -141,7 +141,8 @@ proptest! {
 fn line() -> impl proptest::strategy::Strategy<Value = String> {
     use proptest::prelude::Strategy;
     let value = "(YES|NO|0|-1|4294967296|n\\[1-3\\]|ALL|UNLIMITED|1-0|a,b|\"x y|2G|[^ ]{0,6})";
-    let key = proptest::sample::select(super::keys::KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let keys = super::keys::KEYS.iter().copied().chain(super::keys::same(""));
+    let key = proptest::sample::select(keys.map(|(name, _)| name).collect::<Vec<_>>());
     let global = (key, value).prop_map(|(key, value)| format!("{key}={value}"));
     let words = "((CPUs|Sockets|RealMemory|MemSpecLimit|Gres|State|Nodes|Default|MaxTime|OverSubscribe|Priority)=(YES|9|n1|x:2|UP) ){0,4}";
     let named = ("(NodeName|PartitionName|NodeSet|DownNodes)", value, words);

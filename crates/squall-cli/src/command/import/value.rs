@@ -2,19 +2,18 @@
 
 use std::fmt::Write as _;
 
-use squall_model::config::{CheckedStates, Config, LogLevel, Ports, PrivateData, PrologFlags, SchedulerParameters};
+use squall_model::config::{Config, Ports, PrologFlags, SchedulerParameters};
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
 use squall_model::license;
 use squall_model::limits::{GRES_PER_NODE_MAX, HEARTBEAT_S, NODE_TIMEOUT_MIN_S};
-use squall_model::policy::{Enforce, EnforcePartLimits};
 
 use super::report::Fate;
 
 /// What a value becomes: keys of `squall.toml` with their values as TOML, and what the report says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub(super) set: Vec<(&'static str, String)>,
+    pub(super) set: Vec<(String, String)>,
     pub(super) fate: Fate,
     /// Text of the report. Empty: the keys that are set.
     pub(super) text: String,
@@ -22,8 +21,8 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Returns an outcome that sets one key.
-    pub(super) fn set(key: &'static str, value: String) -> Self {
-        Self { set: vec![(key, value)], fate: Fate::Taken, text: String::new() }
+    pub(super) fn set(key: impl Into<String>, value: String) -> Self {
+        Self { set: vec![(key.into(), value)], fate: Fate::Taken, text: String::new() }
     }
 
     /// Returns an outcome that sets nothing.
@@ -80,11 +79,6 @@ pub(super) fn seconds_or_none(value: &str) -> Result<String, String> {
 /// Reads a time in seconds; Slurm's words for "never" become -1.
 pub(super) fn seconds_or_never(value: &str) -> Result<String, String> {
     if is_unlimited(value) || is_none(value) || value == "-1" { Ok("-1".to_owned()) } else { number(value) }
-}
-
-/// Reads `HealthCheckNodeState`.
-pub(super) fn checked_states(value: &str) -> Result<String, String> {
-    CheckedStates::try_from(value.to_owned()).map(|_| quoted(value))
 }
 
 /// Reads `PrologFlags`.
@@ -162,11 +156,6 @@ pub(super) fn devices(value: &str) -> Option<u32> {
     (count as usize <= GRES_PER_NODE_MAX).then_some(count)
 }
 
-/// Reads a level of logging.
-pub(super) fn level(value: &str) -> Result<String, String> {
-    value.parse::<LogLevel>().map(|_| quoted(value))
-}
-
 /// Reads a list of licenses.
 pub(super) fn licenses(value: &str) -> Result<String, String> {
     if value.eq_ignore_ascii_case("(null)") {
@@ -175,21 +164,6 @@ pub(super) fn licenses(value: &str) -> Result<String, String> {
     let known = license::parse(value).ok_or_else(|| format!("`{value}`: NAME:COUNT,NAME:COUNT is needed"))?;
     let words: Vec<String> = known.iter().map(|(name, count)| format!("{name}:{count}")).collect();
     text(&words.join(","))
-}
-
-/// Reads `AccountingStorageEnforce`.
-pub(super) fn enforce(value: &str) -> Result<String, String> {
-    Enforce::try_from(value.to_owned()).map(|_| quoted(value))
-}
-
-/// Reads `PrivateData`.
-pub(super) fn private_data(value: &str) -> Result<String, String> {
-    PrivateData::try_from(value.to_owned()).map(|_| quoted(value))
-}
-
-/// Reads `EnforcePartLimits`.
-pub(super) fn part_limits(value: &str) -> Result<String, String> {
-    EnforcePartLimits::try_from(value.to_owned()).map(|_| quoted(value))
 }
 
 /// Reads `OverSubscribe`.
@@ -329,7 +303,7 @@ pub(super) fn node_timeout(value: &str) -> Result<Outcome, String> {
         );
     }
     if seconds > Config::default().node_lost_s {
-        outcome.set.push(("node_lost_s", seconds.to_string()));
+        outcome.set.push(("node_lost_s".to_owned(), seconds.to_string()));
     }
     Ok(outcome)
 }

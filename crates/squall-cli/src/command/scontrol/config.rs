@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use squall_files::place::Place;
-use squall_model::config::{Config, Key, SECTIONS, Shown};
+use squall_model::config::{Config, Here, Key, SECTIONS, Shown};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::hostlist;
 use squall_model::limits;
@@ -112,7 +112,9 @@ fn written(key: &Key, shown: Shown, value: &str) -> Option<String> {
         (_, "boolean", _) => if value == "true" { "Yes" } else { "No" }.to_owned(),
         (Shown::Usual, "time", _) => format_limit(seconds()),
         (_, _, "MiB") => memory(value.parse().unwrap_or(0)),
-        (_, "number", "seconds") => seconds().map_or("INFINITE".to_owned(), |seconds: u64| format!("{seconds} sec")),
+        (_, "number", "seconds") => {
+            seconds().map_or_else(|| "INFINITE".to_owned(), |seconds: u64| format!("{seconds} sec"))
+        }
         _ => or(value, "(null)"),
     };
     Some(text)
@@ -175,9 +177,10 @@ pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail>
 
 /// Returns a configuration in force as a file has it: of several controllers each has its address in a table.
 pub(super) fn as_file(config: Config) -> Config {
-    match config.has_standbys() {
-        true => Config { slurmctld_host: Default::default(), slurmctld_port: Default::default(), ..config },
-        false => config,
+    if config.has_standbys() {
+        Config { slurmctld_host: Here::default(), slurmctld_port: Here::default(), ..config }
+    } else {
+        config
     }
 }
 
