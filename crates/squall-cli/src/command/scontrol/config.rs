@@ -92,6 +92,7 @@ pub(super) fn settings(config: &Config) -> Result<Vec<(&'static str, String)>, S
         }
     }
     all.extend(FIXED.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    all.extend(ABSENT.split_whitespace().map(|name| (name, "(null)".to_owned())));
     Ok(all)
 }
 
@@ -123,16 +124,12 @@ fn written(key: &Key, shown: Shown, value: &str) -> Option<String> {
 /// Returns the settings that name the state folder's files and the user who runs the daemons.
 fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
     let none = || "(null)".to_owned();
-    let Some((file, uid)) = call.controller.home() else {
-        let keys = ["SLURM_CONF", "SlurmUser", "SlurmdUser", "StateSaveLocation", "SlurmctldLogFile", "SlurmdLogFile"];
-        let others = ["SlurmctldPidFile", "SlurmdPidFile", "SlurmdSpoolDir"];
-        return keys.into_iter().chain(others).map(|key| (key, none())).collect();
-    };
-    let owner = format!("{}({uid})", call.people.user(uid));
-    let place = file.parent().and_then(|dir| Place::at(dir).ok());
+    let home = call.controller.home();
+    let owner = home.as_ref().map_or_else(none, |(_, uid)| format!("{}({uid})", call.people.user(*uid)));
+    let place = home.as_ref().and_then(|(file, _)| Place::at(file.parent()?).ok());
     let at = |path: fn(&Place) -> PathBuf| place.as_ref().map_or_else(none, |place| path(place).display().to_string());
     vec![
-        ("SLURM_CONF", file.display().to_string()),
+        ("SLURM_CONF", home.map_or_else(none, |(file, _)| file.display().to_string())),
         ("SlurmUser", owner.clone()),
         ("SlurmdUser", owner),
         ("StateSaveLocation", at(|place| place.dir().to_owned())),
@@ -184,117 +181,73 @@ pub(super) fn as_file(config: Config) -> Config {
     }
 }
 
+/// Settings that no cluster has.
+const ABSENT: &str = "\
+    AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageParameters AccountingStoreFlags \
+    AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInterconnectType AcctGatherProfileType AuthAltParameters \
+    AuthInfo BcastExclude BcastParameters BurstBufferType CliFilterPlugins CommunicationParameters CpuFreqGovernors \
+    DebugFlags FederationParameters GpuFreqDef InteractiveStepOptions JobAcctGatherParams JobCompHost JobCompLoc \
+    JobCompUser JobCredentialPrivateKey JobCredentialPublicCertificate JobSubmitPlugins LaunchParameters \
+    MCSParameters NodeFeaturesPlugins PluginDir PlugStackConfig PowerParameters PrEpParameters PrEpPlugins \
+    PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PropagateResourceLimitsExcept \
+    ReconfigFlags RequeueExit RequeueExitHold ResvEpilog ResvProlog ScronParameters SlurmctldAddr \
+    SlurmctldParameters SlurmctldPlugstack SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug \
+    SlurmdSyslogDebug SlurmSchedLogFile SrunEpilog SrunProlog SwitchParameters X11Parameters";
+
 /// Settings that are the same in every cluster. Programs read them to find out whether a feature of Slurm is in use.
 const FIXED: &[(&str, &str)] = &[
-    ("AccountingStorageBackupHost", "(null)"),
-    ("AccountingStorageExternalHost", "(null)"),
-    ("AccountingStorageParameters", "(null)"),
-    ("AuthAltParameters", "(null)"),
-    ("AuthInfo", "(null)"),
-    ("BcastExclude", "(null)"),
-    ("BcastParameters", "(null)"),
-    ("CommunicationParameters", "(null)"),
-    ("CpuFreqGovernors", "(null)"),
-    ("DebugFlags", "(null)"),
-    ("GpuFreqDef", "(null)"),
-    ("InteractiveStepOptions", "(null)"),
-    ("JobCompHost", "(null)"),
-    ("JobCompLoc", "(null)"),
-    ("JobCompUser", "(null)"),
-    ("JobCredentialPrivateKey", "(null)"),
-    ("JobCredentialPublicCertificate", "(null)"),
-    ("MCSParameters", "(null)"),
-    ("PluginDir", "(null)"),
-    ("PlugStackConfig", "(null)"),
-    ("PowerParameters", "(null)"),
-    ("PrEpParameters", "(null)"),
-    ("PrEpPlugins", "(null)"),
-    ("PrioritySiteFactorParameters", "(null)"),
-    ("PrioritySiteFactorPlugin", "(null)"),
-    ("ReconfigFlags", "(null)"),
-    ("ScronParameters", "(null)"),
-    ("SlurmctldAddr", "(null)"),
-    ("SlurmctldSyslogDebug", "(null)"),
-    ("SlurmctldPrimaryOffProg", "(null)"),
-    ("SlurmctldPrimaryOnProg", "(null)"),
-    ("SlurmdSyslogDebug", "(null)"),
-    ("SlurmSchedLogFile", "(null)"),
-    ("SlurmctldPlugstack", "(null)"),
-    ("SwitchParameters", "(null)"),
-    ("X11Parameters", "(null)"),
+    ("AccountingStorageHost", "localhost"),
     ("AccountingStoragePort", "0"),
+    ("AccountingStorageType", "accounting_storage/slurmdbd"),
+    ("AccountingStorageUser", "N/A"),
     ("AcctGatherNodeFreq", "0 sec"),
     ("AllowSpecResourcesUsage", "No"),
+    ("AuthType", "auth/peercred"),
+    ("BatchStartTimeout", "10 sec"),
+    ("CompleteWait", "0 sec"),
     ("CoreSpecPlugin", "core_spec/none"),
     ("CpuFreqDef", "Unknown"),
     ("CredType", "cred/none"),
+    ("DisableRootJobs", "No"),
     ("EioTimeout", "0"),
     ("EpilogMsgTime", "0 usec"),
-    ("ExtSensorsType", "ext_sensors/none"),
     ("ExtSensorsFreq", "0 sec"),
+    ("ExtSensorsType", "ext_sensors/none"),
     ("GetEnvTimeout", "0 sec"),
     ("GroupUpdateForce", "0"),
     ("GroupUpdateTime", "0 sec"),
     ("HASH_VAL", "Match"),
+    ("InactiveLimit", "0 sec"),
+    ("JobAcctGatherFrequency", "0"),
+    ("JobAcctGatherType", "jobacct_gather/cgroup"),
     ("JobCompPort", "0"),
+    ("JobCompType", "jobcomp/none"),
+    ("JobFileAppend", "0"),
+    ("KillOnBadExit", "0"),
     ("LaunchType", "launch/slurm"),
     ("LogTimeFormat", "iso8601_ms"),
     ("MaxDBDMsgs", "0"),
-    ("PowerPlugin", ""),
-    ("SlurmSchedLogLevel", "0"),
-    ("TCPTimeout", "0 sec"),
-    ("AccountingStorageHost", "localhost"),
-    ("AccountingStorageUser", "N/A"),
-    ("AccountingStoreFlags", "(null)"),
-    ("AcctGatherEnergyType", "(null)"),
-    ("AcctGatherFilesystemType", "(null)"),
-    ("AcctGatherInterconnectType", "(null)"),
-    ("AcctGatherProfileType", "(null)"),
-    ("BurstBufferType", "(null)"),
-    ("CliFilterPlugins", "(null)"),
-    ("FederationParameters", "(null)"),
-    ("JobAcctGatherParams", "(null)"),
-    ("JobFileAppend", "0"),
-    ("JobSubmitPlugins", "(null)"),
-    ("LaunchParameters", "(null)"),
+    ("MaxStepCount", "40000"),
     ("MCSPlugin", "mcs/none"),
-    ("NodeFeaturesPlugins", "(null)"),
+    ("MessageTimeout", "10 sec"),
+    ("MpiDefault", "none"),
     ("OverTimeLimit", "0 min"),
-    ("PriorityParameters", "(null)"),
+    ("PowerPlugin", ""),
+    ("ProctrackType", "proctrack/cgroup"),
     ("PropagatePrioProcess", "0"),
     ("PropagateResourceLimits", "ALL"),
-    ("PropagateResourceLimitsExcept", "(null)"),
-    ("RequeueExit", "(null)"),
-    ("RequeueExitHold", "(null)"),
-    ("ResvEpilog", "(null)"),
     ("ResvOverRun", "0 min"),
-    ("ResvProlog", "(null)"),
-    ("SlurmctldParameters", "(null)"),
-    ("SrunEpilog", "(null)"),
+    ("SelectType", "select/cons_tres"),
+    ("SlurmSchedLogLevel", "0"),
     ("SrunPortRange", "0-0"),
-    ("SrunProlog", "(null)"),
     ("SwitchType", "switch/none"),
+    ("TaskPlugin", "task/affinity,task/cgroup"),
     ("TaskPluginParam", "(null type)"),
+    ("TCPTimeout", "0 sec"),
     ("TmpFS", "/tmp"),
     ("TrackWCKey", "No"),
     ("UsePam", "No"),
     ("VSizeFactor", "0 percent"),
-    ("AccountingStorageType", "accounting_storage/slurmdbd"),
-    ("AuthType", "auth/peercred"),
-    ("BatchStartTimeout", "10 sec"),
-    ("CompleteWait", "0 sec"),
-    ("DisableRootJobs", "No"),
-    ("InactiveLimit", "0 sec"),
-    ("JobAcctGatherFrequency", "0"),
-    ("JobAcctGatherType", "jobacct_gather/cgroup"),
-    ("JobCompType", "jobcomp/none"),
-    ("KillOnBadExit", "0"),
-    ("MaxStepCount", "40000"),
-    ("MessageTimeout", "10 sec"),
-    ("MpiDefault", "none"),
-    ("ProctrackType", "proctrack/cgroup"),
-    ("SelectType", "select/cons_tres"),
-    ("TaskPlugin", "task/affinity,task/cgroup"),
     ("WaitTime", "0 sec"),
 ];
 

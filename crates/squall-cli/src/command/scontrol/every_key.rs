@@ -70,6 +70,9 @@ fn every_key_is_read_back_as_it_was_set() {
     }
     assert_eq!(lost, LOST, "keys that the import of what was shown does not bring back");
     insta::assert_snapshot!("every_key", text);
+    let mut names: Vec<&str> = settings(&Config::default()).unwrap().iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    assert!(names.is_sorted_by(|a, b| a < b), "a constant stands beside a key: {names:?}");
     let config = Config::from_toml("cluster = \"lab\"\n").unwrap();
     assert_eq!(check::shown(&config), "cluster lab, this machine as its node, 1 partition");
 }
