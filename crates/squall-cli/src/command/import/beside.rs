@@ -79,15 +79,13 @@ pub(super) fn confinement(
     globals: &mut Globals,
     report: &mut Report,
 ) -> Result<(), String> {
-    each(CONFINEMENT, text, read, report, |origin, pair, report| match keys::named(CGROUP, FILE, &pair.key) {
-        Some((name, rule)) => {
-            if let Some(outcome) = rule.outcome(name, &pair.value) {
-                globals.settle(origin, name, outcome, report);
-            }
-        }
-        None => {
+    each(CONFINEMENT, text, read, report, |origin, pair, report| {
+        let Some((name, rule)) = keys::named(CGROUP, FILE, &pair.key) else {
             let names: Vec<&str> = CGROUP.iter().map(|(name, _)| *name).collect();
-            report.add(origin, &pair.key, Fate::Unknown, unknown(&pair.key, &names));
+            return report.add(origin, &pair.key, Fate::Unknown, unknown(&pair.key, &names));
+        };
+        if let Some(outcome) = rule.outcome(name, &pair.value) {
+            globals.settle(origin, name, outcome, report);
         }
     })
 }
