@@ -8,7 +8,7 @@ use crate::format::sheet::Column;
 /// Names of accounted resources (Slurm's TRES), in the order of their ids, from 1 on.
 pub const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
 
-/// The controller's port, as `scontrol show config` names it.
+/// The controller's port, as Slurm's default is: Squall's is chosen at the start unless one is configured.
 pub const CONTROL_PORT: u32 = 6817;
 
 /// Returns the id of an accounted resource (TRES); None: not an accounted resource.
