@@ -8,6 +8,10 @@ use super::Judge;
 /// Time in which a node has to be in session again after it, the controller or the network was disturbed.
 const COMES_BACK: Span = Span::from_secs(35);
 
+/// Time in which a node is in session again whose relay is silent: the controller may notice that before the node does,
+/// which then dials other ones.
+const MOVES: Span = Span::from_secs(15);
+
 /// Time that a controller which did not run gives all nodes at least before it calls one down.
 const DOUBTS_ITSELF: Span = Span::from_secs(15);
 
@@ -26,8 +30,8 @@ pub(crate) struct Silence {
     trouble: Time,
     /// Until when the controller was stopped last.
     stopped: Option<Time>,
-    /// Nodes that were in no session when they were looked at last, although they could be heard.
-    missing: Vec<bool>,
+    /// Since when each node is seen in no session, although it could be heard. None: it is in one.
+    missing: Vec<Option<Time>>,
 }
 
 impl Silence {
@@ -38,7 +42,7 @@ impl Silence {
             controller: Time(0),
             trouble: Time(0),
             stopped: None,
-            missing: vec![false; nodes],
+            missing: vec![None; nodes],
         }
     }
 
@@ -89,11 +93,13 @@ impl Judge {
         }
     }
 
-    /// Checks that nodes which can be heard are in session. One that moves to another parent may be seen without.
+    /// Checks that nodes which can be heard are in session. One that moves to another parent is without for a while.
     pub(crate) fn in_session(&mut self, now: Time, host: usize, is: bool) {
         let since = self.silence.heard_since(host);
         let missing = !is && since.is_some_and(|since| since + COMES_BACK <= now);
-        if std::mem::replace(&mut self.silence.missing[host], missing) && missing {
+        let first = self.silence.missing[host].filter(|_| missing).unwrap_or(now);
+        self.silence.missing[host] = Some(first).filter(|_| missing);
+        if missing && first + MOVES <= now {
             self.violate("a node that runs is in session", self.names[host].clone());
         }
     }
