@@ -10,8 +10,8 @@ const PAUSE: (Span, Span) = (Span::from_millis(10), Span::from_secs(1));
 /// How long a starting node tries only its own parent, which may be starting too.
 const START_WAIT: Span = Span::from_secs(2);
 
-/// Interval, first and longest, at which a node away from its own parent tries to return to it. It doubles each time
-/// that there was no path to the controller from there.
+/// Interval, first and longest, at which a node away from its own parent tries to return to it. It doubles with each
+/// parent that the node leaves for the controller, since there was no path to the controller from there.
 const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 
 /// How long a node stays with a new parent that has no path to the controller, before it asks the controller itself. The
@@ -113,6 +113,10 @@ impl Parent {
     /// Records that the requested connection to a parent is open, in place of the previous one.
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
+        let bypassed = self.attached.as_ref().is_some_and(|attached| attached.to != Dial::Controller);
+        if bypassed && to == Dial::Controller {
+            self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
+        }
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
         let wait = if self.had_path { PATHLESS.0 } else { PATHLESS.1 };
         self.detour_at = (to != Dial::Controller).then(|| now + wait);
@@ -211,7 +215,6 @@ impl Parent {
         let detour = self.attached.is_some() && self.detour_at.is_some_and(|at| at <= now);
         let whom = if detour {
             self.detour_at = None;
-            self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
             Dial::Controller
         } else if self.attached.is_some() {
             self.home_at.filter(|at| *at <= now)?;

@@ -38,6 +38,25 @@ impl One {
         one
     }
 
+    /// Makes a relay that was away from its own parent and is about to return to it.
+    fn returning() -> Self {
+        let mut one = Self::attached(window(100, 1000));
+        one.input(NetInput::ParentClosed);
+        one.attach(&[], window(100, 1000));
+        one.pass(Span::from_secs(20));
+        one
+    }
+
+    /// Checks that the relay, away from its own parent since now, tries to return to it in 40 s, and not before.
+    fn returns_after_40_s(&mut self) {
+        self.dials.clear();
+        for seconds in (5..=40).step_by(5) {
+            self.beats();
+            self.pass(Span::from_secs(5));
+            assert_eq!(self.dials.len(), usize::from(seconds == 40), "after {seconds} s");
+        }
+    }
+
     fn started(home: &[&str]) -> Self {
         let mut one = Self {
             relay: Relay::new(home.iter().map(|&name| name.into()).collect()),
@@ -503,10 +522,7 @@ fn a_detour_that_fails_is_tried_again_until_it_opens_or_the_parent_has_a_path() 
 #[test]
 fn p9_a_parent_without_a_path_is_left() {
     // A relay away from its own parent comes back to it, but that has no path: its node was removed, for example.
-    let mut one = One::attached(window(100, 1000));
-    one.input(NetInput::ParentClosed);
-    one.attach(&[], window(100, 1000));
-    one.pass(Span::from_secs(20));
+    let mut one = One::returning();
     one.input(NetInput::ParentOpened);
     one.parent_hop = 0;
     one.dials.clear();
@@ -516,15 +532,22 @@ fn p9_a_parent_without_a_path_is_left() {
     one.pass(Span::from_secs(1));
     assert_eq!(one.dials, [Dial::Controller], "it asks the controller itself");
     one.attach(&[], window(100, 1000));
-    let tries = |one: &mut One, seconds| {
-        for _ in 0..seconds / 5 {
-            one.beats();
-            one.pass(Span::from_secs(5));
-        }
-        one.dials.len()
-    };
-    assert_eq!(tries(&mut one, 35), 1, "it stays the longer, as there was no path at home");
-    assert_eq!(tries(&mut one, 5), 2);
+    one.returns_after_40_s();
+}
+
+#[test]
+fn a_detour_whose_dials_fail_lengthens_the_stay_away_once() {
+    let mut one = One::attached(window(100, 1000));
+    assert!(one.relay.detour());
+    one.pass(Span(0));
+    for _ in 0..10 {
+        one.input(NetInput::DialFailed);
+        one.parent_says(Vec::new());
+        one.pass(Span::from_secs(1));
+    }
+    assert_eq!(one.dials.len(), 11);
+    one.attach(&[], window(100, 1000));
+    one.returns_after_40_s();
 }
 
 #[test]
@@ -544,10 +567,7 @@ fn a_node_that_starts_below_a_parent_without_a_path_waits_for_it() {
 
 #[test]
 fn a_way_back_that_opens_when_the_other_has_just_ended_is_home() {
-    let mut one = One::attached(window(100, 1000));
-    one.input(NetInput::ParentClosed);
-    one.attach(&[], window(100, 1000));
-    one.pass(Span::from_secs(20));
+    let mut one = One::returning();
     assert_eq!(one.dials.last(), Some(&Dial::Node("p".into())));
     let before = one.dials.len();
     one.input(NetInput::ParentClosed);
