@@ -218,9 +218,13 @@ impl NodeHost {
     }
     /// Returns the highest job that the daemon knows to have come here.
     pub(crate) fn last_job(&self) -> JobId {
-        let jobs = self.spool.jobs.keys().map(|job| job.job);
-        let known = jobs.chain(self.spool.steps.keys().map(|key| key.job)).max().unwrap_or_default();
+        let known = self.attempts().map(|one| one.job).max().unwrap_or_default();
         if self.begun.0 == self.life { known.max(self.begun.1) } else { known }
+    }
+    /// Returns the attempts of jobs that the spool names.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = JobAttempt> {
+        let steps = self.spool.steps.keys().map(|key| JobAttempt { job: key.job, attempt: key.attempt });
+        self.spool.jobs.keys().copied().chain(steps)
     }
     /// Returns the newest session that the spool has.
     pub(crate) fn heard(&self) -> Session {

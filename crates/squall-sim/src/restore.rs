@@ -12,7 +12,7 @@ use squall_engine::control::Controller;
 use squall_engine::control::state::State;
 use squall_model::event::{Event, NodeAdmin, Record};
 use squall_model::id::{JobId, StepKey, StepNo};
-use squall_model::job::ExitCode;
+use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::time::{Span, Time};
 use squall_store::memory::MemoryLog;
 
@@ -251,9 +251,9 @@ impl World {
             if node.has_daemon() && (node.heard().epoch.0 > state.epoch.0 + 1 || job > state.last_id) {
                 knowing.0.insert(at);
             }
-            let later = |key: &StepKey| state.jobs.get(&key.job).is_some_and(|job| key.attempt > job.attempt);
+            let later = |one: &JobAttempt| state.jobs.get(&one.job).is_some_and(|job| one.attempt > job.attempt);
             let leases = self.setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
-            if leases || node.heard().epoch > state.epoch || job > state.last_id || node.spool.steps.keys().any(later) {
+            if leases || node.heard().epoch > state.epoch || job > state.last_id || node.attempts().any(|one| later(&one)) {
                 knowing.1.insert(at);
             }
         }

@@ -318,7 +318,7 @@ impl World {
                 return Err(violation);
             }
         }
-        self.now = until;
+        self.now = self.now.max(until);
         Ok(())
     }
 
