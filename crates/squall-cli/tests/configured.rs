@@ -704,10 +704,36 @@ fn top_in_a_terminal() {
         tmux.shows("cancel job");
         tmux.keys(&["y"]);
         tmux.shows("The queue is empty.");
+        tmux.keys(&["2", "Down", "Enter"]);
+        tmux.shows("State      idle");
+        tmux.keys(&["Escape"]);
+        tmux.shows(" NODE   ");
         tmux.keys(&["q"]);
         tmux.shows("ready");
         let screen = tmux.screen();
         assert!(!screen.contains("1 queue"), "{screen}");
+    }
+    let tmux = Tmux::start(&cluster, (80, 24), "bash --rcfile rc -i");
+    tmux.shows("ready");
+    // Its keys and its echo work again after Ctrl-C and after a signal.
+    for (end, code) in [("C-c", 0), ("TERM", 143)] {
+        tmux.keys(&["clear; sh -c 'echo $$ > pid; exec squall top'; echo code $?; stty -a", "Enter"]);
+        tmux.shows("? keys  Enter details");
+        tmux.run(&["resize-window", "-t", "s", "-x", "50", "-y", "20"]);
+        tmux.shows("? keys  Enter details  w why  c cancel  h hold  r\n");
+        tmux.run(&["resize-window", "-t", "s", "-x", "80", "-y", "24"]);
+        tmux.shows("/ filter");
+        if end == "TERM" {
+            let pid = std::fs::read_to_string(cluster.dir.join("pid")).unwrap();
+            assert!(Command::new("kill").arg(pid.trim()).status().unwrap().success());
+        } else {
+            tmux.keys(&[end]);
+        }
+        let screen = tmux.shows(&format!("code {code}\n"));
+        let screen = if screen.contains("extproc") { screen } else { tmux.shows("extproc") };
+        for mode in [" icanon ", " isig ", " echo ", " opost ", " icrnl "] {
+            assert!(screen.replace('\n', " ").contains(mode), "{mode} in {screen}");
+        }
     }
 }
 

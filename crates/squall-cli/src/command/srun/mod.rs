@@ -12,7 +12,7 @@ mod request;
 mod scripts;
 mod session;
 mod streams;
-mod terminal;
+pub(crate) mod terminal;
 mod x11;
 
 use std::ffi::OsString;

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-use ratatui::crossterm::event::KeyCode;
 use squall_model::event::NodeAdmin;
 use squall_model::job::JobState;
 use squall_model::set::IndexSet;
@@ -12,13 +11,14 @@ use squall_model::wire::client::{JobRef, JobSelection, Request};
 use squall_model::wire::info::{JobInfo, NodeInfo, Why};
 
 use super::Data;
+use super::keys::KeyCode;
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{self, JobRow};
 use squall_text::format::node::{NodeState, devices};
 use squall_text::format::{harmless, why, words};
 
 /// Lines of a screen that are not rows of the list: head, titles, foot.
-pub(super) const AROUND: u16 = 6;
+pub(super) const AROUND: usize = 6;
 
 /// Lists that a top shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) enum Input {
     /// A key was pressed.
     Key(KeyCode),
     /// The screen has this many lines.
-    Size(u16),
+    Size(usize),
     /// It is this time by this machine's clock.
     Tick(Time),
     /// The controller was asked for everything.
@@ -122,7 +122,7 @@ pub(super) struct App {
     pub(super) away: Option<String>,
     pub(super) sheet: Option<Sheet>,
     /// First line of the sheet that is shown.
-    pub(super) scrolled: u16,
+    pub(super) scrolled: usize,
     pub(super) mode: Mode,
     pub(super) filter: String,
     /// A line for the user, until the next key.
@@ -133,11 +133,10 @@ pub(super) struct App {
     pub(super) at: usize,
     /// Index in `order` of the first row on the screen.
     pub(super) first: usize,
-    pub(super) coloured: bool,
     pub(super) clock: Rc<Clock>,
     selected: Option<Key>,
     me: u32,
-    height: u16,
+    height: usize,
     /// How far the controller's clock is ahead, microseconds.
     ahead_us: i64,
 }
@@ -159,7 +158,6 @@ impl App {
             order: Vec::new(),
             at: 0,
             first: 0,
-            coloured: false,
             clock: Rc::new(clock),
             selected: None,
             me,
@@ -213,7 +211,7 @@ impl App {
 
     /// Returns the number of rows that fit on the screen.
     pub(super) fn rows(&self) -> usize {
-        usize::from(self.height.saturating_sub(AROUND)).max(1)
+        self.height.saturating_sub(AROUND).max(1)
     }
 
     fn set_time(&mut self, now: Time) {
@@ -404,10 +402,10 @@ impl App {
             Some(_) => 40,
             None => self.order.len().saturating_sub(1),
         };
-        let place = if self.sheet.is_some() { usize::from(self.scrolled) } else { self.at };
+        let place = if self.sheet.is_some() { self.scrolled } else { self.at };
         let place = (place as isize).saturating_add(by).clamp(0, last as isize) as usize;
         if self.sheet.is_some() {
-            self.scrolled = u16::try_from(place).unwrap_or(u16::MAX);
+            self.scrolled = place;
         } else {
             self.at = place;
             self.settle();

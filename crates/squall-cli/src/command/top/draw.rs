@@ -1,22 +1,19 @@
 //! Draws a top: head, list, sheet, foot. Draws only the rows that are visible.
 
-use ratatui::Frame;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Span;
-use ratatui::widgets::{Paragraph, Widget, Wrap};
+use std::ops::Range;
+
 use squall_model::duration::{format_memory_mb, format_short};
 use squall_model::wire::info::NodeInfo;
 
 use super::app::{AROUND, App, Mode, Sheet, View};
+use super::screen::{Screen, Style, cut, width, wrap};
 use squall_text::format::colour;
 use squall_text::format::job::JobRow;
 use squall_text::format::node::NodeState;
-use squall_text::format::{harmless, why, words};
+use squall_text::format::{why, words};
 
 /// A column of a list.
-struct Column<R> {
+pub(super) struct Column<R> {
     title: &'static str,
     width: usize,
     right: bool,
@@ -36,7 +33,7 @@ const fn right<R>(title: &'static str, width: usize, rank: u8, text: fn(&R) -> S
 }
 
 /// Columns of jobs. The last one takes what is left of a line.
-const JOBS: &[Column<JobRow>] = &[
+pub(super) const JOBS: &[Column<JobRow>] = &[
     left("JOBID", 11, 0, JobRow::array_id),
     left("USER", 8, 2, |job| job.owner.user.clone()),
     left("ACCOUNT", 10, 7, |job| job.class.account.clone()),
@@ -89,134 +86,74 @@ q Esc        back; q quits
 c, h, r, R and u ask before they act: y does it, every other key does not.
 What you may do is what scancel and scontrol let you do.";
 
-/// Draws one frame.
-pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
-    let area = frame.area();
-    screen(app, area, frame.buffer_mut());
-}
-
 /// Returns a screen as text, without blank lines at the end.
-pub(super) fn text(app: &App, width: u16, height: u16) -> String {
-    let area = Rect::new(0, 0, width, height);
-    let mut buffer = Buffer::empty(area);
-    screen(app, area, &mut buffer);
-    let mut lines: Vec<String> = Vec::new();
+pub(super) fn text(app: &App, width: usize, height: usize) -> String {
+    let screen = screen(app, width, height);
     // The foot has keys, which a text does not need.
-    for y in 0..height.saturating_sub(1) {
-        let (mut line, mut x) = (String::new(), 0);
-        while x < width {
-            let symbol = buffer[(x, y)].symbol();
-            line.push_str(symbol);
-            // A wide character takes the cell behind it, too.
-            x += u16::try_from(Span::raw(symbol).width()).unwrap_or(1).max(1);
-        }
-        lines.push(line.trim_end().to_owned());
-    }
-    while lines.last().is_some_and(String::is_empty) {
-        lines.pop();
-    }
-    lines.join("\n") + "\n"
+    let lines = (0..height.saturating_sub(1)).map(|y| screen.line(y).trim_end().to_owned() + "\n");
+    lines.collect::<String>().trim_end_matches('\n').to_owned() + "\n"
 }
 
-fn screen(app: &App, area: Rect, buf: &mut Buffer) {
-    let mut pen = Pen { area, buf, coloured: app.coloured };
-    head(app, &mut pen);
-    let last = area.height.saturating_sub(1);
+/// Draws a screen.
+pub(super) fn screen(app: &App, width: usize, height: usize) -> Screen {
+    let mut screen = Screen::new(width, height);
+    head(app, &mut screen);
+    let last = height.saturating_sub(1);
     if last >= AROUND - 2 {
-        let body = Rect::new(area.x, area.y + AROUND - 2, area.width, last - (AROUND - 2));
+        let body = AROUND - 2..last;
         match &app.sheet {
-            Some(sheet) => show_sheet(app, sheet, body, pen.buf),
+            Some(sheet) => show_sheet(app, sheet, body, &mut screen),
             None if app.view == View::Nodes => {
-                list(app, &mut pen, body, NODES, |at| app.data.nodes.get(at).cloned());
+                list(app, &mut screen, body, NODES, |at| app.data.nodes.get(at).cloned());
             }
-            None => list(app, &mut pen, body, JOBS, |at| app.job(at)),
+            None => list(app, &mut screen, body, JOBS, |at| app.job(at)),
         }
     }
-    if area.height > 1 {
-        foot(app, &mut pen, last);
+    if height > 1 {
+        foot(app, &mut screen, last);
     }
+    screen
 }
 
-/// Writes lines into a screen, cut at its right end.
-struct Pen<'a> {
-    area: Rect,
-    buf: &'a mut Buffer,
-    coloured: bool,
-}
-
-impl Pen<'_> {
-    /// Writes a text; returns the column behind it.
-    fn put(&mut self, x: u16, y: u16, text: &str, style: Style) -> u16 {
-        if x >= self.area.width || y >= self.area.height {
-            return x;
-        }
-        let room = usize::from(self.area.width - x);
-        let (end, _) = self.buf.set_stringn(self.area.x + x, self.area.y + y, harmless(text), room, style);
-        end - self.area.x
-    }
-
-    fn paint(&self, colour: Color) -> Style {
-        painted(colour, self.coloured)
-    }
-}
-
-fn painted(colour: Color, coloured: bool) -> Style {
-    if coloured { Style::new().fg(colour) } else { Style::new() }
-}
-
-/// Returns the style of a state of jobs or nodes.
-fn state_style(state: &str, coloured: bool) -> Style {
-    let colour = match colour::of_state(state) {
-        Some(colour::RED) => Color::Red,
-        Some(colour::GREEN) => Color::Green,
-        Some(colour::YELLOW) => Color::Yellow,
-        Some(colour::CYAN) => Color::Cyan,
-        _ => return Style::new(),
-    };
-    painted(colour, coloured)
-}
-
-fn head(app: &App, pen: &mut Pen<'_>) {
-    let (bold, width) = (Style::new().add_modifier(Modifier::BOLD), pen.area.width);
+fn head(app: &App, screen: &mut Screen) {
+    let width = screen.width();
     let cluster = if app.known { app.data.cluster.as_str() } else { "squall" };
-    let mut x = pen.put(0, 0, cluster, bold);
+    let mut x = screen.put(0, 0, cluster, Style::BOLD);
     let (what, style) = match (&app.away, &app.data.trouble, &app.data.controller) {
         (Some(problem), ..) => {
-            (format!("the controller does not answer, trying again: {problem}"), pen.paint(Color::Red))
+            (format!("the controller does not answer, trying again: {problem}"), Style::coloured(colour::RED))
         }
-        (None, Some(trouble), _) => (format!("takes no jobs: {trouble}"), pen.paint(Color::Red)),
-        (None, None, Some((host, version))) => (format!("controller {host}, Squall {version}"), Style::new()),
-        (None, None, None) if app.known => (String::new(), Style::new()),
-        (None, None, None) => ("asking the controller".to_owned(), Style::new()),
+        (None, Some(trouble), _) => (format!("takes no jobs: {trouble}"), Style::coloured(colour::RED)),
+        (None, None, Some((host, version))) => (format!("controller {host}, Squall {version}"), Style::PLAIN),
+        (None, None, None) if app.known => (String::new(), Style::PLAIN),
+        (None, None, None) => ("asking the controller".to_owned(), Style::PLAIN),
     };
-    x = pen.put(x + 2, 0, &what, style);
+    x = screen.put(x + 2, 0, &what, style);
     let time = app.clock.show(app.clock.now);
-    let length = u16::try_from(time.len()).unwrap_or(u16::MAX);
-    if let Some(at) = width.checked_sub(length).filter(|at| *at > x) {
-        pen.put(at, 0, &time, Style::new());
+    if let Some(at) = width.checked_sub(time.len()).filter(|at| *at > x) {
+        screen.put(at, 0, &time, Style::PLAIN);
     }
     let totals = &app.totals;
     let (used, all) = totals.cpus;
-    let bar = usize::from(width / 5).min(40);
+    let bar = (width / 5).min(40);
     let full = if all == 0 { 0 } else { (used as usize * bar).div_ceil(all as usize).min(bar) };
-    x = pen.put(0, 1, &format!("CPUs {used}/{all} ["), Style::new());
-    x = pen.put(x, 1, &"|".repeat(full), pen.paint(Color::Green));
+    x = screen.put(0, 1, &format!("CPUs {used}/{all} ["), Style::PLAIN);
+    x = screen.put(x, 1, &"|".repeat(full), Style::coloured(colour::GREEN));
     let percent = (used * 100).checked_div(all).unwrap_or(0);
-    x = pen.put(x, 1, &format!("{}] {percent} %", " ".repeat(bar - full)), Style::new());
+    x = screen.put(x, 1, &format!("{}] {percent} %", " ".repeat(bar - full)), Style::PLAIN);
     if totals.gpus.1 > 0 {
-        x = pen.put(x, 1, &format!("  GPUs {}/{}", totals.gpus.0, totals.gpus.1), Style::new());
+        x = screen.put(x, 1, &format!("  GPUs {}/{}", totals.gpus.0, totals.gpus.1), Style::PLAIN);
     }
-    pen.put(x, 1, &format!("  jobs {} running, {} pending", totals.running, totals.pending), Style::new());
-    x = pen.put(0, 2, &format!("nodes {}:", app.data.nodes.len()), Style::new());
+    screen.put(x, 1, &format!("  jobs {} running, {} pending", totals.running, totals.pending), Style::PLAIN);
+    x = screen.put(0, 2, &format!("nodes {}:", app.data.nodes.len()), Style::PLAIN);
     for (at, (state, count)) in totals.nodes.iter().enumerate() {
-        let style = state_style(state, app.coloured);
-        x = pen.put(x, 2, if at > 0 { ", " } else { " " }, Style::new());
-        x = pen.put(x, 2, &format!("{count} {state}"), style);
+        x = screen.put(x, 2, if at > 0 { ", " } else { " " }, Style::PLAIN);
+        x = screen.put(x, 2, &format!("{count} {state}"), state_style(state, Style::PLAIN));
     }
-    tabs(app, pen);
+    tabs(app, screen);
 }
 
-fn tabs(app: &App, pen: &mut Pen<'_>) {
+fn tabs(app: &App, screen: &mut Screen) {
     let mut x = 0;
     let all = [
         (View::Queue, "1 queue", app.data.jobs.jobs.len()),
@@ -225,11 +162,11 @@ fn tabs(app: &App, pen: &mut Pen<'_>) {
     ];
     for (view, title, count) in all {
         let text = if view == app.view { format!("[{title} {count}]") } else { format!(" {title} {count} ") };
-        let style = if view == app.view { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() };
-        x = pen.put(x, 3, &text, style) + 1;
+        let style = if view == app.view { Style::BOLD } else { Style::PLAIN };
+        x = screen.put(x, 3, &text, style) + 1;
     }
     if !app.filter.is_empty() || app.mode == Mode::Filter {
-        pen.put(x + 1, 3, &format!("filter: {} ({})", app.filter, app.order.len()), pen.paint(Color::Yellow));
+        screen.put(x + 1, 3, &format!("filter: {} ({})", app.filter, app.order.len()), Style::coloured(colour::YELLOW));
     }
 }
 
@@ -245,26 +182,22 @@ fn fitting<R>(all: &'static [Column<R>], width: usize) -> Vec<&'static Column<R>
     chosen
 }
 
-fn list<R>(app: &App, pen: &mut Pen<'_>, body: Rect, all: &'static [Column<R>], row: impl Fn(usize) -> Option<R>) {
-    let columns = fitting(all, usize::from(body.width));
-    let top = body.y - pen.area.y;
-    let titles = |column: &Column<R>| (column.title.to_owned(), Style::new().add_modifier(Modifier::BOLD));
-    line(pen, top, " ", &columns, titles);
-    let rows = usize::from(body.height.saturating_sub(1));
-    for (at, position) in app.order.iter().enumerate().skip(app.first).take(rows) {
+/// Draws the titles of a list, and the rows that fit on these lines of the screen.
+pub(super) fn list<R>(
+    app: &App,
+    screen: &mut Screen,
+    body: Range<usize>,
+    all: &'static [Column<R>],
+    mut row: impl FnMut(usize) -> Option<R>,
+) {
+    let columns = fitting(all, screen.width());
+    line(screen, body.start, " ", &columns, Style::BOLD, |column| column.title.to_owned());
+    let rows = body.start + 1..body.end;
+    for (y, (at, position)) in rows.zip(app.order.iter().enumerate().skip(app.first)) {
         let Some(row) = row(*position) else { continue };
-        let y = top + 1 + (at - app.first) as u16;
         let chosen = at == app.at;
-        let more = if chosen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
-        if chosen {
-            pen.put(0, y, &" ".repeat(usize::from(body.width)), more);
-        }
-        let painter = |column: &Column<R>| {
-            let text = (column.text)(&row);
-            let style = if column.state { state_style(&text, app.coloured) } else { Style::new() };
-            (text, style.patch(more))
-        };
-        line(pen, y, if chosen { ">" } else { " " }, &columns, painter);
+        let style = Style { reversed: chosen, ..Style::PLAIN };
+        line(screen, y, if chosen { ">" } else { " " }, &columns, style, |column| (column.text)(&row));
     }
     if app.order.is_empty() {
         let nothing = match (app.known, app.filter.is_empty(), app.view) {
@@ -274,45 +207,38 @@ fn list<R>(app: &App, pen: &mut Pen<'_>, body: Rect, all: &'static [Column<R>], 
             (true, true, View::Nodes) => "There are no nodes.",
             (true, true, View::Mine) => "You have no jobs here. `squall report JOB` tells of one that has ended.",
         };
-        pen.put(1, top + 1, nothing, Style::new());
+        screen.put(1, body.start + 1, nothing, Style::PLAIN);
     }
 }
 
 /// Writes a row: the mark, then each column behind a blank. The last column takes what is left.
 fn line<R>(
-    pen: &mut Pen<'_>,
-    y: u16,
+    screen: &mut Screen,
+    y: usize,
     mark: &str,
     columns: &[&Column<R>],
-    text: impl Fn(&Column<R>) -> (String, Style),
+    style: Style,
+    text: impl Fn(&Column<R>) -> String,
 ) {
-    let (mut x, mut mark) = (0_u16, mark);
+    screen.put(0, y, &" ".repeat(screen.width()), style);
+    screen.put(0, y, mark, style);
+    let mut x = 1;
     for (at, column) in columns.iter().enumerate() {
-        let (text, style) = text(column);
-        pen.put(x, y, mark, Style::new());
-        mark = " ";
-        let room = if at + 1 == columns.len() { usize::from(pen.area.width) } else { column.width };
+        let text = text(column);
+        let room = if at + 1 == columns.len() { screen.width() } else { column.width };
         let text = cut(&text, room);
-        let blank = if column.right { column.width.saturating_sub(Span::raw(text).width()) } else { 0 };
-        pen.put(x + 1 + blank as u16, y, text, style);
-        x += 1 + column.width as u16;
+        let blank = if column.right { column.width.saturating_sub(width(text)) } else { 0 };
+        screen.put(x + blank, y, text, if column.state { state_style(text, style) } else { style });
+        x += 1 + column.width;
     }
 }
 
-/// Cuts a text to a number of columns of the screen.
-fn cut(text: &str, width: usize) -> &str {
-    let mut end = 0;
-    for (at, c) in text.char_indices() {
-        let next = at + c.len_utf8();
-        if Span::raw(&text[..next]).width() > width {
-            break;
-        }
-        end = next;
-    }
-    &text[..end]
+/// Returns a style with the colour of a state of jobs or nodes.
+fn state_style(state: &str, style: Style) -> Style {
+    Style { colour: colour::of_state(state), ..style }
 }
 
-fn show_sheet(app: &App, sheet: &Sheet, body: Rect, buf: &mut Buffer) {
+fn show_sheet(app: &App, sheet: &Sheet, body: Range<usize>, screen: &mut Screen) {
     let (title, lines) = match sheet {
         Sheet::Help => ("Keys".to_owned(), KEYS.lines().map(str::to_owned).collect()),
         Sheet::Why(title, lines) => (title.clone(), lines.clone()),
@@ -322,8 +248,11 @@ fn show_sheet(app: &App, sheet: &Sheet, body: Rect, buf: &mut Buffer) {
             (None, None) => ("Gone".to_owned(), vec!["It is no longer here.".to_owned()]),
         },
     };
-    let text = format!("{title}\n{}", lines.iter().map(|line| harmless(line)).collect::<Vec<_>>().join("\n"));
-    Paragraph::new(text).wrap(Wrap { trim: false }).scroll((app.scrolled, 0)).render(body, buf);
+    let width = screen.width();
+    let shown = std::iter::once(&title).chain(&lines).flat_map(|line| wrap(line, width));
+    for (y, line) in body.zip(shown.skip(app.scrolled)) {
+        screen.put(0, y, line, Style::PLAIN);
+    }
 }
 
 fn job_lines(job: &JobRow) -> Vec<String> {
@@ -395,21 +324,22 @@ fn load(node: &NodeInfo) -> String {
     format!("{}.{:02}", node.load_centi / 100, node.load_centi % 100)
 }
 
-fn foot(app: &App, pen: &mut Pen<'_>, y: u16) {
-    let bold = Style::new().add_modifier(Modifier::BOLD);
+fn foot(app: &App, screen: &mut Screen, y: usize) {
     let (text, style) = match &app.mode {
-        Mode::Confirm(deed) => (format!("{} y/n", deed.question), bold),
-        Mode::Filter => (format!("filter: {}_   Enter keeps it, Esc ends it", app.filter), bold),
-        Mode::Reason(node, reason) => (format!("why drain {node}? {reason}_   Enter drains, Esc does not"), bold),
-        Mode::Commands if !app.message.is_empty() => (app.message.clone(), bold),
-        Mode::Commands if app.sheet.is_some() => ("q back  up/down scroll  ? keys".to_owned(), Style::new()),
+        Mode::Confirm(deed) => (format!("{} y/n", deed.question), Style::BOLD),
+        Mode::Filter => (format!("filter: {}_   Enter keeps it, Esc ends it", app.filter), Style::BOLD),
+        Mode::Reason(node, reason) => {
+            (format!("why drain {node}? {reason}_   Enter drains, Esc does not"), Style::BOLD)
+        }
+        Mode::Commands if !app.message.is_empty() => (app.message.clone(), Style::BOLD),
+        Mode::Commands if app.sheet.is_some() => ("q back  up/down scroll  ? keys".to_owned(), Style::PLAIN),
         Mode::Commands if app.view == View::Nodes => {
-            ("? keys  Enter details  d drain  u resume  / filter  1 queue  3 mine  q quit".to_owned(), Style::new())
+            ("? keys  Enter details  d drain  u resume  / filter  1 queue  3 mine  q quit".to_owned(), Style::PLAIN)
         }
         Mode::Commands => (
             "? keys  Enter details  w why  c cancel  h hold  r release  R requeue  / filter  q quit".to_owned(),
-            Style::new(),
+            Style::PLAIN,
         ),
     };
-    pen.put(0, y, &text, style);
+    screen.put(0, y, &text, style);
 }

@@ -2,7 +2,10 @@
 
 mod app;
 mod draw;
+mod keys;
+mod screen;
 mod shell;
+mod terminal;
 #[cfg(test)]
 mod tests;
 
@@ -59,12 +62,11 @@ fn top(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         (false, true) => View::Mine,
         (false, false) => View::Queue,
     };
-    let mut app = App::new(view, call.people.me(), (*call.clock(call.now)).clone());
+    let app = App::new(view, call.people.me(), (*call.clock(call.now)).clone());
     if given.has("once") {
         return once(call, app);
     }
-    app.coloured = call.variable("NO_COLOR").is_none();
-    match shell::show(app, call.terminal) {
+    match shell::show(app, call.terminal, call.variable("NO_COLOR").is_none()) {
         Ok(None) => Ok(()),
         // As a shell reports a signal.
         Ok(Some(signal)) => Err(Fail(128 + signal)),
@@ -74,7 +76,7 @@ fn top(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 
 /// Prints one screen as text.
 fn once(call: &mut Call<'_>, mut app: App) -> Result<(), Fail> {
-    let size = |name: &str, usual: u16| {
+    let size = |name: &str, usual: usize| {
         call.variable(name)
             .and_then(|value| value.parse().ok())
             .filter(|size| (1..=1000).contains(size))

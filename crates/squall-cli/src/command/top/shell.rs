@@ -6,8 +6,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_client::{Follower, Wanted};
 use squall_host::sys::signals::SignalFd;
@@ -15,6 +13,8 @@ use squall_model::time::Time;
 use squall_model::wire::client::Answer;
 
 use super::app::{App, Effect, Input};
+use super::keys::KeyCode;
+use super::terminal::Terminal;
 use super::{NAME, draw, read};
 use crate::client::{Client, ClientError};
 use squall_text::refusal;
@@ -98,12 +98,13 @@ impl Wire {
 }
 
 /// Shows a top until the user ends it. Returns the signal that has ended it. The error is a text for the user.
-pub(super) fn show(app: App, output_is_terminal: bool) -> Result<Option<u8>, String> {
+pub(super) fn show(app: App, output_is_terminal: bool, coloured: bool) -> Result<Option<u8>, String> {
     if !output_is_terminal || !std::io::stdin().is_terminal() {
         return Err("it needs a terminal; `squall top --once` prints one screen as text".to_owned());
     }
     // Before there are threads, which inherit what is blocked.
-    let signals = SignalFd::new(&[libc::SIGTERM, libc::SIGHUP, libc::SIGINT]).map_err(|e| e.to_string())?;
+    let signals =
+        SignalFd::new(&[libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGWINCH]).map_err(|e| e.to_string())?;
     let (ear, bell) = UnixStream::pair().map_err(|e| e.to_string())?;
     for end in [&ear, &bell] {
         end.set_nonblocking(true).map_err(|e| e.to_string())?;
@@ -114,18 +115,14 @@ pub(super) fn show(app: App, output_is_terminal: bool) -> Result<Option<u8>, Str
     let (following, asking) = (wire().map_err(|e| e.to_string())?, wire().map_err(|e| e.to_string())?);
     std::thread::spawn(move || follow(following));
     std::thread::spawn(move || ask(&received, asking));
-    // This also restores the terminal after a panic.
-    let ended = ratatui::try_init().map_err(|e| format!("the terminal can't be used: {e}")).and_then(|terminal| {
-        Shell { app, terminal, signals, ear, news, orders, pace: Pace::new(), asked: false }.run()
-    });
-    ratatui::restore();
-    ended
+    let terminal = Terminal::enter(coloured).map_err(|e| format!("the terminal can't be used: {e}"))?;
+    Shell { app, terminal, signals, ear, news, orders, pace: Pace::new(), asked: false }.run()
 }
 
 /// The thread that owns the terminal.
 struct Shell {
     app: App,
-    terminal: DefaultTerminal,
+    terminal: Terminal,
     signals: SignalFd,
     /// Becomes readable when there are news.
     ear: UnixStream,
@@ -147,26 +144,22 @@ impl Shell {
                 }
             }
             self.app.step(Input::Tick(now()));
-            self.app.step(Input::Size(self.terminal.size().map_err(trouble)?.height));
-            self.terminal.draw(|frame| draw::draw(&self.app, frame)).map_err(trouble)?;
+            let (width, height) = Terminal::size();
+            self.app.step(Input::Size(height));
+            self.terminal.show(draw::screen(&self.app, width, height)).map_err(trouble)?;
             if !self.await_something() {
                 return Ok(None);
             }
-            if let Some(signal) = self.signals.take() {
+            // A change of the terminal's size only shows another screen.
+            if let Some(signal) = self.signals.take().filter(|signal| *signal != libc::SIGWINCH) {
                 return Ok(Some(signal as u8));
             }
             self.hear()?;
-            while event::poll(Duration::ZERO).map_err(trouble)? {
-                let Event::Key(key) = event::read().map_err(trouble)? else { continue };
-                let interrupted = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                if interrupted {
+            for key in self.terminal.keys().map_err(trouble)? {
+                if key == KeyCode::Interrupt {
                     return Ok(None);
                 }
-                // Other control keys mean nothing here.
-                if key.kind == KeyEventKind::Release || key.modifiers.contains(KeyModifiers::CONTROL) {
-                    continue;
-                }
-                match self.app.step(Input::Key(key.code)) {
+                match self.app.step(Input::Key(key)) {
                     Some(Effect::Quit) => return Ok(None),
                     Some(effect) => self.send(effect)?,
                     None => {}
@@ -203,7 +196,6 @@ impl Shell {
         ];
         let due = if self.asked { SHORTEST } else { self.pace.wait(Instant::now()).clamp(SHORTEST / 10, SHORTEST) };
         let limit = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: i64::from(due.subsec_nanos()) };
-        // A change of the terminal's size interrupts it.
         let _ = poll(&mut fds, Some(&limit));
         !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
     }
