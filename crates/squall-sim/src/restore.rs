@@ -253,7 +253,11 @@ impl World {
             }
             let later = |one: &JobAttempt| state.jobs.get(&one.job).is_some_and(|job| one.attempt > job.attempt);
             let leases = self.setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
-            if leases || node.heard().epoch > state.epoch || job > state.last_id || node.attempts().any(|one| later(&one)) {
+            if leases
+                || node.heard().epoch > state.epoch
+                || job > state.last_id
+                || node.attempts().any(|one| later(&one))
+            {
                 knowing.1.insert(at);
             }
         }
