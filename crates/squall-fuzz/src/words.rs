@@ -13,7 +13,6 @@ use squall_model::time::Time;
 use squall_model::{duration, gres, license, plain};
 use squall_sched::Constraint;
 use squall_text::columns::{accounting, groups, jobs};
-use squall_text::draft::Draft;
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
 use squall_text::format::layout::Layout;
@@ -26,6 +25,7 @@ use squall_text::rest::policy::Ledger;
 use squall_text::rest::{change, job, paths};
 use squall_text::script::{Script, translate};
 use squall_text::shapes::Kind;
+use squall_text::verbs::accounts::Draft;
 
 /// Host lists of at most this many names are made in full.
 const NAMES_MAX: usize = 1 << 12;

@@ -2,7 +2,6 @@
 //! JSON, refusals.
 
 pub mod columns;
-pub mod draft;
 pub mod format;
 mod limit_reason;
 pub mod metrics;
@@ -13,5 +12,6 @@ pub mod report;
 pub mod rest;
 pub mod script;
 pub mod shapes;
+pub mod verbs;
 
 pub use limit_reason::limit_reason;

@@ -8,12 +8,12 @@ use squall_files::users;
 use squall_model::encoding::ByteBuf;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, JobName, JobSelection, Refusal, Request};
-use squall_text::draft::Draft;
 use squall_text::rest::change::{self as order, JobOrder, NodeOrder};
 use squall_text::rest::job::{self, Submission};
 use squall_text::rest::policy::Ledger;
 use squall_text::rest::{Operation, Taken};
 use squall_text::shapes::{Kind, Problem, number};
+use squall_text::verbs::accounts::Draft;
 
 use super::{Ask, Done};
 

@@ -7,9 +7,9 @@ use super::body::bodies;
 use super::job::{Caller, allocate, submit};
 use super::policy::Ledger;
 use super::{change, paths};
-use crate::draft::Draft;
 use crate::shapes::table::Shape;
 use crate::shapes::{Kind, Version};
+use crate::verbs::accounts::Draft;
 
 const ANN: Caller<'_> = Caller { user: "ann", uid: 1, gid: 1, home: "/", cluster: "c", host: "h" };
 

@@ -2,16 +2,15 @@
 //! is taken, named in a warning, or refused.
 
 use serde_json::Value;
-use squall_model::policy::{
-    Account, AdminLevel, AssocKey, Association, Limit, Limits, PolicyChange, PreemptMode, Qos, ROOT, Scope, Tres, User,
-};
+use squall_model::duration::format_elapsed;
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, PolicyChange, ROOT, User};
 
 use super::body::{self, ENDLESS, list, text, warn};
-use crate::columns::records::is_timed;
-use crate::draft::Draft;
 use crate::shapes::problem::path;
 use crate::shapes::table::Shape;
 use crate::shapes::{Kind, Problem, Version, Warning};
+use crate::verbs::accounts::{Draft, Missing};
+use crate::verbs::setting::{Setting, Wrong};
 
 /// Accounting policy with the changes of a body, and warnings about the body.
 #[derive(Debug)]
@@ -79,42 +78,24 @@ impl<'a> Ledger<'a> {
 
     fn account(&mut self, record: &Value, place: &str) -> Read {
         let name = needed(record, "name", place)?;
-        let known = self.draft.policy.accounts.get(&name).cloned();
-        let or_name = |given: &str| if given.is_empty() { name.clone() } else { given.to_owned() };
-        let mut account = known.clone().unwrap_or_else(|| Account {
-            description: or_name(""),
-            organization: or_name(""),
-            coordinators: Vec::new(),
-        });
+        let mut account = self.draft.policy.accounts.get(&name).cloned().unwrap_or_default();
         for (field, value) in record.as_object().into_iter().flatten() {
             match field.as_str() {
                 "name" => {}
-                "description" => account.description = or_name(value.as_str().unwrap_or_default()),
-                "organization" => account.organization = or_name(value.as_str().unwrap_or_default()),
+                "description" => value.as_str().unwrap_or_default().clone_into(&mut account.description),
+                "organization" => value.as_str().unwrap_or_default().clone_into(&mut account.organization),
                 "coordinators" => account.coordinators = names(value),
                 _ => self.shown_only(value, &path(place, field)),
             }
         }
-        if known.as_ref() != Some(&account) {
-            self.draft.change(PolicyChange::Account(name.clone(), Some(account)));
-        }
-        self.root_account(&name);
+        self.draft.add_account(&name, &account, &below_root()).map_err(|missing| not_found(&missing, place))?;
+        self.draft.set_account(&name, account);
         Ok(())
-    }
-
-    /// Adds the association of a new account, below the account root.
-    fn root_account(&mut self, name: &str) {
-        let key = AssocKey::account(name);
-        if name != ROOT && !self.draft.policy.associations.contains_key(&key) {
-            let own = Association { parent: ROOT.to_owned(), ..Association::default() };
-            self.draft.change(PolicyChange::Association(key, Some(own)));
-        }
     }
 
     fn user(&mut self, record: &Value, place: &str) -> Read {
         let name = needed(record, "name", place)?;
-        let known = self.draft.policy.users.get(&name).cloned();
-        let mut user = known.clone().unwrap_or_default();
+        let mut user = self.draft.policy.users.get(&name).cloned().unwrap_or_default();
         for (field, value) in record.as_object().into_iter().flatten() {
             let here = path(place, field);
             match field.as_str() {
@@ -127,7 +108,12 @@ impl<'a> Ledger<'a> {
                         warn(&mut self.warnings, &here, "No default workload keys are kept");
                     }
                 }
-                "coordinators" => self.coordinate(&name, &names(value), &here)?,
+                "coordinators" => {
+                    for account in names(value) {
+                        let done = self.draft.coordinate(&account, std::slice::from_ref(&name), true);
+                        done.map_err(|missing| not_found(&missing, &here))?;
+                    }
+                }
                 "old_name" if value.as_str().is_some_and(|old| !old.is_empty() && old != name) => {
                     return Err(Problem::not_done(here, "Users are not renamed: add the new one, delete the old one"));
                 }
@@ -135,38 +121,7 @@ impl<'a> Ledger<'a> {
                 _ => self.shown_only(value, &here),
             }
         }
-        if known.as_ref() != Some(&user) {
-            self.enter_user(&name, user, &path(place, "default.account"))?;
-        }
-        Ok(())
-    }
-
-    /// Enters a user, with an association in the default account if it has none there.
-    fn enter_user(&mut self, name: &str, user: User, place: &str) -> Read {
-        let account = user.default_account.clone();
-        if !account.is_empty() && account != ROOT && !self.draft.policy.accounts.contains_key(&account) {
-            return Err(Problem::not_found(place, &format!("account {account}")));
-        }
-        self.draft.change(PolicyChange::User(name.to_owned(), Some(user)));
-        let key = AssocKey::user(&account, name);
-        if !account.is_empty() && !self.draft.policy.associations.contains_key(&key) {
-            self.draft.change(PolicyChange::Association(key, Some(Association::default())));
-        }
-        Ok(())
-    }
-
-    /// Makes a user coordinator of accounts.
-    fn coordinate(&mut self, user: &str, accounts: &[String], place: &str) -> Read {
-        for name in accounts {
-            let Some(mut account) = self.draft.policy.accounts.get(name).cloned() else {
-                return Err(Problem::not_found(place, &format!("account {name}")));
-            };
-            if !account.coordinators.iter().any(|known| known == user) {
-                account.coordinators.push(user.to_owned());
-                self.draft.change(PolicyChange::Account(name.clone(), Some(account)));
-            }
-        }
-        Ok(())
+        self.draft.set_user(&name, user).map_err(|missing| not_found(&missing, &path(place, "default.account")))
     }
 
     fn association(&mut self, record: &Value, place: &str) -> Read {
@@ -174,15 +129,13 @@ impl<'a> Ledger<'a> {
         let part = |name: &str| text(record, name).unwrap_or_default().to_owned();
         let key =
             AssocKey { account: needed(record, "account", place)?, user: part("user"), partition: part("partition") };
-        let known = self.draft.policy.associations.get(&key).cloned();
-        let mut own = known.clone().unwrap_or_default();
-        if known.is_none() && key.user.is_empty() && key.account != ROOT {
-            ROOT.clone_into(&mut own.parent);
-        }
+        let fresh = if key.user.is_empty() && key.account != ROOT { below_root() } else { Association::default() };
+        let mut own = self.draft.policy.associations.get(&key).cloned().unwrap_or(fresh);
         for (field, value) in leaves(record) {
             let here = path(place, &field);
             match field.as_str() {
-                "parent_account" => self.parent(&key, value, &mut own, &here)?,
+                "parent_account" if !key.user.is_empty() || value.as_str().is_none_or(str::is_empty) => {}
+                "parent_account" => value.as_str().unwrap_or_default().clone_into(&mut own.parent),
                 "is_default" if *value == Value::Bool(true) && !key.user.is_empty() => {
                     let user = self.draft.policy.users.get(&key.user).cloned().unwrap_or_default();
                     let user = User { default_account: key.account.clone(), ..user };
@@ -193,76 +146,34 @@ impl<'a> Ledger<'a> {
                 }
                 "account" | "cluster" | "user" | "partition" | "id" | "lineage" | "is_default" | "flags"
                 | "accounting" | "comment" => {}
-                field => set(&mut own, field, value, &here)?,
+                field => set(OF_ASSOCIATION, field, value, &here, |setting| setting.change_association(&mut own))?,
             }
         }
-        self.enter_association(key, own, place)
+        self.set_association(key, own, place)
     }
 
-    fn parent(&self, key: &AssocKey, value: &Value, own: &mut Association, place: &str) -> Read {
-        let parent = value.as_str().unwrap_or_default();
-        if parent.is_empty() || !key.user.is_empty() {
-            return Ok(());
-        }
-        if parent != ROOT && !self.draft.policy.accounts.contains_key(parent) {
-            return Err(Problem::not_found(place, &format!("account {parent}")));
-        }
-        parent.clone_into(&mut own.parent);
-        Ok(())
-    }
-
-    fn enter_association(&mut self, key: AssocKey, own: Association, place: &str) -> Read {
-        let policy = &self.draft.policy;
-        if key.account != ROOT && !policy.accounts.contains_key(&key.account) {
-            return Err(Problem::not_found(path(place, "account"), &format!("account {}", key.account)));
-        }
-        if let Some(qos) = own.qos.iter().chain([&own.default_qos]).find(|qos| !self.has_level(qos)) {
+    fn set_association(&mut self, key: AssocKey, own: Association, place: &str) -> Read {
+        if let Some(qos) = self.draft.unknown_levels(&own).next() {
             return Err(Problem::not_found(path(place, "qos"), &format!("QOS {qos}")));
         }
-        if !key.user.is_empty() && !policy.users.contains_key(&key.user) {
-            let user = User { default_account: key.account.clone(), ..User::default() };
-            self.draft.change(PolicyChange::User(key.user.clone(), Some(user)));
-        }
-        if self.draft.policy.associations.get(&key) != Some(&own) {
-            self.draft.change(PolicyChange::Association(key, Some(own)));
-        }
-        Ok(())
-    }
-
-    fn has_level(&self, name: &str) -> bool {
-        name.is_empty() || name == squall_model::policy::NORMAL || self.draft.policy.qos.contains_key(name)
+        self.draft.set_association(key, own).map_err(|missing| {
+            let field = if matches!(missing, Missing::Parent(_)) { "parent_account" } else { "account" };
+            not_found(&missing, &path(place, field))
+        })
     }
 
     fn qos(&mut self, record: &Value, place: &str) -> Read {
         let name = needed(record, "name", place)?;
         let known = self.draft.policy.qos.get(&name).cloned();
-        let mut qos = known.clone().unwrap_or_else(|| Qos { description: name.clone(), ..Qos::default() });
-        for (field, value) in leaves(record) {
-            let here = path(place, &field);
-            if let Some(field) = field.strip_prefix("limits.").filter(|field| *field != "grace_time") {
-                limit(OF_QOS, &mut qos.limits, field, value, &here)?;
-                continue;
-            }
-            match field.as_str() {
-                "name" | "id" => {}
-                "description" => value.as_str().unwrap_or_default().clone_into(&mut qos.description),
-                "priority" => qos.priority = count(value, &here)?.map_or(0, |n| n.min(u64::from(u32::MAX)) as u32),
-                "limits.grace_time" => qos.grace_s = count(value, &here)?.unwrap_or(0),
-                "preempt.list" => qos.preempt = texts(value),
-                "preempt.mode" => qos.preempt_mode = preempt_mode(&texts(value), &here)?,
-                "preempt.exempt_time" => qos.exempt_s = count(value, &here)?,
-                "usage_factor" => {
-                    let factor = value.as_f64().filter(|factor| (0.0..=1e6).contains(factor));
-                    let wrong = || Problem::malformed(&here, format!("{value}: use a number from 0 to 1000000"));
-                    qos.usage_factor = (factor.ok_or_else(wrong)? * 1e6).round() as u64;
-                }
-                "flags" => change_flags(&mut qos.flags, &texts(value), &here)?,
-                _ if value.as_str() == Some(ENDLESS) => {}
-                _ => return Err(Problem::not_done(here, "QOS have no such limit here")),
-            }
+        let mut qos = known.clone().unwrap_or_default();
+        for (field, value) in leaves(record).into_iter().filter(|(field, _)| !["name", "id"].contains(&field.as_str()))
+        {
+            set(OF_QOS, &field, value, &path(place, &field), |setting| setting.change_qos(&mut qos))?;
         }
-        if known.as_ref() != Some(&qos) {
-            self.draft.change(PolicyChange::Qos(name, Some(qos)));
+        match known {
+            None => _ = self.draft.add_qos(&name, &qos),
+            Some(known) if known != qos => self.draft.change(PolicyChange::Qos(name, Some(qos))),
+            Some(_) => {}
         }
         Ok(())
     }
@@ -270,19 +181,24 @@ impl<'a> Ledger<'a> {
     /// Adds accounts with associations: the body of `accounts_association`. Returns their names.
     pub fn add_accounts(&mut self, given: &Value) -> Result<Vec<String>, Problem> {
         let body = body::read(body::shape("openapi_accounts_add_cond_resp"), given, "", &mut self.warnings)?;
-        let (wanted, own) = self.condition(&body)?;
+        let (wanted, mut own) = self.condition(&body)?;
         let about = |name: &str| body.get("account").and_then(|account| text(account, name)).unwrap_or_default();
+        let (description, organization) = (about("description").to_owned(), about("organization").to_owned());
+        let mut account = Account { description, organization, coordinators: Vec::new() };
         let accounts = list(wanted, "accounts").unwrap_or_default();
         if accounts.is_empty() {
             return Err(Problem::malformed("association_condition.accounts", "No account is named"));
         }
+        if own.parent.is_empty() {
+            ROOT.clone_into(&mut own.parent);
+        }
         for name in &accounts {
-            let record = serde_json::json!({
-                "name": name, "description": about("description"), "organization": about("organization"),
-            });
-            self.account(&record, "account")?;
-            let parent = if own.parent.is_empty() { ROOT.to_owned() } else { own.parent.clone() };
-            self.enter_association(AssocKey::account(name), Association { parent, ..own.clone() }, CONDITION)?;
+            let known = self.draft.policy.accounts.get(name).map(|known| known.coordinators.clone());
+            account.coordinators = known.unwrap_or_default();
+            let added = self.draft.add_account(name, &account, &own);
+            added.map_err(|missing| not_found(&missing, &path(CONDITION, "association.parent")))?;
+            self.draft.set_account(name, account.clone());
+            self.set_association(AssocKey::account(name), own.clone(), CONDITION)?;
         }
         Ok(accounts)
     }
@@ -290,7 +206,8 @@ impl<'a> Ledger<'a> {
     /// Adds users with associations: the body of `users_association`. Returns their names.
     pub fn add_users(&mut self, given: &Value) -> Result<Vec<String>, Problem> {
         let body = body::read(body::shape("openapi_users_add_cond_resp"), given, "", &mut self.warnings)?;
-        let (wanted, own) = self.condition(&body)?;
+        let (wanted, mut own) = self.condition(&body)?;
+        own.parent.clear();
         let of = |name: &str| list(wanted, name).unwrap_or_default();
         let (users, accounts, mut partitions) = (of("users"), of("accounts"), of("partitions"));
         if users.is_empty() || accounts.is_empty() {
@@ -305,17 +222,16 @@ impl<'a> Ledger<'a> {
         let about = body.get("user").unwrap_or(&Value::Null);
         let default = text(about, "defaultaccount").filter(|name| !name.is_empty()).unwrap_or(&accounts[0]).to_owned();
         for name in &users {
-            let known = self.draft.policy.users.get(name).cloned();
-            let before = known.clone().unwrap_or(User { default_account: default.clone(), ..User::default() });
-            let admin = admin(about, "adminlevel", before.admin, "user.adminlevel")?;
-            let user = User { admin, ..before };
-            if known.as_ref() != Some(&user) {
-                self.draft.change(PolicyChange::User(name.clone(), Some(user)));
-            }
+            let new = User { default_account: default.clone(), ..User::default() };
+            let mut user = self.draft.policy.users.get(name).cloned().unwrap_or(new);
+            user.admin = admin(about, "adminlevel", user.admin, "user.adminlevel")?;
             for (account, partition) in accounts.iter().flat_map(|a| partitions.iter().map(move |p| (a, p))) {
                 let key = AssocKey { partition: partition.clone(), ..AssocKey::user(account, name) };
-                self.enter_association(key, Association { parent: String::new(), ..own.clone() }, CONDITION)?;
+                let added = self.draft.add_user(key.clone(), &user, &own);
+                added.map_err(|missing| not_found(&missing, &path(CONDITION, "account")))?;
+                self.set_association(key, own.clone(), CONDITION)?;
             }
+            self.draft.set_user(name, user).map_err(|missing| not_found(&missing, "user.defaultaccount"))?;
         }
         Ok(users)
     }
@@ -333,11 +249,7 @@ impl<'a> Ledger<'a> {
             let here = format!("{CONDITION}.association.{field}");
             match field.as_str() {
                 "parent" => value.as_str().unwrap_or_default().clone_into(&mut own.parent),
-                "defaultqos" => set(&mut own, "default.qos", value, &here)?,
-                "qoslevel" => set(&mut own, "qos", value, &here)?,
-                "fairshare" => set(&mut own, "shares_raw", value, &here)?,
-                "priority" => set(&mut own, "priority", value, &here)?,
-                field => limit(OF_CONDITION, &mut own.limits, field, value, &here)?,
+                field => set(OF_CONDITION, field, value, &here, |setting| setting.change_association(&mut own))?,
             }
         }
         Ok((wanted, own))
@@ -390,121 +302,168 @@ impl<'a> Ledger<'a> {
 
 const CONDITION: &str = "association_condition";
 
-/// What a field limits: a count, a time in minutes, or resources.
-#[derive(Clone, Copy)]
-enum Limited {
-    Count(Limit),
-    Minutes(Limit),
-    Tres(Scope),
+/// Returns the association of an account that is added without a parent.
+fn below_root() -> Association {
+    Association { parent: ROOT.to_owned(), ..Association::default() }
 }
 
-use Limited::{Count, Minutes, Tres as Resources};
+/// Returns the problem of a missing account, in sacctmgr's words.
+fn not_found(missing: &Missing, source: &str) -> Problem {
+    Problem { description: missing.to_string(), ..Problem::not_found(source, "") }
+}
 
-/// Limits of associations, by their fields.
-const OF_ASSOCIATION: &[(&str, Limited)] = &[
-    ("max.jobs.per.count", Count(Limit::GrpJobs)),
-    ("max.jobs.per.submitted", Count(Limit::GrpSubmit)),
-    ("max.jobs.per.wall_clock", Minutes(Limit::MaxWall)),
-    ("max.jobs.active", Count(Limit::MaxJobs)),
-    ("max.jobs.total", Count(Limit::MaxSubmit)),
-    ("max.tres.total", Resources(Scope::Grp)),
-    ("max.tres.group.minutes", Resources(Scope::GrpUsed)),
-    ("max.tres.group.active", Resources(Scope::GrpDue)),
-    ("max.tres.minutes.per.job", Resources(Scope::JobDue)),
-    ("max.tres.per.job", Resources(Scope::Job)),
-    ("max.tres.per.node", Resources(Scope::Node)),
-    ("max.per.account.wall_clock", Minutes(Limit::GrpWall)),
+/// How the value of a field becomes the value of sacctmgr's key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Spelling {
+    Text,
+    /// A list of names.
+    Names,
+    /// A number; an infinite one is -1. Times are in minutes.
+    Number,
+    /// A number of seconds, where sacctmgr's key takes minutes.
+    Seconds,
+    /// Shares, of which two of Slurm's numbers stand for those of the parent account.
+    Shares,
+    /// A number with a fraction.
+    Factor,
+    /// Resources: `{"type": "gres", "name": "gpu", "count": 4}`. A negative count clears the limit.
+    Resources,
+    PreemptMode,
+    /// Flags of a QOS: `ADD` and `REMOVE` are followed by those to add or to remove.
+    Flags,
+}
+
+use Spelling::{Names, Number, Resources, Seconds, Shares};
+
+/// Fields of records and bodies: the path of each, sacctmgr's key, and how its value is spelled.
+type Fields = &'static [(&'static str, &'static str, Spelling)];
+
+/// Fields of associations.
+const OF_ASSOCIATION: Fields = &[
+    ("default.qos", "defaultqos", Spelling::Text),
+    ("qos", "qoslevel", Names),
+    ("priority", "priority", Number),
+    ("shares_raw", "fairshare", Shares),
+    ("max.jobs.per.count", "grpjobs", Number),
+    ("max.jobs.per.submitted", "grpsubmitjobs", Number),
+    ("max.jobs.per.wall_clock", "maxwalldurationperjob", Number),
+    ("max.jobs.active", "maxjobs", Number),
+    ("max.jobs.total", "maxsubmitjobs", Number),
+    ("max.tres.total", "grptres", Resources),
+    ("max.tres.group.minutes", "grptresmins", Resources),
+    ("max.tres.group.active", "grptresrunmins", Resources),
+    ("max.tres.minutes.per.job", "maxtresminsperjob", Resources),
+    ("max.tres.per.job", "maxtresperjob", Resources),
+    ("max.tres.per.node", "maxtrespernode", Resources),
+    ("max.per.account.wall_clock", "grpwall", Number),
 ];
 
-/// Limits of associations, by the fields of the bodies that add users and accounts.
-const OF_CONDITION: &[(&str, Limited)] = &[
-    ("grpjobs", Count(Limit::GrpJobs)),
-    ("grpsubmitjobs", Count(Limit::GrpSubmit)),
-    ("grpwall", Minutes(Limit::GrpWall)),
-    ("grptres", Resources(Scope::Grp)),
-    ("grptresmins", Resources(Scope::GrpUsed)),
-    ("grptresrunmins", Resources(Scope::GrpDue)),
-    ("maxjobs", Count(Limit::MaxJobs)),
-    ("maxsubmitjobs", Count(Limit::MaxSubmit)),
-    ("maxwalldurationperjob", Minutes(Limit::MaxWall)),
-    ("maxtresperjob", Resources(Scope::Job)),
-    ("maxtrespernode", Resources(Scope::Node)),
-    ("maxtresminsperjob", Resources(Scope::JobDue)),
+/// Fields of the association in the bodies that add users and accounts.
+const OF_CONDITION: Fields = &[
+    ("defaultqos", "defaultqos", Spelling::Text),
+    ("qoslevel", "qoslevel", Names),
+    ("fairshare", "fairshare", Shares),
+    ("priority", "priority", Number),
+    ("grpjobs", "grpjobs", Number),
+    ("grpsubmitjobs", "grpsubmitjobs", Number),
+    ("grpwall", "grpwall", Number),
+    ("grptres", "grptres", Resources),
+    ("grptresmins", "grptresmins", Resources),
+    ("grptresrunmins", "grptresrunmins", Resources),
+    ("maxjobs", "maxjobs", Number),
+    ("maxsubmitjobs", "maxsubmitjobs", Number),
+    ("maxwalldurationperjob", "maxwalldurationperjob", Number),
+    ("maxtresperjob", "maxtresperjob", Resources),
+    ("maxtrespernode", "maxtrespernode", Resources),
+    ("maxtresminsperjob", "maxtresminsperjob", Resources),
 ];
 
-/// Limits of QOS, by their fields below `limits`.
-const OF_QOS: &[(&str, Limited)] = &[
-    ("max.active_jobs.count", Count(Limit::GrpJobs)),
-    ("max.jobs.count", Count(Limit::GrpSubmit)),
-    ("max.tres.total", Resources(Scope::Grp)),
-    ("max.tres.minutes.total", Resources(Scope::GrpUsed)),
-    ("max.tres.minutes.per.qos", Resources(Scope::GrpDue)),
-    ("max.tres.minutes.per.job", Resources(Scope::JobDue)),
-    ("max.tres.per.account", Resources(Scope::Account)),
-    ("max.tres.per.job", Resources(Scope::Job)),
-    ("max.tres.per.node", Resources(Scope::Node)),
-    ("max.tres.per.user", Resources(Scope::User)),
-    ("max.wall_clock.per.qos", Minutes(Limit::GrpWall)),
-    ("max.wall_clock.per.job", Minutes(Limit::MaxWall)),
-    ("max.jobs.active_jobs.per.account", Count(Limit::AccountJobs)),
-    ("max.jobs.active_jobs.per.user", Count(Limit::UserJobs)),
-    ("max.jobs.per.account", Count(Limit::AccountSubmit)),
-    ("max.jobs.per.user", Count(Limit::UserSubmit)),
-    ("min.tres.per.job", Resources(Scope::Least)),
+/// Fields of QOS.
+const OF_QOS: Fields = &[
+    ("description", "description", Spelling::Text),
+    ("priority", "priority", Number),
+    ("limits.grace_time", "gracetime", Number),
+    ("preempt.list", "preempt", Names),
+    ("preempt.mode", "preemptmode", Spelling::PreemptMode),
+    ("preempt.exempt_time", "preemptexempttime", Seconds),
+    ("usage_factor", "usagefactor", Spelling::Factor),
+    ("flags", "flags", Spelling::Flags),
+    ("limits.max.active_jobs.count", "grpjobs", Number),
+    ("limits.max.jobs.count", "grpsubmitjobs", Number),
+    ("limits.max.tres.total", "grptres", Resources),
+    ("limits.max.tres.minutes.total", "grptresmins", Resources),
+    ("limits.max.tres.minutes.per.qos", "grptresrunmins", Resources),
+    ("limits.max.tres.minutes.per.job", "maxtresminsperjob", Resources),
+    ("limits.max.tres.per.account", "maxtresperaccount", Resources),
+    ("limits.max.tres.per.job", "maxtresperjob", Resources),
+    ("limits.max.tres.per.node", "maxtrespernode", Resources),
+    ("limits.max.tres.per.user", "maxtresperuser", Resources),
+    ("limits.max.wall_clock.per.qos", "grpwall", Number),
+    ("limits.max.wall_clock.per.job", "maxwalldurationperjob", Number),
+    ("limits.max.jobs.active_jobs.per.account", "maxjobsperaccount", Number),
+    ("limits.max.jobs.active_jobs.per.user", "maxjobsperuser", Number),
+    ("limits.max.jobs.per.account", "maxsubmitjobsperaccount", Number),
+    ("limits.max.jobs.per.user", "maxsubmitjobsperuser", Number),
+    ("limits.min.tres.per.job", "mintresperjob", Resources),
 ];
 
-/// Sets a field of an association.
-fn set(own: &mut Association, field: &str, value: &Value, place: &str) -> Read {
-    match field {
-        "default.qos" => value.as_str().unwrap_or_default().clone_into(&mut own.default_qos),
-        "qos" => (own.qos, own.no_qos) = (texts(value), None),
-        "priority" => own.priority = count(value, place)?.map(|n| n.min(u64::from(u32::MAX)) as u32),
-        // These numbers of Slurm's stand for the shares of the parent account.
-        "shares_raw" => match value.as_u64() {
-            Some(0xffff | 0x7fff_ffff) => own.shares = None,
-            Some(shares) => own.shares = Some(shares.min(u64::from(u32::MAX)) as u32),
+/// Applies a field as a setting of sacctmgr.
+fn set(
+    fields: Fields,
+    field: &str,
+    value: &Value,
+    place: &str,
+    mut apply: impl FnMut(&Setting) -> Result<(), Wrong>,
+) -> Read {
+    let Some((_, key, spelling)) = fields.iter().find(|(name, ..)| *name == field) else {
+        // A limit that is not kept here may be in the body as long as it is not set.
+        let unset = value.as_str() == Some(ENDLESS) || value.as_array().is_some_and(Vec::is_empty);
+        return if unset { Ok(()) } else { Err(Problem::not_done(place, "This limit is not kept here")) };
+    };
+    let mut put = |sign: Option<bool>, value: String, place: &str| {
+        let done = apply(&Setting { key: (*key).to_owned(), sign, value, text: String::new() });
+        done.map_err(|wrong| match wrong {
+            Wrong::Value(text) => Problem::malformed(place, text.trim_start()),
+            Wrong::NotDone(text) => Problem::not_done(place, text.trim_start()),
+            Wrong::Key => Problem::not_done(place, "This limit is not kept here"),
+        })
+    };
+    let value = match spelling {
+        Spelling::Text => value.as_str().unwrap_or_default().to_owned(),
+        Names => texts(value).join(","),
+        Number => count(value, place)?.map_or_else(|| "-1".to_owned(), |number| number.to_string()),
+        Seconds => count(value, place)?.map_or_else(|| "-1".to_owned(), format_elapsed),
+        Shares => match value.as_u64() {
+            Some(0xffff | 0x7fff_ffff) => "parent".to_owned(),
+            Some(shares) => shares.to_string(),
             None => return Err(Problem::malformed(place, format!("{value} is no number of shares"))),
         },
-        field => return limit(OF_ASSOCIATION, &mut own.limits, field, value, place),
-    }
-    Ok(())
-}
-
-/// Sets the limit of a field: an infinite number clears it.
-fn limit(known: &[(&str, Limited)], limits: &mut Limits, field: &str, value: &Value, place: &str) -> Read {
-    let put = |limits: &mut Limits, limit: Limit, value: Option<u64>| match value {
-        Some(value) => drop(limits.insert(limit, value)),
-        None => drop(limits.remove(&limit)),
-    };
-    match known.iter().find(|(name, _)| *name == field) {
-        Some((_, Count(limit))) => put(limits, *limit, count(value, place)?),
-        Some((_, Minutes(limit))) => {
-            put(limits, *limit, count(value, place)?.map(|minutes| minutes.saturating_mul(60)));
-        }
-        Some((_, Resources(scope))) => {
+        Spelling::Factor => value.as_f64().map_or_else(|| value.to_string(), |factor| factor.to_string()),
+        Resources => {
             for (at, one) in value.as_array().into_iter().flatten().enumerate() {
-                let (limit, amount) = resource(*scope, one, &format!("{place}[{at}]"))?;
-                put(limits, limit, amount);
+                let here = format!("{place}[{at}]");
+                put(None, resource(one, &here)?, &here)?;
             }
+            return Ok(());
         }
-        // A limit that is not kept here, and that is not set.
-        None if value.as_str() == Some(ENDLESS) || value.as_array().is_some_and(Vec::is_empty) => {}
-        None => return Err(Problem::not_done(place, "This limit is not kept here")),
-    }
-    Ok(())
+        Spelling::PreemptMode => preempt_mode(&texts(value), place)?.to_owned(),
+        Spelling::Flags => {
+            let (sign, names) = flags(&texts(value), place)?;
+            return put(sign, names, place);
+        }
+    };
+    put(None, value, place)
 }
 
-/// Reads a limit on a resource: `{"type": "gres", "name": "gpu", "count": 4}`. A negative count clears it.
-fn resource(scope: Scope, given: &Value, place: &str) -> Result<(Limit, Option<u64>), Problem> {
+/// Spells a limit on a resource as sacctmgr does: `gres/gpu=4`.
+fn resource(given: &Value, place: &str) -> Result<String, Problem> {
     let (kind, name) = (needed(given, "type", place)?, text(given, "name").unwrap_or_default());
     let full = if name.is_empty() { kind } else { format!("{kind}/{name}") };
-    let known = Tres::ALL.into_iter().find(|tres| tres.name() == full);
-    let Some(tres) = known.filter(|tres| *tres != Tres::Node || scope != Scope::Node) else {
-        return Err(Problem::not_done(place, format!("{full} can't be limited: cpu, mem, node and gres/gpu can")));
-    };
-    let amount = given.get("count").and_then(Value::as_i64).and_then(|count| u64::try_from(count).ok());
-    let unit = if is_timed(scope) { 60 } else { 1 };
-    Ok((Limit::of(scope, tres), amount.map(|amount| amount.saturating_mul(unit))))
+    if full.contains([',', '=']) {
+        return Err(Problem::malformed(place, format!("{full} is no resource")));
+    }
+    let amount = given.get("count").and_then(Value::as_i64).filter(|count| *count >= 0).unwrap_or(-1);
+    Ok(format!("{full}={amount}"))
 }
 
 /// Returns a number. None: it is infinite.
@@ -560,46 +519,43 @@ fn admin(record: &Value, field: &str, before: AdminLevel, place: &str) -> Result
     Ok(level)
 }
 
-fn preempt_mode(words: &[String], place: &str) -> Result<Option<PreemptMode>, Problem> {
+/// Returns sacctmgr's word for a preempt mode.
+fn preempt_mode(words: &[String], place: &str) -> Result<&'static str, Problem> {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["DISABLED"] => Ok(None),
-        ["CANCEL"] => Ok(Some(PreemptMode::Cancel)),
-        ["REQUEUE"] => Ok(Some(PreemptMode::Requeue)),
+        [] | ["DISABLED"] => Ok("cluster"),
+        ["CANCEL"] => Ok("cancel"),
+        ["REQUEUE"] => Ok("requeue"),
         _ => Err(Problem::not_done(place, "Use DISABLED, CANCEL or REQUEUE: only partitions suspend jobs")),
     }
 }
 
-/// Changes the flags of a QOS: `ADD` and `REMOVE` are followed by those to add or to remove.
-fn change_flags(flags: &mut Vec<String>, words: &[String], place: &str) -> Read {
+/// Returns sacctmgr's names of flags, and whether they are added (true) or removed. None: they replace the present ones.
+fn flags(words: &[String], place: &str) -> Result<(Option<bool>, String), Problem> {
     let has = |word: &str| words.iter().any(|given| given == word);
-    let (adds, removes) = (has("ADD"), has("REMOVE"));
-    if !adds && !removes && !has("NOT_SET") {
-        flags.clear();
-    }
+    let sign = if has("REMOVE") { Some(false) } else { (has("ADD") || has("NOT_SET")).then_some(true) };
+    let mut names = Vec::new();
     for word in words.iter().filter(|word| !["ADD", "REMOVE", "NOT_SET"].contains(&word.as_str())) {
-        let name = match word.as_str() {
+        names.push(match word.as_str() {
             "DENY_LIMIT" => "DenyOnLimit",
             "NO_DECAY" => "NoDecay",
             _ => return Err(Problem::not_done(place, format!("{word} is of no effect: DENY_LIMIT and NO_DECAY are"))),
-        };
-        flags.retain(|flag| flag != name);
-        if !removes {
-            flags.push(name.to_owned());
-        }
+        });
     }
-    Ok(())
+    Ok((sign, names.join(",")))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-    use squall_model::policy::{AssocKey, Limit, PolicyChange, PreemptMode, Scope, Tres};
+    use std::collections::BTreeSet;
 
-    use super::Ledger;
+    use serde_json::{Value, json};
+    use squall_model::policy::{AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, Scope, Tres};
+
+    use super::{Fields, Ledger, OF_ASSOCIATION, OF_CONDITION, OF_QOS, Spelling, set};
     use crate::columns::entities;
-    use crate::draft::Draft;
     use crate::shapes::policy::records;
     use crate::shapes::{Kind, Problem, Version, Warning, record};
+    use crate::verbs::accounts::Draft;
     use squall_model::config::Config;
 
     fn enter(draft: &mut Draft, kind: Kind, given: &Value) -> Result<Vec<Warning>, Problem> {
@@ -655,8 +611,7 @@ mod tests {
         assert_eq!(problem(Kind::Associations, &accruing), ("associations[0].max.jobs.accruing".into(), 501));
         assert_eq!(problem(Kind::Accounts, &json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
         assert_eq!(problem(Kind::Accounts, &json!({})), ("accounts".into(), 400));
-        let license =
-            json!({"qos": [{"name": "q", "limits": {"max": {"tres": {"total": [{"type": "license", "name": "x"}]}}}}]});
+        let license = json!({"qos": [{"name": "q", "limits": {"max": {"tres": {"total": [{"type": "license", "name": "x", "count": 1}]}}}}]});
         assert_eq!(problem(Kind::Qos, &license), ("qos[0].limits.max.tres.total[0]".into(), 501));
     }
 
@@ -708,5 +663,43 @@ mod tests {
         assert_eq!(ledger.delete_account("phys"), Ok(vec!["astro".to_owned(), "phys".to_owned()]));
         assert!(draft.policy.users["bob"].default_account.is_empty());
         assert!(!draft.policy.associations.keys().any(|key| key.account == "phys"));
+    }
+
+    /// Checks that each row names a key of sacctmgr and spells its value: every field changes the record.
+    #[test]
+    fn every_field_changes_the_record() {
+        let sample = |spelling: Spelling, path: &str| match spelling {
+            Spelling::Text => json!("x"),
+            Spelling::Names => json!(["x", "y"]),
+            Spelling::Number | Spelling::Seconds | Spelling::Shares => json!(7),
+            Spelling::Factor => json!(0.5),
+            Spelling::Resources => {
+                assert!(path.contains("tres"), "{path}");
+                json!([{"type": "gres", "name": "gpu", "count": 7}])
+            }
+            Spelling::PreemptMode => json!(["CANCEL"]),
+            Spelling::Flags => json!(["ADD", "DENY_LIMIT"]),
+        };
+        for fields in [OF_ASSOCIATION, OF_CONDITION] {
+            let mut seen = Vec::new();
+            for (path, _, spelling) in fields {
+                let mut own = Association { shares: Some(1), ..Association::default() };
+                let before = own.clone();
+                let given = sample(*spelling, path);
+                set(fields, path, &given, path, |setting| setting.change_association(&mut own)).unwrap();
+                assert!(own != before && !seen.contains(&own), "{path} has no key of its own");
+                seen.push(own);
+            }
+        }
+        let mut seen = Vec::new();
+        for (path, _, spelling) in OF_QOS {
+            let mut qos = Qos::default();
+            set(OF_QOS, path, &sample(*spelling, path), path, |setting| setting.change_qos(&mut qos)).unwrap();
+            assert!(qos != Qos::default() && !seen.contains(&qos), "{path} has no key of its own");
+            seen.push(qos);
+        }
+        // Each limit that one kind of body takes, the others take, too.
+        let keys = |fields: Fields| fields.iter().map(|(_, key, _)| *key).collect::<BTreeSet<_>>();
+        assert_eq!(keys(OF_ASSOCIATION), keys(OF_CONDITION));
     }
 }

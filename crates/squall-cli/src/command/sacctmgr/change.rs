@@ -7,16 +7,16 @@ use std::fmt::Write;
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Policy, PolicyChange, Qos, ROOT, User};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::settings::{Setting, admin_level};
 use squall_text::columns::records::{self, starts};
 
 use super::{job, policy};
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use squall_text::columns::records::Entity;
-use squall_text::draft::Draft;
 use squall_text::options::flag::Arguments;
 use squall_text::refusal;
+use squall_text::verbs::accounts::Draft;
+use squall_text::verbs::setting::{Setting, Wrong};
 
 /// Reads the accounting policy from the controller, as a draft without changes.
 pub(super) fn draft(call: &mut Call<'_>) -> Result<Draft, Fail> {
@@ -95,6 +95,15 @@ fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, 
 pub(super) fn refuse<T>(call: &mut Call<'_>, text: &str) -> Result<T, Fail> {
     call.say(text);
     Err(Fail(1))
+}
+
+/// Fails with the reason why a setting is not applied, if it is not.
+fn applied(call: &mut Call<'_>, setting: &Setting, done: Result<(), Wrong>) -> Result<(), Fail> {
+    match done {
+        Ok(()) => Ok(()),
+        Err(Wrong::Key) => unknown(call, setting),
+        Err(Wrong::Value(problem) | Wrong::NotDone(problem)) => refuse(call, &problem),
+    }
 }
 
 fn unknown<T>(call: &mut Call<'_>, setting: &Setting) -> Result<T, Fail> {
@@ -198,16 +207,9 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
     let (mut names, mut own, mut account) = (Meant::default(), Association::default(), Account::default());
     let mut limits = String::new();
     for setting in settings {
-        if setting.is("description", 1) {
-            account.description.clone_from(&setting.value);
-        } else if setting.is("organization", 1) {
-            account.organization.clone_from(&setting.value);
-        } else if !names.take(call, setting)? {
-            match setting.change_association(&mut own) {
-                Ok(true) => note(&mut limits, setting),
-                Ok(false) => return unknown(call, setting),
-                Err(problem) => return refuse(call, &problem),
-            }
+        if !names.take(call, setting)? && setting.change_account(&mut account).is_err() {
+            applied(call, setting, setting.change_association(&mut own))?;
+            note(&mut limits, setting);
         }
     }
     names.names.append(&mut names.accounts);
@@ -217,23 +219,18 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
     let mut draft = draft(call)?;
     names.spell("account", &draft.policy);
     own.parent = names.parents.pop().unwrap_or_else(|| ROOT.to_owned());
-    if own.parent != ROOT && !draft.policy.accounts.contains_key(&own.parent) {
-        return refuse(call, &format!(" Parent account '{}' doesn't exist.\n        Add it first.", own.parent));
-    }
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
     let (mut fresh, mut associations) = (String::new(), String::new());
-    for name in names.names.iter().filter(|name| *name != ROOT) {
-        if !draft.policy.accounts.contains_key(name) {
+    for name in &names.names {
+        let added = match draft.add_account(name, &account, &own) {
+            Ok(added) => added,
+            Err(missing) => return refuse(call, &format!(" {missing}\n        Add it first.")),
+        };
+        if added.record {
             let _ = writeln!(fresh, "  {name}");
-            let or_name = |text: &str| if text.is_empty() { name.clone() } else { text.to_owned() };
-            let (description, organization) = (or_name(&account.description), or_name(&account.organization));
-            let account = Account { description, organization, coordinators: Vec::new() };
-            draft.change(PolicyChange::Account(name.clone(), Some(account)));
         }
-        let key = AssocKey::account(name);
-        if !draft.policy.associations.contains_key(&key) {
+        if added.association {
             let _ = writeln!(associations, "  A = {name:<10.10}  C = {cluster:<10.10}");
-            draft.change(PolicyChange::Association(key, Some(own.clone())));
         }
     }
     if draft.changes.is_empty() {
@@ -261,19 +258,11 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     let (mut names, mut own, mut user) = (Meant::default(), Association::default(), User::default());
     let mut limits = String::new();
     for setting in settings {
-        if setting.is("defaultaccount", 8) {
-            user.default_account.clone_from(&setting.value);
-        } else if setting.is("adminlevel", 2) {
-            let Some(level) = admin_level(&setting.value) else {
-                return refuse(call, &format!(" Unknown admin level: {}", setting.value));
-            };
-            user.admin = level;
+        if of_user(setting) {
+            applied(call, setting, setting.change_user(&mut user))?;
         } else if !names.take(call, setting)? {
-            match setting.change_association(&mut own) {
-                Ok(true) => note(&mut limits, setting),
-                Ok(false) => return unknown(call, setting),
-                Err(problem) => return refuse(call, &problem),
-            }
+            applied(call, setting, setting.change_association(&mut own))?;
+            note(&mut limits, setting);
         }
     }
     names.names.append(&mut names.users);
@@ -289,21 +278,18 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     let mut draft = draft(call)?;
     names.spell("user", &draft.policy);
     user.default_account = defined(&draft.policy.accounts, &user.default_account);
-    let mut known = Vec::new();
-    for account in &names.accounts {
-        if account == ROOT || draft.policy.accounts.contains_key(account) {
-            known.push(account.clone());
-        } else {
-            call.say(&format!(
-                " This account '{account}' doesn't exist.\n        Contact your admin to add this account."
-            ));
+    names.accounts.retain(|account| match draft.account_exists(account) {
+        Ok(()) => true,
+        Err(missing) => {
+            call.say(&format!(" {missing}\n        Contact your admin to add this account."));
+            false
         }
-    }
+    });
     if names.partitions.is_empty() {
         names.partitions.push(String::new());
     }
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
-    let text = enter_users(&mut draft, &names, &known, &mut user, (&own, &cluster));
+    let text = enter_users(&mut draft, &names, &mut user, (&own, &cluster));
     if draft.changes.is_empty() {
         return nothing_new(call);
     }
@@ -314,34 +300,25 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     commit(draft, call, given)
 }
 
-/// Adds users to the draft, with an association in each of the accounts `known`. Returns the text to print.
-fn enter_users(
-    draft: &mut Draft,
-    names: &Meant,
-    known: &[String],
-    user: &mut User,
-    (own, cluster): (&Association, &str),
-) -> String {
+/// Adds users to the draft, with an association in each of the accounts. Returns the text to print.
+fn enter_users(draft: &mut Draft, names: &Meant, user: &mut User, (own, cluster): (&Association, &str)) -> String {
     let (mut fresh, mut associations) = (String::new(), String::new());
-    for name in names.names.iter().filter(|_| !known.is_empty()) {
-        if !draft.policy.users.contains_key(name) {
-            let _ = writeln!(fresh, "  {name}");
-            if user.default_account.is_empty() {
-                user.default_account.clone_from(&known[0]);
-            }
-            draft.change(PolicyChange::User(name.clone(), Some(user.clone())));
-        }
-        for (account, partition) in known.iter().flat_map(|a| names.partitions.iter().map(move |p| (a, p))) {
+    if let Some(first) = names.accounts.first().filter(|_| user.default_account.is_empty()) {
+        user.default_account.clone_from(first);
+    }
+    for name in &names.names {
+        for (account, partition) in names.accounts.iter().flat_map(|a| names.partitions.iter().map(move |p| (a, p))) {
             let key = AssocKey { partition: partition.clone(), ..AssocKey::user(account, name) };
-            if draft.policy.associations.contains_key(&key) {
-                continue;
+            // because the accounts that do not exist were left out
+            let Ok(added) = draft.add_user(key, user, own) else { continue };
+            if added.record {
+                let _ = writeln!(fresh, "  {name}");
             }
-            let _ = write!(associations, "  U = {name:<9.9} A = {account:<10.10} C = {cluster:<10.10}");
-            if !partition.is_empty() {
-                let _ = write!(associations, " P = {partition:<10.10}");
+            if added.association {
+                let _ = write!(associations, "  U = {name:<9.9} A = {account:<10.10} C = {cluster:<10.10}");
+                let partition = if partition.is_empty() { String::new() } else { format!(" P = {partition:<10.10}") };
+                let _ = writeln!(associations, "{partition}");
             }
-            associations.push('\n');
-            draft.change(PolicyChange::Association(key, Some(own.clone())));
         }
     }
     let mut text = String::new();
@@ -364,11 +341,9 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
             names.take(call, setting)?;
             continue;
         }
-        match setting.change_qos(&mut qos) {
-            Ok(true) if setting.is("description", 1) => {}
-            Ok(true) => note(&mut limits, setting),
-            Ok(false) => return unknown(call, setting),
-            Err(problem) => return refuse(call, &problem),
+        applied(call, setting, setting.change_qos(&mut qos))?;
+        if !setting.is("description", 1) {
+            note(&mut limits, setting);
         }
     }
     if names.names.is_empty() {
@@ -377,13 +352,8 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
     let mut draft = draft(call)?;
     names.spell("qos", &draft.policy);
     let mut fresh = String::new();
-    for name in names.names {
-        if draft.policy.qos.contains_key(&name) {
-            continue;
-        }
+    for name in names.names.iter().filter(|name| draft.add_qos(name, &qos)) {
         let _ = writeln!(fresh, "  {name}");
-        let description = if qos.description.is_empty() { name.clone() } else { qos.description.clone() };
-        draft.change(PolicyChange::Qos(name, Some(Qos { description, ..qos.clone() })));
     }
     if draft.changes.is_empty() {
         return nothing_new(call);
@@ -406,17 +376,10 @@ fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], ad
     names.spell("coordinator", &draft.policy);
     let mut affected = String::new();
     for account in &names.accounts {
-        let Some(mut changed) = draft.policy.accounts.get(account).cloned() else {
-            return refuse(call, &format!(" This account '{account}' doesn't exist."));
-        };
-        let before = changed.clone();
-        changed.coordinators.retain(|user| !names.names.contains(user));
-        if add {
-            changed.coordinators.extend(names.names.iter().cloned());
-        }
-        if changed != before {
-            let _ = writeln!(affected, "  {account}");
-            draft.change(PolicyChange::Account(account.clone(), Some(changed)));
+        match draft.coordinate(account, &names.names, add) {
+            Ok(true) => _ = writeln!(affected, "  {account}"),
+            Ok(false) => {}
+            Err(missing) => return refuse(call, &format!(" {missing}")),
         }
     }
     if draft.changes.is_empty() {
@@ -513,11 +476,7 @@ fn modify_levels(
     for (name, before) in all.into_iter().filter(|(name, _)| chosen(&names.names, name)) {
         let mut qos = before.clone();
         for setting in settings.iter().filter(|setting| !forgets(setting)) {
-            match setting.change_qos(&mut qos) {
-                Ok(true) => {}
-                Ok(false) => return unknown(call, setting),
-                Err(problem) => return refuse(call, &problem),
-            }
+            applied(call, setting, setting.change_qos(&mut qos))?;
         }
         let _ = writeln!(text, "  {name}");
         if qos != before || !settings.iter().any(forgets) {
@@ -534,27 +493,28 @@ fn modify_levels(
 fn change_association(
     call: &mut Call<'_>,
     own: &mut Association,
-    (policy, account): (&Policy, &str),
+    inherits: (&Policy, &str),
     settings: &[Setting],
     others: impl Fn(&Setting) -> bool,
 ) -> Result<bool, Fail> {
     let mut changed = false;
     for setting in settings.iter().filter(|setting| !others(setting)) {
-        if setting.alters_levels() && own.qos.is_empty() {
-            // `qos+=` and `qos-=` start from the list that the association inherits.
-            own.qos = policy.allowed_qos(account, own).into_iter().map(str::to_owned).collect();
-        }
-        match setting.change_association(own) {
-            Ok(true) => changed = true,
-            Ok(false) => return unknown(call, setting),
-            Err(problem) => return refuse(call, &problem),
-        }
+        applied(call, setting, setting.change_inherited(own, inherits))?;
+        changed = true;
     }
     Ok(changed)
 }
 
 fn forgets(setting: &Setting) -> bool {
     setting.is("rawusage", 4)
+}
+
+fn of_user(setting: &Setting) -> bool {
+    setting.is("defaultaccount", 8) || setting.is("adminlevel", 2)
+}
+
+fn of_account(setting: &Setting) -> bool {
+    setting.is("description", 1) || setting.is("organization", 1)
 }
 
 fn modify_users(
@@ -565,19 +525,17 @@ fn modify_users(
     (text, associations): (&mut String, &mut String),
 ) -> Result<(), Fail> {
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
-    let of_user = |s: &Setting| s.is("defaultaccount", 8) || s.is("adminlevel", 2);
     let wanted: Vec<String> = names.names.iter().chain(&names.users).cloned().collect();
     for (name, before) in draft.policy.users.clone().into_iter().filter(|(name, _)| chosen(&wanted, name)) {
         let mut user = before.clone();
         for setting in settings.iter().filter(|s| of_user(s)) {
+            applied(call, setting, setting.change_user(&mut user))?;
             if setting.is("defaultaccount", 8) {
                 let account = defined(&draft.policy.accounts, &setting.value);
                 if !draft.policy.associations.contains_key(&AssocKey::user(&account, &name)) {
                     return refuse(call, &format!(" User '{name}' has no association with account '{account}'"));
                 }
                 user.default_account = account;
-            } else if let Some(level) = admin_level(&setting.value) {
-                user.admin = level;
             }
         }
         if settings.iter().any(of_user) {
@@ -619,13 +577,11 @@ fn modify_accounts(
     (text, associations): (&mut String, &mut String),
 ) -> Result<(), Fail> {
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
-    let of_account = |s: &Setting| s.is("description", 1) || s.is("organization", 1);
     let wanted: Vec<String> = names.names.iter().chain(&names.accounts).cloned().collect();
     for (name, before) in draft.policy.accounts.clone().into_iter().filter(|(name, _)| chosen(&wanted, name)) {
         let mut account = before;
         for setting in settings.iter().filter(|s| of_account(s)) {
-            let field = if setting.is("description", 1) { &mut account.description } else { &mut account.organization };
-            field.clone_from(&setting.value);
+            applied(call, setting, setting.change_account(&mut account))?;
         }
         if settings.iter().any(of_account) {
             let _ = writeln!(text, "  {name}");
@@ -648,6 +604,9 @@ fn modify_accounts(
         }
         for setting in settings.iter().filter(|s| parent(s)) {
             own.parent = defined(&draft.policy.accounts, &setting.value);
+            if let Err(missing) = draft.parent_exists(&own) {
+                return refuse(call, &format!(" {missing}\n        Add it first."));
+            }
             changed = true;
         }
         let forgotten = settings.iter().any(forgets);

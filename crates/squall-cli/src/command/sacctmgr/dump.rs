@@ -5,17 +5,17 @@ use std::fmt::Write;
 
 use squall_model::duration::format_limit;
 use squall_model::policy::{
-    Account, AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, PolicyChange, ROOT, Scope, User,
+    Account, AdminLevel, AssocKey, Association, Limit, Policy, PolicyChange, ROOT, Scope, User,
 };
 
 use super::change;
 use super::policy;
-use super::settings::{Setting, admin_level};
 use crate::command::listing::call::{Call, Fail};
 use squall_text::columns::entities::with_root_if_shown;
 use squall_text::columns::records::is_timed;
-use squall_text::draft::Draft;
 use squall_text::options::flag::Arguments;
+use squall_text::verbs::accounts::Draft;
+use squall_text::verbs::setting::{Setting, Wrong};
 
 const HEAD: &str = "\
 # To edit this file start with a cluster line for the new cluster
@@ -195,10 +195,9 @@ fn unknown_levels(draft: &Draft) -> Option<String> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for change in &draft.changes {
         if let PolicyChange::Association(_, Some(own)) = change {
-            names.extend(own.qos.iter().chain([&own.default_qos]).map(String::as_str));
+            names.extend(draft.unknown_levels(own));
         }
     }
-    names.retain(|name| !name.is_empty() && *name != NORMAL && !draft.policy.qos.contains_key(*name));
     let names = names.into_iter().collect::<Vec<_>>().join(",");
     (!names.is_empty()).then(|| {
         format!("QOS that are named and do not exist: {names}; a dump has none, so first: sacctmgr add qos {names}")
@@ -222,29 +221,27 @@ fn load_line(
     let (mut partition, mut coordinates) = (String::new(), false);
     for option in options {
         let setting = Setting::of(&option);
-        if setting.is("description", 4) {
-            account.description = setting.value;
-        } else if setting.is("organization", 1) {
-            account.organization = setting.value;
-        } else if setting.is("defaultaccount", 8) {
-            user.default_account = setting.value;
-        } else if setting.is("adminlevel", 2) {
-            match admin_level(&setting.value) {
-                Some(level) => user.admin = level,
-                None => problems.push(format!("unknown admin level {}", setting.value)),
-            }
-        } else if setting.is("partition", 4) {
+        if setting.is("partition", 4) {
             partition = setting.value;
         } else if setting.is("coordinator", 2) {
             coordinates = setting.list().contains(parent);
         } else {
-            if setting.alters_levels() {
-                let above = draft.policy.allowed_qos(parent, &own);
-                own.qos = above.into_iter().map(str::to_owned).collect();
+            let mut done = setting.change_account(&mut account);
+            if done == Err(Wrong::Key) {
+                done = setting.change_user(&mut user);
             }
-            let known = setting.load_association(&mut own);
-            let unknown = || format!("unknown option `{option}`");
-            problems.extend(known.map_or_else(Some, |known| (!known).then(unknown)));
+            if done == Err(Wrong::Key) {
+                done = setting.change_inherited(&mut own, (&draft.policy, parent));
+            }
+            // A dump has a list of QOS only where it isn't inherited.
+            if setting.is("qoslevel", 1) && own.qos.is_empty() {
+                own.no_qos = Some(true);
+            }
+            problems.extend(match done {
+                Ok(()) => None,
+                Err(Wrong::Key) => Some(format!("unknown option `{option}`")),
+                Err(Wrong::Value(problem) | Wrong::NotDone(problem)) => Some(problem),
+            });
         }
     }
     match kind.trim() {
@@ -252,31 +249,23 @@ fn load_line(
         "Parent" => *parent = name,
         "Account" => {
             own.parent.clone_from(parent);
-            if !draft.policy.accounts.contains_key(&name) {
-                let _ = writeln!(accounts, "  {name}");
-                draft.change(PolicyChange::Account(name.clone(), Some(account)));
-            }
-            if !draft.policy.associations.contains_key(&AssocKey::account(&name)) {
-                draft.change(PolicyChange::Association(AssocKey::account(&name), Some(own)));
+            match draft.add_account(&name, &account, &own) {
+                Ok(added) if added.record => _ = writeln!(accounts, "  {name}"),
+                Ok(_) => {}
+                Err(missing) => problems.push(missing.to_string()),
             }
         }
         "User" => {
             let key = AssocKey { partition, ..AssocKey::user(parent, &name) };
-            if user.default_account.is_empty() {
-                user.default_account.clone_from(parent);
+            match draft.add_user(key, &user, &own) {
+                Ok(added) if added.record => _ = writeln!(users, "  {name}"),
+                Ok(_) => {}
+                Err(missing) => problems.push(missing.to_string()),
             }
-            if !draft.policy.users.contains_key(&name) {
-                let _ = writeln!(users, "  {name}");
-                draft.change(PolicyChange::User(name.clone(), Some(user)));
-            }
-            if !draft.policy.associations.contains_key(&key) {
-                draft.change(PolicyChange::Association(key, Some(own)));
-            }
-            if let Some(mut account) = draft.policy.accounts.get(parent).filter(|_| coordinates).cloned()
-                && !account.coordinators.contains(&name)
-            {
-                account.coordinators.push(name);
-                draft.change(PolicyChange::Account(parent.clone(), Some(account)));
+            // The account root has no record, and so no coordinators.
+            let coordinates = coordinates && draft.policy.accounts.contains_key(parent);
+            if coordinates && let Err(missing) = draft.coordinate(parent, &[name], true) {
+                problems.push(missing.to_string());
             }
         }
         other => problems.push(format!("`{other}`: Cluster, Parent, Account or User is meant")),

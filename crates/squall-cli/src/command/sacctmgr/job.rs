@@ -6,10 +6,10 @@ use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::AccountingRow;
 
 use super::change::{agreed, refuse};
-use super::settings::Setting;
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use squall_text::options::flag::Arguments;
+use squall_text::verbs::setting::Setting;
 
 /// Slurm's keys, each with the minimum length of an abbreviation and the name of the field in
 /// accounting.

@@ -5,7 +5,6 @@ mod dump;
 mod job;
 mod past;
 mod rows;
-mod settings;
 mod stats;
 
 pub(crate) use squall_text::columns::entities::with_root_if_shown;
@@ -24,13 +23,13 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
-use settings::QUOTES;
 use squall_text::columns::records::{self, starts};
 use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
 use squall_text::shapes::policy as shapes;
+use squall_text::verbs::setting::QUOTES;
 
 const OPTIONS: &[Flag] = &[
     flag("associations", 's', Arg::None, "show users and accounts with their associations"),

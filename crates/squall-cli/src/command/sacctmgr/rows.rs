@@ -8,11 +8,11 @@ use squall_model::wire::client::{Answer, Request};
 
 use super::Wanted;
 use super::past;
-use super::settings::admin_level;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::names;
 use squall_text::columns::entities;
 use squall_text::columns::records::{Entity, Row, preempt_mode};
+use squall_text::verbs::setting::admin_level;
 
 /// Returns the rows of a listing. As long as no user is set up, all users run in the default account.
 pub(super) fn rows(

@@ -2,7 +2,12 @@
 
 use std::fmt::Write;
 
+use serde_json::json;
+use squall_model::policy::{Association, Policy, ROOT};
 use squall_model::wire::client::Request;
+use squall_text::rest::policy::Ledger;
+use squall_text::shapes::Kind;
+use squall_text::verbs::accounts::Draft;
 
 use super::sacctmgr;
 use crate::command::listing::fake::{Fake, check, fake, run, run_with, transcript};
@@ -304,7 +309,7 @@ fn all_that_is_wrong_with_a_dump_is_said_at_once() {
         "FILE:3: unknown option `GrpJobsAccrue=5`",
         "FILE:3: Bad value for grptres: billing can't be limited here: cpu, mem, node and gres/gpu can",
         "FILE:4: `KIND - 'NAME':OPTION=VALUE` is needed",
-        "FILE:6: unknown admin level King",
+        "FILE:6: Unknown admin level: King",
         "QOS that are named and do not exist: fast,slow; a dump has none, so first: sacctmgr add qos fast,slow",
         "Nothing was loaded: mend this and load the file again",
     ];
@@ -467,4 +472,74 @@ fn f15_aliases_of_keys_and_fields() {
     seen(&["-i", "add", "account", "phys", "GrpTRES=cpu=20,mem=4G"]);
     let listed = seen(&["-P", "show", "assoc", "account=phys", "format=GrpCPU,GrpMem"]).out;
     assert_eq!(listed, "GrpCPUs|GrpMem\n20|4096\n");
+}
+
+/// Sets up the same by sacctmgr's arguments, by a dump and by REST bodies: the records are the same.
+#[test]
+fn arguments_dumps_and_bodies_enter_the_same_records() {
+    let mut typed = fake();
+    for args in [
+        &["-i", "add", "account", "phys", "description=Physics", "organization=uni", "GrpTRES=cpu=20,mem=4096"][..],
+        &["-i", "add", "account", "optics", "parent=phys", "MaxWall=90", "fairshare=7"],
+        &["-i", "add", "user", "ann", "account=optics", "MaxJobs=3", "GrpTRESMins=gres/gpu=60", "AdminLevel=Operator"],
+        &["-i", "add", "user", "bob", "account=optics,phys", "partition=main"],
+        &["-i", "add", "coordinator", "account=phys", "names=ann"],
+    ] {
+        assert_eq!(run_with(&mut typed, "sacctmgr", sacctmgr, args, &[]).code, 0, "{args:?}");
+    }
+
+    let file = std::env::temp_dir().join(format!("squall-same-{}", std::process::id()));
+    std::fs::write(
+        &file,
+        "Parent - 'root'\nAccount - 'phys':Description='Physics':Organization='uni':GrpTRES=cpu=20,mem=4096\n\
+         Parent - 'phys'\nAccount - 'optics':MaxWallDurationPerJob=90:Fairshare=7\n\
+         Parent - 'optics'\nUser - 'ann':MaxJobs=3:GrpTRESMins=gres/gpu=60:AdminLevel='Operator'\n\
+         User - 'bob':Partition='main'\nParent - 'phys'\nUser - 'bob':Partition='main'\n",
+    )
+    .unwrap();
+    let mut loaded = fake();
+    let load = ["-i", "load", &*file.to_string_lossy()];
+    assert_eq!(run_with(&mut loaded, "sacctmgr", sacctmgr, &load, &[]).code, 0);
+    std::fs::remove_file(file).unwrap();
+    let coordinator = ["-i", "add", "coordinator", "account=phys", "names=ann"];
+    assert_eq!(run_with(&mut loaded, "sacctmgr", sacctmgr, &coordinator, &[]).code, 0);
+
+    let mut draft = Draft::default();
+    let mut ledger = Ledger::new(&mut draft, "squall");
+    ledger
+        .add_accounts(&json!({
+            "association_condition": {"accounts": ["phys"], "association": {
+                "grptres": [{"type": "cpu", "count": 20}, {"type": "mem", "count": 4096}],
+            }},
+            "account": {"description": "Physics", "organization": "uni"},
+        }))
+        .unwrap();
+    let below = json!({"parent": "phys", "maxwalldurationperjob": 90, "fairshare": 7});
+    ledger.add_accounts(&json!({"association_condition": {"accounts": ["optics"], "association": below}})).unwrap();
+    let limits = json!({"maxjobs": 3, "grptresmins": [{"type": "gres", "name": "gpu", "count": 60}]});
+    ledger
+        .add_users(&json!({
+            "association_condition": {"accounts": ["optics"], "users": ["ann"], "association": limits},
+            "user": {"adminlevel": ["Operator"]},
+        }))
+        .unwrap();
+    let bob = json!({"accounts": ["optics", "phys"], "users": ["bob"], "partitions": ["main"]});
+    ledger.add_users(&json!({"association_condition": bob})).unwrap();
+    ledger.enter(Kind::Users, &json!({"users": [{"name": "ann", "coordinators": [{"name": "phys"}]}]})).unwrap();
+    let nowhere = json!({"association_condition": {"accounts": ["x"], "association": {"parent": "nosuch"}}});
+    let refused = ledger.add_accounts(&nowhere).unwrap_err();
+    assert_eq!((refused.description.as_str(), refused.status), ("Parent account 'nosuch' doesn't exist.", 404));
+    let typed_nowhere = ["-i", "add", "account", "x", "parent=nosuch"];
+    let seen = run_with(&mut typed, "sacctmgr", sacctmgr, &typed_nowhere, &[]);
+    assert!(seen.code == 1 && seen.err.contains(&refused.description), "{}", seen.err);
+
+    let plain = |policy: &Policy| {
+        let associations = policy.associations.iter().filter(|(key, _)| key.user != ROOT);
+        let associations = associations.map(|(key, own)| (key.clone(), Association { id: 0, ..own.clone() }));
+        let users = policy.users.iter().filter(|(name, _)| *name != ROOT);
+        let users = users.map(|(name, user)| (name.clone(), user.clone()));
+        (associations.collect::<Vec<_>>(), users.collect::<Vec<_>>(), policy.accounts.clone())
+    };
+    assert_eq!(plain(&typed.policy), plain(&loaded.policy));
+    assert_eq!(plain(&typed.policy), plain(&draft.policy));
 }

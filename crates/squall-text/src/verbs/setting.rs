@@ -1,31 +1,43 @@
-//! `key=value` arguments of sacctmgr: settings and conditions.
+//! `KEY=VALUE` settings of accounts, users, associations and QOS: sacctmgr's arguments, the options in a line of its
+//! dump, and the fields of REST bodies.
 
 use squall_model::duration::{parse_limit, parse_memory_mb};
-use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
+use squall_model::policy::{
+    Account, AdminLevel, Association, Limit, Limits, Policy, PreemptMode, Qos, Scope, Tres, User,
+};
 
-use crate::command::listing::select::names;
-use squall_text::columns::records::starts;
-use squall_text::columns::records::{TRES, is_timed};
+use crate::columns::records::{TRES, is_timed, starts};
 
 /// Quotes that may enclose a value, as in `format="account,user"`. They are not part of it.
-pub(super) const QUOTES: [char; 2] = ['\'', '"'];
+pub const QUOTES: [char; 2] = ['\'', '"'];
+
+/// Reason why a setting is not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// The record has no such key.
+    Key,
+    /// The value is malformed. The text is sacctmgr's.
+    Value(String),
+    /// The value is Slurm's, but Squall can't obey it. The text is sacctmgr's.
+    NotDone(String),
+}
 
 /// An argument `KEY=VALUE` of sacctmgr: a setting or a condition.
 #[derive(Clone, Debug)]
-pub(super) struct Setting {
+pub struct Setting {
     /// The text before the equals sign, in lower case.
-    pub(super) key: String,
+    pub key: String,
     /// Sign before the equals sign: Some(true) for `+=`, Some(false) for `-=`, None for `=`.
-    pub(super) sign: Option<bool>,
+    pub sign: Option<bool>,
     /// The text after the equals sign, without quotes.
-    pub(super) value: String,
+    pub value: String,
     /// The whole argument as it was typed.
-    pub(super) text: String,
+    pub text: String,
 }
 
 impl Setting {
     /// Parses an argument; one without `=` is a name.
-    pub(super) fn of(word: &str) -> Self {
+    pub fn of(word: &str) -> Self {
         let (key, value) = word.split_once('=').unwrap_or(("name", word));
         let (key, sign) = match key.as_bytes().last() {
             Some(b'+') => (&key[..key.len() - 1], Some(true)),
@@ -37,17 +49,17 @@ impl Setting {
     }
 
     /// Returns whether the key abbreviates `name` with at least `least` letters.
-    pub(super) fn is(&self, name: &str, least: usize) -> bool {
+    pub fn is(&self, name: &str, least: usize) -> bool {
         self.key.len() >= least && starts(name, &self.key)
     }
 
     /// Splits the value into names.
-    pub(super) fn list(&self) -> Vec<String> {
-        names(&self.value)
+    pub fn list(&self) -> Vec<String> {
+        self.value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
     /// Returns whether the setting adds QOS to a list, or removes them from it, instead of replacing it.
-    pub(super) fn alters_levels(&self) -> bool {
+    fn alters_levels(&self) -> bool {
         self.is("qoslevel", 1) && (self.sign.is_some() || (self.value != "-1" && self.value.starts_with(['+', '-'])))
     }
 
@@ -69,7 +81,7 @@ impl Setting {
     }
 
     /// Checks flags of a QOS and spells them as Slurm does. Flags without effect in Squall are refused.
-    fn as_flags(&self) -> Result<Self, String> {
+    fn as_flags(&self) -> Result<Self, Wrong> {
         const KNOWN: [&str; 2] = ["DenyOnLimit", "NoDecay"];
         let named = |word: &str| {
             let bare = word.trim_start_matches(['+', '-']);
@@ -78,28 +90,43 @@ impl Setting {
             let goes = self.sign == Some(false) || word.starts_with('-');
             let name = known.or_else(|| goes.then(|| bare.to_owned()));
             let name = name.ok_or_else(|| {
-                format!(" Bad value for flags: {bare} is of no effect here: {} are", KNOWN.join(" and "))
+                Wrong::NotDone(format!(
+                    " Bad value for flags: {bare} is of no effect here: {} are",
+                    KNOWN.join(" and ")
+                ))
             })?;
             Ok(format!("{}{name}", &word[..word.len() - bare.len()]))
         };
         if self.value == "-1" {
             return Ok(self.clone());
         }
-        let words = self.list().iter().map(|word| named(word)).collect::<Result<Vec<_>, String>>()?;
+        let words = self.list().iter().map(|word| named(word)).collect::<Result<Vec<_>, Wrong>>()?;
         Ok(Self { value: words.join(","), ..self.clone() })
     }
 
-    fn number(&self) -> Result<u64, String> {
-        self.value.parse().map_err(|_| format!(" Bad value for {}: {}", self.key, self.value))
+    /// Returns the error of a malformed value.
+    fn bad(&self) -> Wrong {
+        Wrong::Value(format!(" Bad value for {}: {}", self.key, self.value))
     }
 
-    fn seconds(&self) -> Result<u64, String> {
-        let limit = parse_limit(&self.value).map_err(|_| format!(" Bad time value for {}: {}", self.key, self.value));
+    fn number(&self) -> Result<u64, Wrong> {
+        self.value.parse().map_err(|_| self.bad())
+    }
+
+    /// Returns a number of 32 bits, the largest one in place of a larger one. None: -1, which clears the value.
+    fn small(&self) -> Result<Option<u32>, Wrong> {
+        let number = || Ok(self.number()?.min(u64::from(u32::MAX)) as u32);
+        if self.value == "-1" { Ok(None) } else { number().map(Some) }
+    }
+
+    fn seconds(&self) -> Result<u64, Wrong> {
+        let wrong = |_| Wrong::Value(format!(" Bad time value for {}: {}", self.key, self.value));
+        let limit = parse_limit(&self.value).map_err(wrong);
         limit.map(|limit| limit.unwrap_or(u64::from(u32::MAX)))
     }
 
     /// Sets a limit, or clears it with -1.
-    fn change_limit(&self, limits: &mut Limits, limit: Limit) -> Result<(), String> {
+    fn change_limit(&self, limits: &mut Limits, limit: Limit) -> Result<(), Wrong> {
         if self.value == "-1" {
             limits.remove(&limit);
             return Ok(());
@@ -107,8 +134,8 @@ impl Setting {
         let value = match (limit, limit.tres()) {
             (Limit::GrpWall | Limit::MaxWall, _) => self.seconds()?,
             (_, Some(tres)) => {
-                let bad = |_| format!(" Bad value for {}: {}", self.key, self.value);
-                let value = if tres == Tres::Mem { parse_memory_mb(&self.value).map_err(bad)? } else { self.number()? };
+                let memory = || parse_memory_mb(&self.value).map_err(|_| self.bad());
+                let value = if tres == Tres::Mem { memory()? } else { self.number()? };
                 value.saturating_mul(if is_timed(limit.scope()) { 60 } else { 1 })
             }
             _ => self.number()?,
@@ -118,7 +145,7 @@ impl Setting {
     }
 
     /// Sets limits of several resources: `cpu=10,mem=4G,node=-1,gres/gpu=2`.
-    fn change_tres(&self, limits: &mut Limits, scope: Scope) -> Result<(), String> {
+    fn change_tres(&self, limits: &mut Limits, scope: Scope) -> Result<(), Wrong> {
         for part in self.value.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let tres = match name.to_ascii_lowercase().as_str() {
@@ -129,11 +156,11 @@ impl Setting {
                 // This resource can't be limited, so there is nothing to clear.
                 known if value == "-1" && is_resource(known) => continue,
                 _ => {
-                    return Err(format!(
+                    return Err(Wrong::NotDone(format!(
                         " Bad value for {}: {name} can't be limited here: cpu, mem{} and gres/gpu can",
                         self.key,
                         if scope == Scope::Node { "" } else { ", node" }
-                    ));
+                    )));
                 }
             };
             Self { value: value.to_owned(), ..self.clone() }.change_limit(limits, Limit::of(scope, tres))?;
@@ -141,8 +168,8 @@ impl Setting {
         Ok(())
     }
 
-    /// Sets the limit that the key names. Returns false if it names no limit.
-    fn change_limits(&self, limits: &mut Limits, of_qos: bool) -> Result<bool, String> {
+    /// Sets the limit that the key names.
+    fn change_limits(&self, limits: &mut Limits, of_qos: bool) -> Result<(), Wrong> {
         let singular: &[(&str, usize, Limit)] = &[
             ("grpjobs", 4, Limit::GrpJobs),
             ("grpsubmitjobs", 4, Limit::GrpSubmit),
@@ -192,21 +219,44 @@ impl Setting {
         let singles = || own.iter().chain(singular);
         let of_one = singles().find(|s| exact(s.0)).or_else(|| singles().find(|s| self.is(s.0, s.1)));
         match (of_one, of_tres) {
-            (Some(one), _) => self.change_limit(limits, one.2)?,
-            (None, Some(tres)) => self.change_tres(limits, tres.2)?,
-            (None, None) => return Ok(false),
+            (Some(one), _) => self.change_limit(limits, one.2),
+            (None, Some(tres)) => self.change_tres(limits, tres.2),
+            (None, None) => Err(Wrong::Key),
         }
-        Ok(true)
     }
 
-    /// Applies the setting to an association. Returns false if associations have no such key.
-    pub(super) fn change_association(&self, own: &mut Association) -> Result<bool, String> {
+    /// Applies the setting to the record of an account.
+    pub fn change_account(&self, account: &mut Account) -> Result<(), Wrong> {
+        if self.is("description", 1) {
+            account.description.clone_from(&self.value);
+        } else if self.is("organization", 1) {
+            account.organization.clone_from(&self.value);
+        } else {
+            return Err(Wrong::Key);
+        }
+        Ok(())
+    }
+
+    /// Applies the setting to the record of a user.
+    pub fn change_user(&self, user: &mut User) -> Result<(), Wrong> {
+        if self.is("defaultaccount", 8) {
+            user.default_account.clone_from(&self.value);
+        } else if self.is("adminlevel", 2) {
+            let level = admin_level(&self.value);
+            user.admin = level.ok_or_else(|| Wrong::Value(format!(" Unknown admin level: {}", self.value)))?;
+        } else {
+            return Err(Wrong::Key);
+        }
+        Ok(())
+    }
+
+    /// Applies the setting to an association.
+    pub fn change_association(&self, own: &mut Association) -> Result<(), Wrong> {
         if self.is("fairshare", 1) || self.is("shares", 1) {
             own.shares = match self.value.as_str() {
                 // Slurm's dumps have this number for `parent`.
                 "parent" | "2147483647" => None,
-                "-1" => Some(1),
-                _ => Some(self.number()?.min(u64::from(u32::MAX)) as u32),
+                _ => Some(self.small()?.unwrap_or(1)),
             };
         } else if self.is("qoslevel", 1) {
             self.change_list(&mut own.qos);
@@ -215,28 +265,28 @@ impl Setting {
         } else if self.is("defaultqos", 8) {
             own.default_qos = if self.value == "-1" { String::new() } else { self.value.clone() };
         } else if self.is("priority", 3) {
-            own.priority = if self.value == "-1" { None } else { Some(self.number()?.min(u64::from(u32::MAX)) as u32) };
+            own.priority = self.small()?;
         } else {
             return self.change_limits(&mut own.limits, false);
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Applies a setting of a dump to an association. A dump has a list of QOS only where it isn't inherited.
-    pub(super) fn load_association(&self, own: &mut Association) -> Result<bool, String> {
-        let known = self.change_association(own)?;
-        if self.is("qoslevel", 1) && own.qos.is_empty() {
-            own.no_qos = Some(true);
+    /// Applies the setting to an association of an account. QOS are added to the list that it inherits, and removed from
+    /// that, while it has none of its own.
+    pub fn change_inherited(&self, own: &mut Association, (policy, account): (&Policy, &str)) -> Result<(), Wrong> {
+        if self.alters_levels() && own.qos.is_empty() {
+            own.qos = policy.allowed_qos(account, own).into_iter().map(str::to_owned).collect();
         }
-        Ok(known)
+        self.change_association(own)
     }
 
-    /// Applies the setting to a QOS. Returns false if QOS have no such key.
-    pub(super) fn change_qos(&self, qos: &mut Qos) -> Result<bool, String> {
+    /// Applies the setting to a QOS.
+    pub fn change_qos(&self, qos: &mut Qos) -> Result<(), Wrong> {
         if self.is("description", 1) {
             qos.description.clone_from(&self.value);
         } else if self.is("priority", 3) {
-            qos.priority = if self.value == "-1" { 0 } else { self.number()?.min(u64::from(u32::MAX)) as u32 };
+            qos.priority = self.small()?.unwrap_or(0);
         } else if self.key == "preempt" {
             self.change_list(&mut qos.preempt);
         } else if self.is("preemptmode", 8) {
@@ -246,27 +296,26 @@ impl Setting {
                 "cancel" => Some(PreemptMode::Cancel),
                 "requeue" => Some(PreemptMode::Requeue),
                 "suspend" => {
-                    return Err(
+                    return Err(Wrong::NotDone(
                         " Bad Preempt Mode given: suspend: only partitions of a higher PriorityTier suspend jobs \
                                 (PreemptType = \"preempt/partition_prio\"); use requeue or cancel"
                             .to_owned(),
-                    );
+                    ));
                 }
-                _ => return Err(format!(" Bad Preempt Mode given: {}", self.value)),
+                _ => return Err(Wrong::Value(format!(" Bad Preempt Mode given: {}", self.value))),
             };
         } else if self.is("gracetime", 3) {
             qos.grace_s = if self.value == "-1" { 0 } else { self.number()? };
         } else if self.is("preemptexempttime", 8) {
             qos.exempt_s = if self.value == "-1" { None } else { Some(self.seconds()?) };
         } else if self.is("usagefactor", 6) {
-            qos.usage_factor =
-                millionths(&self.value).ok_or_else(|| format!(" Bad value for {}: {}", self.key, self.value))?;
+            qos.usage_factor = millionths(&self.value).ok_or_else(|| self.bad())?;
         } else if self.is("flags", 1) {
             self.as_flags()?.change_list(&mut qos.flags);
         } else {
             return self.change_limits(&mut qos.limits, true);
         }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -309,7 +358,7 @@ fn millionths(text: &str) -> Option<u64> {
 }
 
 /// Returns the administrator level that a word names.
-pub(super) fn admin_level(word: &str) -> Option<AdminLevel> {
+pub fn admin_level(word: &str) -> Option<AdminLevel> {
     let word = word.to_ascii_lowercase();
     let level = match word.as_bytes().first()? {
         b'n' | b'-' => AdminLevel::None,
