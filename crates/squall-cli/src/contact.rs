@@ -12,7 +12,7 @@ use squall_files::place::Place;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use crate::client::{Client, ClientError, SILENCE, random};
+use squall_client::{Client, ClientError, SILENCE, random};
 
 /// Timeout for a request if no cluster runs on this machine.
 const NOWHERE: Duration = Duration::from_secs(1);

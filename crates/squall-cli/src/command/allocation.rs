@@ -12,8 +12,8 @@ use squall_model::job::{ExitCode, JobSpec};
 use squall_model::step::{FirstStep, JobFacts};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use crate::client::{Client, ClientError, unexpected};
 use crate::contact::{Patience, fresh_key, may_pass};
+use squall_client::{Client, ClientError, unexpected};
 use squall_text::options::{Stop, Tool};
 use squall_text::refusal;
 

@@ -20,7 +20,7 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{self, Page};
 
-use crate::client::{Client, ClientError};
+use squall_client::{Client, ClientError};
 
 /// `squall backup`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {

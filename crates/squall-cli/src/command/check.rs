@@ -83,7 +83,7 @@ fn own(path: &Path) -> Result<(ConfigFiles, Checked), String> {
 /// Checks a slurm.conf, and prints what has no counterpart.
 fn slurms(path: &Path) -> Result<(ConfigFiles, Checked), String> {
     let imported = import::read(path)?;
-    crate::print(&imported.lacks());
+    crate::hall::print(&imported.lacks());
     match imported.faults() {
         Some(lines) => Err(format!("{}: {} to mend, see above", path.display(), count(lines.lines().count(), "line"))),
         None => Ok((imported.files, imported.checked)),

@@ -30,7 +30,7 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
-use crate::client::Client;
+use squall_client::Client;
 
 /// `squall doctor`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {

@@ -17,7 +17,7 @@ use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
 use super::{cells, mail, rest, supervise, up};
-use crate::client::{Client, ClientError};
+use squall_client::{Client, ClientError};
 
 /// `squall down`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {

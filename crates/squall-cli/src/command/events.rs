@@ -7,10 +7,10 @@ use squall_client::Wanted;
 use squall_model::wire::client::{JobSelection, Refusal};
 use squall_model::wire::feed::{FeedEvent, FeedKind};
 
-use crate::client::ClientError;
 use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::lists::known_users;
 use crate::command::listing::select::parts;
-use crate::command::squeue::known_users;
+use squall_client::ClientError;
 use squall_text::format::clock::Clock;
 use squall_text::format::event::sentence;
 use squall_text::options::Arg;

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use squall_model::wire::client::{Answer, JobSelection, Request};
 
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Controller, Fail, live};
+use squall_client::{ClientError, unexpected};
 use squall_text::metrics::{JobCounts, Part, Scrape};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};

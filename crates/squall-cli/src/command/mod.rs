@@ -4,20 +4,15 @@ pub(crate) mod allocation;
 pub(crate) mod backup;
 mod cells;
 pub(crate) mod check;
-pub(crate) mod complete;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod doctor;
 pub(crate) mod down;
-#[cfg(test)]
-mod effects;
 pub(crate) mod events;
 pub(crate) mod hostfile;
 pub(crate) mod import;
-pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod mail;
-pub(crate) mod man;
 pub(crate) mod metrics;
 pub(crate) mod report;
 pub(crate) mod rest;
@@ -64,7 +59,7 @@ use squall_text::page::Page;
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
     match done {
         Ok(text) => {
-            crate::print(&text);
+            crate::hall::print(&text);
             ExitCode::SUCCESS
         }
         Err(problem) => {
@@ -76,7 +71,7 @@ fn end(command: &str, done: Result<String, String>) -> ExitCode {
 
 /// Runs a command of Squall's own: answers `--help`, or calls `deed` with the parsed command line and prints its result
 /// or its error.
-fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<String, String>) -> ExitCode {
+pub(crate) fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<String, String>) -> ExitCode {
     let name = page.name.trim_start_matches("squall ");
     let given = match page.parse(args) {
         Ok(given) => given,
@@ -102,7 +97,7 @@ fn no_operand(page: &Page, given: &Arguments) -> Result<(), String> {
 }
 
 /// Returns the operand, if there is one. Refuses several.
-fn one_operand(page: &Page, given: &Arguments) -> Result<Option<String>, String> {
+pub(crate) fn one_operand(page: &Page, given: &Arguments) -> Result<Option<String>, String> {
     match given.operands.as_slice() {
         [_, operand, ..] => Err(format!("unexpected argument `{operand}`; see `{} --help`", page.name)),
         operands => Ok(operands.first().cloned()),

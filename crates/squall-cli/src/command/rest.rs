@@ -17,7 +17,7 @@ use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
 use super::daemons::{hold, not_joined};
-use crate::client::{Client, unexpected};
+use squall_client::{Client, unexpected};
 
 /// `squall rest`, for its help, manual page and completion.
 pub(crate) static REST: Page = Page {

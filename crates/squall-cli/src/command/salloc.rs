@@ -22,10 +22,10 @@ use squall_model::step::JobFacts;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
-use crate::client::{Client, ClientError};
 use crate::command::allocation::{self, Ask, Granted, ready};
 use crate::command::submission;
 use crate::contact::{Search, may_pass};
+use squall_client::{Client, ClientError};
 use squall_text::format::harmless_lines;
 use squall_text::options::asked::Asked;
 use squall_text::options::{Stop, Tool, collect};

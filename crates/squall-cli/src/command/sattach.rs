@@ -15,7 +15,6 @@ use squall_model::step::{Among, FromStep, Layout, ToStep, Watcher};
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobRef, Request};
 
-use crate::client::{Client, ClientError, unexpected};
 use crate::command::allocation::ready;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::target;
@@ -24,6 +23,7 @@ use crate::command::srun::input::{Chunk, Input};
 use crate::command::srun::link::{Link, Listener, Room, missing_output};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
+use squall_client::{Client, ClientError, unexpected};
 use squall_text::format::harmless_lines;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};

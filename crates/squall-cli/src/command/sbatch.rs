@@ -11,9 +11,9 @@ use squall_model::job::{EndState, JobSpec, Outcome};
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
-use crate::client::{Client, ClientError, unexpected};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
+use squall_client::{Client, ClientError, unexpected};
 use squall_text::options::asked::Asked;
 use squall_text::options::collect::{self, Line};
 use squall_text::options::getopt::Found;
@@ -203,7 +203,7 @@ fn tell(asked: &Asked, job: JobId, cluster: &str) {
         (false, false) => format!("Submitted batch job {job}\n"),
         (false, true) => format!("Submitted batch job {job} on cluster {cluster}\n"),
     };
-    crate::print(&text);
+    crate::hall::print(&text);
 }
 
 fn test_only(specs: Vec<JobSpec>) -> Result<u8, Stop> {

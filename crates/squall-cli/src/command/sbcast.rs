@@ -14,9 +14,9 @@ use squall_model::time::Time;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 
-use crate::client::ClientError;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, target};
+use squall_client::ClientError;
 use squall_client::broadcast::{self, Sent};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};

@@ -11,9 +11,9 @@ use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal,
 use squall_model::wire::info::JobInfo;
 use squall_model::wire::node::SignalTarget;
 
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, names, parts, target};
+use squall_client::{ClientError, unexpected};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::options::values::signal::signal_number;

@@ -13,9 +13,9 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::counts::{Latencies, NodeCounts};
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::structured::{dialect, document};
+use squall_client::unexpected;
 use squall_text::format::clock::Clock;
 use squall_text::format::counters::{average, minutes, windows};
 use squall_text::options::Arg;

@@ -7,9 +7,9 @@ use squall_model::policy::Real;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::standing::{Factors, JobPriority, Priorities};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::names;
+use squall_client::unexpected;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};

@@ -8,11 +8,11 @@ use squall_model::id::StepNo;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::AccountingRow;
 
-use crate::client::ClientError;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, names, parts, target};
 use crate::command::sacct;
 use crate::command::scontrol::here;
+use squall_client::ClientError;
 use squall_text::columns::accounting::FIELDS;
 use squall_text::format::accounting::{Row, Units};
 use squall_text::format::sheet::{Column, Sheet};

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         },
         [option] if option == "--help" => {
-            crate::print(&PAGE.help());
+            crate::hall::print(&PAGE.help());
             ExitCode::SUCCESS
         }
         [option] if option == "--switcher" => ExitCode::from(u8::try_from(squall_host::gang::serve()).unwrap_or(1)),

@@ -13,9 +13,9 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
-use crate::client::{ClientError, unexpected};
 use crate::command::hostfile;
 use crate::contact::Patience;
+use squall_client::{ClientError, unexpected};
 use squall_text::options::asked::{Asked, RunAs};
 use squall_text::options::collect::{self, Line};
 use squall_text::options::{Stop, Tool, counts, shown};
@@ -27,9 +27,9 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(stop) => {
             match &stop {
-                Stop::Show(text) => crate::print(text),
-                Stop::Help => crate::print(&job::of(tool).help()),
-                Stop::Brief => crate::print(&job::of(tool).usage()),
+                Stop::Show(text) => crate::hall::print(text),
+                Stop::Help => crate::hall::print(&job::of(tool).help()),
+                Stop::Brief => crate::hall::print(&job::of(tool).usage()),
                 _ => {}
             }
             eprint!("{}", stop.complaint(tool));

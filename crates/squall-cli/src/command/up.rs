@@ -23,7 +23,7 @@ use squall_text::page::{self, Page};
 use super::cells;
 use super::configure::Plan;
 use super::{mail, rest, supervise};
-use crate::client::{Client, ClientError};
+use squall_client::{Client, ClientError};
 
 /// `squall up`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {

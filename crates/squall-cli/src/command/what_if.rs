@@ -17,8 +17,8 @@ use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::AccountingRow;
 use squall_sim::{Past, again};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
+use squall_client::unexpected;
 use squall_lab::trace;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -111,7 +111,7 @@ fn what_if(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 }
 
 /// Asks the controller for the present configuration and nodes.
-fn world(call: &mut Call<'_>) -> Result<World, crate::client::ClientError> {
+fn world(call: &mut Call<'_>) -> Result<World, squall_client::ClientError> {
     let Answer::Config(config) = call.controller.ask(&Request::Config)? else { return Err(unexpected()) };
     let Answer::Nodes(nodes) = call.controller.ask(&Request::Nodes)? else { return Err(unexpected()) };
     let known = nodes.into_iter().filter(|node| node.known);

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use squall_model::wire::client::{Answer, Request};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
+use squall_client::unexpected;
 use squall_text::format::colour::clean;
 use squall_text::format::why::{json, text};
 use squall_text::options::Arg;

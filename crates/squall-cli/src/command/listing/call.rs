@@ -24,9 +24,9 @@ use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
-use crate::client::{Client, ClientError, unexpected};
 use crate::contact::Patience;
 use squall_client::broadcast::{self, Sent};
+use squall_client::{Client, ClientError, unexpected};
 use squall_client::{Follower, Wanted};
 use squall_text::format::clock::{Clock, Style};
 use squall_text::format::colour::clean;

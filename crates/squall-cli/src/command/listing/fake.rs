@@ -27,9 +27,9 @@ use squall_model::wire::info::{
 };
 use squall_model::wire::standing::Share;
 
-use crate::client::ClientError;
 use crate::command::listing::call::{Call, Controller, Fail, People};
 use crate::command::listing::select::id_of;
+use squall_client::ClientError;
 
 /// Current time in all tests, in seconds: 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: u64 = 1_795_248_000;

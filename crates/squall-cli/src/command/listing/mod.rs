@@ -2,6 +2,7 @@
 //! names.
 
 pub(crate) mod call;
+pub(crate) mod lists;
 pub(crate) mod past;
 pub(crate) mod select;
 pub(crate) mod structured;

@@ -11,8 +11,8 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::history::{Happening, HistoryRow};
 use squall_model::wire::info::NodeInfo;
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
+use squall_client::unexpected;
 
 /// Asks the controller for its nodes and adds the time of first registration from the history.
 pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> Result<Vec<Seen>, Fail> {

@@ -15,10 +15,10 @@ use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::listing::structured::{dialect, document};
+use squall_client::unexpected;
 use squall_text::columns::accounting::{BRIEF, DEFAULT, FIELDS, LONG};
 use squall_text::format::accounting::{Row, Units};
 use squall_text::format::sheet::Sheet;

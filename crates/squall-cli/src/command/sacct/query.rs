@@ -9,9 +9,9 @@ use squall_model::job::ArrayTask;
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, names, parts, target};
+use squall_client::unexpected;
 use squall_text::format::when::looking_back;
 use squall_text::options::flag::Arguments;
 

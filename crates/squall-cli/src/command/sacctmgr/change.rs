@@ -10,8 +10,8 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_text::columns::records::{self, starts};
 
 use super::{job, policy};
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
+use squall_client::{ClientError, unexpected};
 use squall_text::columns::records::Entity;
 use squall_text::options::flag::Arguments;
 use squall_text::refusal;

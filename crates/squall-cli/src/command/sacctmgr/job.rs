@@ -6,8 +6,8 @@ use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::AccountingRow;
 
 use super::change::{agreed, refuse};
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
+use squall_client::unexpected;
 use squall_text::options::flag::Arguments;
 use squall_text::verbs::setting::Setting;
 

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 use squall_model::policy::Policy;
 use squall_model::wire::client::{Answer, Request};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
+use squall_client::unexpected;
 use squall_text::columns::records::{self, starts};
 use squall_text::format::words;
 use squall_text::options::Arg;

@@ -7,8 +7,8 @@ use squall_model::config::Config;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
+use squall_client::unexpected;
 use squall_text::format::words;
 
 const WHAT: &str = "sacctmgr: error: slurmdb_get_stats";

@@ -10,10 +10,10 @@ use squall_model::wire::info::JobsPage;
 use squall_model::wire::standing::Share;
 
 use super::Manner;
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::names;
 use crate::command::sacctmgr::{TRES, with_root_if_shown};
+use squall_client::unexpected;
 
 const WHAT: &str = "slurm_load_assoc_mgr_info error";
 

@@ -8,9 +8,9 @@ use squall_model::policy::{PreemptMode, Seconds};
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::update::{Change, bad_state, changes, invalid, unsupported};
+use crate::command::listing::lists::all_partitions;
+use crate::command::scontrol::arguments::{Change, bad_state, changes, invalid, unsupported};
 use crate::command::scontrol::{ask_done, means};
-use crate::command::sinfo::all_partitions;
 
 const STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
 

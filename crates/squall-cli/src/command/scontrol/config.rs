@@ -12,10 +12,10 @@ use squall_model::policy::PriorityType;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::ControllerInfo;
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::lists::all_partitions;
 use crate::command::scontrol::controllers;
-use crate::command::sinfo::all_partitions;
+use squall_client::unexpected;
 use squall_text::columns::entities::{gres_types, resources};
 use squall_text::format::words;
 

@@ -7,10 +7,10 @@ use squall_model::id::JobId;
 use squall_model::job::JobState;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request, StateFilter};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::{Manner, ask_done, config, job, means};
+use squall_client::unexpected;
 use squall_text::refusal;
 
 /// Interval at which `wait_job` asks the controller for the job's state.

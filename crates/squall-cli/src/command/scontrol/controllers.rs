@@ -7,10 +7,10 @@ use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, ask_done, record};
+use squall_client::{ClientError, unexpected};
 use squall_text::refusal;
 use squall_text::shapes::{Kind, step as shapes};
 

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use squall_model::hostlist;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::lists::all_nodes;
 use crate::command::scontrol::{means, power, reboot};
-use crate::command::sinfo::all_nodes;
 use squall_text::shapes::node::PORT;
 
 /// Slurm's log levels in ascending order. Users may name a level by its index, from 0.

@@ -11,12 +11,11 @@ use squall_model::wire::client::{JobSelection, StateFilter};
 use squall_model::wire::info::NodeInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::lists::all_nodes;
+use crate::command::listing::lists::{expect, job_rows};
 use crate::command::listing::select::id_of;
 use crate::command::listing::structured::document;
-use crate::command::scontrol::show::count;
-use crate::command::scontrol::{Manner, record};
-use crate::command::sinfo::all_nodes;
-use crate::command::squeue::{expect, job_rows};
+use crate::command::scontrol::{Manner, count, record};
 use squall_text::columns::jobs::requeue;
 use squall_text::format::job::{JobRow, as_given};
 use squall_text::format::words;

@@ -3,10 +3,10 @@
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::LicenseInfo;
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, record};
+use squall_client::unexpected;
 use squall_text::shapes::{self, Kind};
 
 const WHAT: &str = "slurm_load_licenses error";

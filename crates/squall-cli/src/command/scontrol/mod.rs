@@ -1,5 +1,6 @@
 //! scontrol: shows and changes jobs, nodes and partitions.
 
+mod arguments;
 mod assoc_mgr;
 mod change_partition;
 mod config;
@@ -331,8 +332,16 @@ fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
 fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {
     match call.controller.ask(request) {
         Ok(Answer::Done) => Ok(()),
-        Ok(_) => call.failed(what, &crate::client::unexpected()),
+        Ok(_) => call.failed(what, &squall_client::unexpected()),
         Err(e) => call.failed(what, &e),
+    }
+}
+
+/// Prints the current time and the number of records, for `-v`.
+fn count(call: &mut Call<'_>, manner: Manner, records: usize) {
+    if manner.verbose && manner.dialect.is_none() {
+        let at = call.clock(call.now).show(call.now);
+        call.print(&format!("last_update_time={at}, records={records}\n"));
     }
 }
 

@@ -6,10 +6,9 @@ use squall_model::time::Time;
 use squall_model::wire::info::{Kept, NodeInfo};
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::lists::nodes_with;
 use crate::command::listing::structured::document;
-use crate::command::scontrol::show::count;
-use crate::command::scontrol::{Manner, record};
-use crate::command::sinfo::nodes_with;
+use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::clock::Clock;
 use squall_text::format::node::{NodeState, has, holds};
 use squall_text::shapes::{self, Kind};

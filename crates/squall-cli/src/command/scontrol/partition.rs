@@ -5,10 +5,9 @@ use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::wire::info::PartitionInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::lists::{all_nodes, all_partitions};
 use crate::command::listing::structured::document;
-use crate::command::scontrol::show::count;
-use crate::command::scontrol::{Manner, record};
-use crate::command::sinfo::{all_nodes, all_partitions};
+use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::words;
 use squall_text::shapes::Kind;
 use squall_text::shapes::partition::partition as shape;

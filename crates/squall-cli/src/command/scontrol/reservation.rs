@@ -6,11 +6,11 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::ReservationInfo;
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
-use crate::command::scontrol::update::{Change, changes};
+use crate::command::scontrol::arguments::{Change, changes};
 use crate::command::scontrol::{Manner, means, record};
+use squall_client::{ClientError, unexpected};
 use squall_text::format::clock::Clock;
 use squall_text::options::values::when::{REMEDY, when_here};
 use squall_text::shapes::{self, Kind};

@@ -8,13 +8,13 @@ use squall_model::wire::client::JobSelection;
 use squall_model::wire::info::StepInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::lists::all_nodes;
+use crate::command::listing::lists::job_rows;
 use crate::command::listing::select::{id_of, lines};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{
-    Manner, assoc_mgr, config, controllers, job, license, means, node, partition, record, reservation, topology,
+    Manner, assoc_mgr, config, controllers, count, job, license, means, node, partition, record, reservation, topology,
 };
-use crate::command::sinfo::all_nodes;
-use crate::command::squeue::job_rows;
 use squall_text::format::job::{JobRow, tres};
 use squall_text::format::words;
 use squall_text::shapes::{Kind, step as shapes};
@@ -75,14 +75,6 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
         };
         call.say(&format!("scontrol: {instead}"));
         Err(Fail(1))
-    }
-}
-
-/// Prints the current time and the number of records, for `-v`.
-pub(super) fn count(call: &mut Call<'_>, manner: Manner, records: usize) {
-    if manner.verbose && manner.dialect.is_none() {
-        let at = call.clock(call.now).show(call.now);
-        call.print(&format!("last_update_time={at}, records={records}\n"));
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn run(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
             call.print(&format!("SLURM_JWT={token}\n"));
             Ok(())
         }
-        Ok(_) => call.failed(TOKEN, &crate::client::unexpected()),
+        Ok(_) => call.failed(TOKEN, &squall_client::unexpected()),
         Err(e) => call.failed(TOKEN, &e),
     }
 }

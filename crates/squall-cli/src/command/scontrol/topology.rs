@@ -8,8 +8,8 @@ use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, Request};
 use squall_sched::topology::{Group, Kind, Source, Topology};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
+use squall_client::unexpected;
 
 const WHAT: &str = "slurm_load_topo error";
 

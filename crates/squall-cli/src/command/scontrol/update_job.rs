@@ -8,8 +8,8 @@ use squall_model::set::IndexSet;
 use squall_model::wire::client::{JobRef, JobSelection, JobUpdate, Request};
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::arguments::{Change, unsupported};
 use crate::command::scontrol::control::{act, select};
-use crate::command::scontrol::update::{Change, unsupported};
 use crate::command::scontrol::{Manner, job, means, resize};
 use squall_text::format::clock::local;
 use squall_text::options::values::dependency::dependency;

@@ -5,7 +5,7 @@ use squall_model::hostlist;
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::update::{Change, bad_state, unsupported};
+use crate::command::scontrol::arguments::{Change, bad_state, unsupported};
 use crate::command::scontrol::{ask_done, means};
 use squall_text::options::values::node_state;
 

@@ -4,7 +4,7 @@ use squall_model::wire::client::{JobSelection, Request};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{Target, id_of, target};
-use crate::command::scontrol::update::{Change, unsupported};
+use crate::command::scontrol::arguments::{Change, unsupported};
 use crate::command::scontrol::update_job::{Limit, time_limit};
 use crate::command::scontrol::{ask_done, means};
 

@@ -3,9 +3,9 @@
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Request};
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::ask_done;
+use squall_client::unexpected;
 
 const WHAT: &str = "scontrol_upgrade error";
 

@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use squall_model::hostlist;
 use squall_model::power::PowerPhase;
-use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
-use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
+use crate::command::listing::lists::{all_partitions, nodes_with};
 use crate::command::listing::select::{lines, names};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
@@ -115,34 +114,6 @@ pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         let Some(seconds) = every else { return result };
         call.print("\n");
         std::thread::sleep(Duration::from_secs(seconds));
-    }
-}
-
-/// Asks the controller for all nodes.
-pub(crate) fn all_nodes(call: &mut Call<'_>) -> Result<Vec<NodeInfo>, ClientError> {
-    match call.controller.ask(&Request::Nodes)? {
-        Answer::Nodes(nodes) => Ok(nodes),
-        _ => Err(unexpected()),
-    }
-}
-
-/// Asks the controller for all nodes; with `future` also for those that did not join yet.
-pub(crate) fn nodes_with(call: &mut Call<'_>, future: bool) -> Result<Vec<NodeInfo>, ClientError> {
-    let mut nodes = all_nodes(call)?;
-    if future {
-        match call.controller.ask(&Request::FutureNodes)? {
-            Answer::Nodes(more) => nodes.extend(more),
-            _ => return Err(unexpected()),
-        }
-    }
-    Ok(nodes)
-}
-
-/// Asks the controller for all partitions.
-pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, ClientError> {
-    match call.controller.ask(&Request::Partitions)? {
-        Answer::Partitions(partitions) => Ok(partitions),
-        _ => Err(unexpected()),
     }
 }
 

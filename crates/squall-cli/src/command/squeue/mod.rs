@@ -14,21 +14,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use squall_model::duration::parse_limit;
-use squall_model::job::{ArrayTask, JobState};
-use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFilter};
-use squall_model::wire::info::{JobClass, JobsPage};
+use squall_model::job::ArrayTask;
+use squall_model::wire::client::{JobSelection, Refusal, StateFilter};
+use squall_model::wire::info::JobClass;
 
-use crate::client::ClientError;
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::select::{Target, id_of, lines, names, parts};
+use crate::command::listing::lists::{Frame, all_partitions, expect, known_users};
+use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::listing::structured::{dialect, document};
-use crate::command::sinfo::all_partitions;
 use crate::command::squeue::steps::StepRow;
+use squall_client::ClientError;
 use squall_text::columns::jobs::FIELDS;
 use squall_text::format::Field;
-use squall_text::format::clock::Clock;
-use squall_text::format::job::{JobRow, rows};
+use squall_text::format::job::JobRow;
 use squall_text::format::layout::Layout;
 use squall_text::format::words;
 use squall_text::options::Arg;
@@ -37,8 +35,6 @@ use squall_text::page::{Options, Page};
 use squall_text::shapes::{Dialect, Kind, job};
 
 const WHAT: &str = "slurm_load_jobs error";
-/// User id that no user has, by which no job is selected.
-const NOBODY: u32 = u32::MAX;
 /// Letters of `-o` that are allowed with `--only-job-state`.
 const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
 
@@ -251,18 +247,6 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
     Ok(plan)
 }
 
-/// Returns the ids of the users in a list. Unknown names are reported; if all are unknown, the list selects no jobs.
-pub(crate) fn known_users(call: &mut Call<'_>, list: &str) -> Vec<u32> {
-    let mut all = Vec::new();
-    for part in parts(list) {
-        match part.parse().ok().or_else(|| call.people.uid(part)) {
-            Some(uid) => all.push(uid),
-            None => call.complain(&format!("Invalid user: {part}")),
-        }
-    }
-    if all.is_empty() { vec![NOBODY] } else { all }
-}
-
 fn list(
     call: &mut Call<'_>,
     given: &Arguments,
@@ -327,50 +311,6 @@ fn list(
         call.print(&text);
     }
     if steps { print_steps(call, given, plan, rows) } else { print_jobs(call, given, plan, rows) }
-}
-
-/// Builds the rows of a page of jobs.
-pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow>, Fail> {
-    let mut rows = Vec::new();
-    Frame::of(call)?.add_rows(page, &mut rows);
-    Ok(rows)
-}
-
-/// Data that all rows of the output share.
-struct Frame {
-    clock: Rc<Clock>,
-    cluster: Rc<str>,
-    /// Maximum length of a printed list of array tasks, in characters (SLURM_BITSTR_LEN); 0: unlimited. None: Slurm's
-    /// default.
-    task_list: Option<usize>,
-}
-
-impl Frame {
-    fn of(call: &mut Call<'_>) -> Result<Self, Fail> {
-        let task_list = call.variable("SLURM_BITSTR_LEN").and_then(|v| v.parse().ok());
-        Ok(Self { clock: call.clock(call.now), cluster: call.cluster(WHAT)?, task_list })
-    }
-
-    fn add_rows(&self, page: JobsPage, to: &mut Vec<JobRow>) {
-        let now = if page.now == Time::default() { self.clock.now } else { page.now };
-        let clock = Rc::new(Clock { now, ..Clock::clone(&self.clock) });
-        to.extend(rows(page, &clock, &self.cluster, self.task_list));
-    }
-}
-
-/// Asks for the expected start and nodes of pending jobs, and adds them to the rows.
-pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
-    let waits = |row: &&mut JobRow| row.info.state == JobState::Pending;
-    if !rows.iter_mut().any(|row| waits(&row)) {
-        return;
-    }
-    let Ok(Answer::Expected(starts)) = call.controller.ask(&Request::Expected) else { return };
-    for row in rows.iter_mut().filter(waits) {
-        if let Ok(at) = starts.binary_search_by_key(&row.info.id, |start| start.id) {
-            row.info.start = Some(starts[at].time);
-            row.expected_nodes.clone_from(&starts[at].nodes);
-        }
-    }
 }
 
 /// Splits each pending job into one row for each of its partitions, with the partition's tier.

@@ -16,8 +16,8 @@ use squall_model::step::TaskProgram;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::fabric::ContentId;
 
-use crate::client::ClientError;
 use crate::contact::Patience;
+use squall_client::ClientError;
 use squall_client::broadcast;
 use squall_text::options::Stop;
 

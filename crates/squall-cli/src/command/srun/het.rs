@@ -21,10 +21,10 @@ use squall_model::wire::client::{Answer, Request};
 
 use super::{SIGNALS, SRUN};
 use crate::capture::Vars;
-use crate::client::ClientError;
-use crate::client::unexpected;
 use crate::command::allocation::ready;
 use crate::contact::Patience;
+use squall_client::ClientError;
+use squall_client::unexpected;
 use squall_text::options::getopt::Found;
 use squall_text::options::{Stop, collect};
 

@@ -15,7 +15,7 @@ use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FromStep, Layout, ToStep};
 use squall_model::wire::{Hello, Role};
 
-use crate::client::random;
+use squall_client::random;
 
 /// Number of bytes of input that may be queued for a slow node; when it is exceeded, srun stops reading input.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;

@@ -34,10 +34,10 @@ use self::session::{Manners, Session};
 use self::terminal::Raw;
 use self::x11::Screen;
 use crate::capture::{self, Vars};
-use crate::client::Client;
 use crate::command::allocation::{self, Ask, Granted};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
+use squall_client::Client;
 use squall_text::options::asked::Asked;
 use squall_text::options::{Stop, Tool, collect};
 

@@ -15,7 +15,7 @@ use super::streams::Route;
 use super::x11::Display;
 use super::{het, multi_prog, terminal};
 use crate::capture::{self, Vars};
-use crate::client::random;
+use squall_client::random;
 use squall_text::options::asked::Asked;
 use squall_text::options::{Source, Stop, Tool};
 

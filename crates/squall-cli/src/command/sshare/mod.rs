@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::standing::Share;
 
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::{lines, names};
 use crate::command::listing::structured::{dialect, document};
+use squall_client::unexpected;
 use squall_text::format::sheet::{Column, Sheet};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, Given, flag};

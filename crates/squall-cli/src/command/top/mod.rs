@@ -16,9 +16,9 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::info::{JobsPage, NodeInfo};
 
-use crate::client::{Client, ClientError, unexpected};
 use crate::command::listing::call::{Call, Controller, Fail, live};
 use app::{App, Input, View};
+use squall_client::{Client, ClientError, unexpected};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};

@@ -16,7 +16,7 @@ use super::app::{App, Effect, Input};
 use super::keys::KeyCode;
 use super::terminal::Terminal;
 use super::{NAME, draw, read};
-use crate::client::{Client, ClientError};
+use squall_client::{Client, ClientError};
 use squall_text::refusal;
 
 /// Shortest time between two readings of the lists.

@@ -8,10 +8,10 @@ use squall_model::job::{EndState, ExitCode, Outcome};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
 use super::{Created, Session};
-use crate::client::ClientError;
 use crate::command::srun::het;
 use crate::command::srun::link::Link;
 use crate::contact::{Patience, Search, may_pass};
+use squall_client::ClientError;
 use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
 

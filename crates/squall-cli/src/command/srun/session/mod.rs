@@ -19,7 +19,6 @@ use squall_model::set::IndexSet;
 use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::client::Request;
 
-use crate::client::Client;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::Input;
 use crate::command::srun::link::{Link, Listener, Room};
@@ -28,6 +27,7 @@ use crate::command::srun::prepare::Prepared;
 use crate::command::srun::terminal::Raw;
 use crate::command::srun::x11::{Screen, Who};
 use crate::contact::Search;
+use squall_client::Client;
 use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
 

@@ -13,6 +13,8 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
+use crate::command;
+
 /// `squall links`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
     name: "squall links",
@@ -26,8 +28,8 @@ const FLAGS: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
 
 /// Runs `squall links`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::own(&PAGE, args, |given| {
-        let dir = super::one_operand(&PAGE, given)?.ok_or("in which folder? `squall links DIR`")?;
+    command::own(&PAGE, args, |given| {
+        let dir = command::one_operand(&PAGE, given)?.ok_or("in which folder? `squall links DIR`")?;
         link_all(Path::new(&dir))
     })
 }
@@ -37,7 +39,7 @@ fn link_all(dir: &Path) -> Result<String, String> {
     let folder = File::open(dir).map_err(|e| format!("cannot open {}: {e}", dir.display()))?;
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut text = String::new();
-    for name in crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.page.name).chain(["squall"]) {
+    for name in super::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.page.name).chain(["squall"]) {
         let link = dir.join(name);
         // Don't replace the program itself, which may be in this folder.
         if link.canonicalize().is_ok_and(|there| there == program) && !link.is_symlink() {

@@ -10,6 +10,8 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
 
+use crate::command;
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const OWN: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
@@ -25,10 +27,10 @@ pub(crate) static PAGE: Page = Page {
 
 /// Runs `squall man`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::own(&PAGE, args, |given| {
+    command::own(&PAGE, args, |given| {
         let [dir] = given.operands.as_slice() else { return Err("in which folder? `squall man DIR`".into()) };
         let pages =
-            crate::COMMANDS.iter().map(|command| (format!("{}.1", command.page.man_name()), command.page.man(VERSION)));
+            super::COMMANDS.iter().map(|command| (format!("{}.1", command.page.man_name()), command.page.man(VERSION)));
         let own = [("squall.1".to_owned(), overview()), ("squall.toml.5".to_owned(), configuration())];
         let mut written = 0;
         for (name, text) in pages.chain(own) {
@@ -53,7 +55,7 @@ fn overview() -> String {
     );
     for (title, slurm) in [("THE CLUSTER", false), ("SLURM'S COMMANDS", true)] {
         let _ = writeln!(text, ".SH {title}");
-        for command in crate::COMMANDS.iter().filter(|command| command.slurm == slurm) {
+        for command in super::COMMANDS.iter().filter(|command| command.slurm == slurm) {
             let about = command.page.about.replace('-', "\\-");
             let _ = write!(text, ".TP\n.BR {} (1)\n{about}\n", command.page.man_name().replace('-', "\\-"));
         }

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_client::Client;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_text::format::harmless;
 use squall_text::options::Arg;
@@ -15,7 +16,9 @@ use squall_text::options::flag::{Flag, flag};
 use squall_text::page::complete::{Found, Wanted};
 use squall_text::page::{Options, Page};
 
-use crate::client::Client;
+use super::COMMANDS;
+use crate::command;
+use crate::hall::print;
 
 /// Scripts for shells: the folder, what stands before and behind a command's name in the file's name, and the text.
 const SCRIPTS: [(&str, &str, &str, &str); 3] = [
@@ -54,14 +57,14 @@ pub(crate) static COMPLETE: Page = Page {
 
 /// Runs `squall completions`.
 pub(crate) fn completions(args: &[OsString]) -> ExitCode {
-    super::own(&COMPLETIONS, args, |given| {
+    command::own(&COMPLETIONS, args, |given| {
         let [dir] = given.operands.as_slice() else { return Err("in which folder? `squall completions DIR`".into()) };
         write_all(Path::new(dir))
     })
 }
 
 fn write_all(dir: &Path) -> Result<String, String> {
-    let slurm = crate::COMMANDS.iter().filter(|command| command.slurm).map(|command| command.page.name);
+    let slurm = COMMANDS.iter().filter(|command| command.slurm).map(|command| command.page.name);
     let names: Vec<&str> = slurm.chain(["squall"]).collect();
     for (folder, before, behind, script) in SCRIPTS {
         let folder = dir.join(folder);
@@ -80,7 +83,7 @@ pub(crate) fn complete(args: &[OsString]) -> ExitCode {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let Some((command, words)) = words.split_first() else { return ExitCode::SUCCESS };
     if words.is_empty() && ["-h", "--help"].contains(&command.as_str()) {
-        crate::print(&COMPLETE.help());
+        print(&COMPLETE.help());
         return ExitCode::SUCCESS;
     }
     let name = Path::new(command).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -91,18 +94,18 @@ pub(crate) fn complete(args: &[OsString]) -> ExitCode {
     };
     for (word, about) in found {
         // Names of jobs are texts of users.
-        crate::print(&format!("{}\t{}\n", harmless(&word), harmless(&about)));
+        print(&format!("{}\t{}\n", harmless(&word), harmless(&about)));
     }
     ExitCode::SUCCESS
 }
 
 fn commands(typed: &str) -> Vec<(String, String)> {
-    let all = crate::COMMANDS.iter().map(|command| (command.word().to_owned(), command.page.about.to_owned()));
+    let all = COMMANDS.iter().map(|command| (command.word().to_owned(), command.page.about.to_owned()));
     all.filter(|(word, _)| word.starts_with(typed)).collect()
 }
 
 fn words_of(command: &str, words: &[String]) -> Vec<(String, String)> {
-    let Some(command) = crate::find(command) else { return Vec::new() };
+    let Some(command) = super::find(command) else { return Vec::new() };
     match command.page.complete(words) {
         Found::Options(found) => found,
         Found::Value { before, typed, wanted } => {

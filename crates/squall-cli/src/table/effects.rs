@@ -14,10 +14,10 @@ use squall_text::options::table::GROUPS;
 use squall_text::options::{Arg, Effect, Tool};
 use squall_text::page::Options;
 
-use super::listing::call::{Call, Fail};
-use super::listing::fake::{Seen, fake, run_with};
-use super::{sacct, sacctmgr, scancel, scontrol, sdiag, seff, sinfo, sprio, squeue, sreport, sshare, sstat};
-use crate::COMMANDS;
+use super::COMMANDS;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::fake::{Seen, fake, run_with};
+use crate::command::{sacct, sacctmgr, scancel, scontrol, sdiag, seff, sinfo, sprio, squeue, sreport, sshare, sstat};
 
 type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
 
@@ -147,7 +147,7 @@ fn every_option_has_a_test_a_refusal_or_a_reason_to_change_nothing() {
             }
         }
     }
-    assert!(wrong.is_empty(), "mend crates/squall-cli/src/command/effects.txt, or the option:\n{wrong}");
+    assert!(wrong.is_empty(), "mend crates/squall-cli/src/table/effects.txt, or the option:\n{wrong}");
 }
 
 /// Returns the reason why an option with this effect is in a list. None: it is not.
@@ -195,7 +195,7 @@ fn the_documentation_lists_what_has_no_effect_and_what_is_refused() {
         "# Options without effect\n\n\
          What Squall's commands do with options of Slurm that they do not fully have. An option works, or is in one of\n\
          these lists. The same holds for `#SBATCH` lines and for the variables of the options. This page is made from the\n\
-         tables of options; a test (`crates/squall-cli/src/command/effects.rs`) keeps them in step.\n",
+         tables of options; a test (`crates/squall-cli/src/table/effects.rs`) keeps them in step.\n",
     );
     for list in LISTS {
         let _ = write!(page, "\n{}", section(&rows, list));
