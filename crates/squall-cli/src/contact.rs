@@ -88,7 +88,7 @@ impl Patience {
                 Err(error) if self.wait(&error) => continue,
                 connected => connected?,
             };
-            match client.ask(&request) {
+            match client.ask(&*request) {
                 Ok(answer) => return Ok((client, answer)),
                 Err(error) => {
                     match &error {

@@ -20,7 +20,7 @@ use squall_files::place::{Place, SocketPath};
 use squall_model::codec::{self, CodecError, HEADER_BYTES};
 use squall_model::config::Config;
 use squall_model::encoding;
-use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, Sendable};
 use squall_model::wire::info::JobsPage;
 use squall_model::wire::join::{BEARER, Bearer, SOCKET};
 use squall_model::wire::{Hello, Incompatible, Proof, Role, Standby};
@@ -229,7 +229,7 @@ impl Client {
     }
 
     /// Sends a request. [`Client::receive`] returns its answers.
-    pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+    pub fn send(&mut self, request: &impl Sendable) -> Result<(), ClientError> {
         let mut bytes = Vec::new();
         codec::encode(request, &mut bytes)?;
         self.write_bytes(bytes)
@@ -263,7 +263,7 @@ impl Client {
     }
 
     /// Sends a request and returns its first answer.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+    pub fn ask(&mut self, request: &impl Sendable) -> Result<Answer, ClientError> {
         self.send(request)?;
         self.receive()
     }

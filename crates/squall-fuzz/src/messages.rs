@@ -7,7 +7,7 @@ use squall_model::event::Record;
 use squall_model::replica;
 use squall_model::step::{FromStep, ToStep};
 use squall_model::wire::Hello;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, AnyRequest};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::feed::FeedPage;
 use squall_model::wire::join::{Question, Told};
@@ -30,7 +30,7 @@ fn same<T: Decoded + Encoded>(value: &T) {
 }
 
 pub(crate) fn client_request(bytes: &[u8]) {
-    message::<Request>(bytes);
+    message::<AnyRequest>(bytes);
 }
 
 pub(crate) fn client_answer(bytes: &[u8]) {

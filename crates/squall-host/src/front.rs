@@ -20,7 +20,7 @@ use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, AnyRequest};
 use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::{UnixListener, UnixStream};
@@ -277,7 +277,7 @@ impl Session {
     }
 
     /// Sends a request to a cell, over the existing connection or a new one.
-    fn send(&mut self, cell: u32, request: &Request) {
+    fn send(&mut self, cell: u32, request: &AnyRequest) {
         let Some(socket) = self.front.sockets.get(&cell) else { return };
         if !self.links.contains_key(&cell) {
             self.made += 1;
@@ -297,9 +297,9 @@ impl Session {
 }
 
 /// Queues the client's requests until it disconnects.
-async fn listen_to(mut reader: Reader, requests: mpsc::Sender<Box<Request>>) {
-    while let Ok(Some(request)) = link::read::<Request>(&mut reader).await {
-        if requests.send(Box::new(request)).await.is_err() {
+async fn listen_to(mut reader: Reader, requests: mpsc::Sender<AnyRequest>) {
+    while let Ok(Some(request)) = link::read::<AnyRequest>(&mut reader).await {
+        if requests.send(request).await.is_err() {
             return;
         }
     }

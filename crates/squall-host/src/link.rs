@@ -10,7 +10,7 @@ use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::encoding::{Decoded, Encoded};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::wire::Hello;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, Refusal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -65,7 +65,7 @@ pub(crate) async fn deny(
     writer: &mut (impl AsyncWrite + Unpin),
     refusal: Refusal,
 ) -> io::Result<()> {
-    let first = timeout(DENIED_TIME, read::<Request>(reader)).await;
+    let first = timeout(DENIED_TIME, read::<AnyRequest>(reader)).await;
     if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
         write(writer, &Answer::Refused(refusal)).await?;
     }

@@ -8,7 +8,7 @@ use squall_client::{Client, ClientError, unexpected};
 use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::policy::Policy;
-use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobSelection, Request, Sendable};
 use squall_model::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo,
 };
@@ -140,7 +140,11 @@ impl Cluster {
     );
 
     /// Sends a request as a user, and returns its first answer.
-    pub(crate) async fn ask(&self, who: &Identity, request: Request) -> Result<Answer, ClientError> {
+    pub(crate) async fn ask(
+        &self,
+        who: &Identity,
+        request: impl Sendable + Send + 'static,
+    ) -> Result<Answer, ClientError> {
         self.with(who, move |client| client.ask(&request)).await
     }
 
@@ -151,7 +155,7 @@ impl Cluster {
         query: AccountingQuery,
     ) -> Result<Vec<AccountingRow>, ClientError> {
         self.with(who, move |client| {
-            client.send(&Request::Accounting(Box::new(query)))?;
+            client.send(&HostRequest::Accounting(Box::new(query)))?;
             let mut all = Vec::new();
             loop {
                 let Answer::Accounting { rows, more, .. } = client.receive()? else { return Err(unexpected()) };

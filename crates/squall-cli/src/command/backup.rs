@@ -15,7 +15,7 @@ use squall_host::backup::{self, About, BackupError, Checked, Scope};
 use squall_host::controld::read_config;
 use squall_host::life::Daemon;
 use squall_host::trust::Trust;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{self, Page};
@@ -130,7 +130,7 @@ fn receive(place: &Place, out: &mut impl Write) -> Result<(), String> {
     let text = |e: ClientError| e.lines("backup").join("; ");
     let mut client = Client::connect_to(place, "backup").map_err(text)?;
     client.wait_up_to(Some(SILENCE)).map_err(|e| e.to_string())?;
-    client.send(&Request::Backup).map_err(text)?;
+    client.send(&HostRequest::Backup).map_err(text)?;
     loop {
         match client.receive().map_err(text)? {
             Answer::Backup(piece) => out.write_all(&piece).map_err(|e| format!("the backup can't be written: {e}"))?,

@@ -11,7 +11,7 @@ use squall_host::life::{self, Daemon};
 use squall_host::listening::Listening;
 use squall_host::{logging, privileges, server, service};
 use squall_model::config::{Config, Rest};
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
@@ -115,7 +115,7 @@ pub(crate) fn web(args: &[OsString]) -> ExitCode {
         if let Some(fault) = Listening::of(&place, &config.rest.0).fault() {
             return Err(format!("{fault}; a link is for this cluster's HTTP server: start it with `squall up`"));
         }
-        let request = Request::Token { user: None, lifespan_s: None, link: true };
+        let request = HostRequest::Token { user: None, lifespan_s: None, link: true };
         let answer = Client::connect_to(&place, "web").and_then(|mut client| client.ask(&request));
         match answer.map_err(|e| e.lines("web").join("\n"))? {
             Answer::Token(token) => Ok(format!("{address}/login?link={token}\n")),

@@ -13,7 +13,7 @@ use serde_json::json;
 use squall_client::{Client, ClientError};
 use squall_files::place::Place;
 use squall_host::server;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal, Request};
 use squall_model::wire::join::{Bearer, Passed};
 
 use crate::http::{Cluster, answer};
@@ -107,11 +107,11 @@ fn a1_only_the_http_server_speaks_for_the_peers_of_its_own_sockets() {
     let secret = server::introduce(&place, [listener.as_fd()].into_iter()).unwrap();
     let _caller = UnixStream::connect(c.dir.join("own.sock")).unwrap();
     let (accepted, _) = listener.accept().unwrap();
-    let ask = |request: &Request| {
+    let ask = |request: &AnyRequest| {
         Client::connect_for(&place, ("rest", secret.as_str()), accepted.as_fd()).and_then(|mut c| c.ask(request))
     };
-    assert!(matches!(ask(&Request::Caller), Ok(Answer::Caller { uid: 0, .. })));
-    let token = ask(&Request::Token { user: None, lifespan_s: None, link: false });
+    assert!(matches!(ask(&Request::Caller.into()), Ok(Answer::Caller { uid: 0, .. })));
+    let token = ask(&HostRequest::Token { user: None, lifespan_s: None, link: false }.into());
     assert!(matches!(token, Err(ClientError::Refused(Refusal::BadToken(_)))), "{token:?}");
 }
 
@@ -122,21 +122,25 @@ fn b5_links_and_cookies_are_good_with_the_server_and_for_the_browser_that_has_lo
     let c = Cluster::start("cookie");
     let link = c.ok(&["web"]).trim().rsplit_once("link=").unwrap().1.to_owned();
     let place = Place::at(&c.dir.join("state")).unwrap();
-    let directly = |token: &str, request: &Request| {
+    let directly = |token: &str, request: &AnyRequest| {
         let forged = Passed { secret: "0".repeat(64), from: "uid 0".to_owned() };
         [None, Some(forged)].map(|passed| {
             let bearer = Bearer { token: token.to_owned(), user: None, passed };
             Client::connect_with(&place, "evil", &bearer).and_then(|mut c| c.ask(request)).is_err()
         })
     };
-    let exchange = Request::Token { user: None, lifespan_s: None, link: false };
+    let exchange = HostRequest::Token { user: None, lifespan_s: None, link: false }.into();
     assert_eq!(directly(&link, &exchange), [true, true], "the server exchanges links, and nobody else");
     let answer = c.get("", &format!("/login?link={link}"));
     let cookie = answer.head.lines().find_map(|line| line.split_once("squall_token=")).unwrap().1;
     let token = cookie.split(';').next().unwrap().to_owned();
     let cookie = format!("squall_token={token}");
     assert_eq!(c.send("GET", "/jobs", &[("Cookie", &cookie)], "").status, 200);
-    assert_eq!(directly(&token, &Request::Caller), [true, true], "a cookie is of no use at the controller's socket");
+    assert_eq!(
+        directly(&token, &Request::Caller.into()),
+        [true, true],
+        "a cookie is of no use at the controller's socket"
+    );
     if !rustix::process::geteuid().is_root() {
         return;
     }

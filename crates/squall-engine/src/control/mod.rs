@@ -26,7 +26,7 @@ use squall_model::id::JobId;
 use squall_model::job::Digest;
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Refusal, Request};
+use squall_model::wire::client::{AnyRequest, Refusal, Right};
 
 use crate::machine::Machine;
 use decide::{follow, lists};
@@ -41,9 +41,14 @@ impl Controller {
         Self::over(state, effects::OBSERVERS)
     }
 
-    /// Returns the digest of a job's batch script, for the job's owner or an operator. The host stores the content.
-    pub fn script_of(&self, who: &Who, job: JobId) -> Result<Digest, Refusal> {
-        decide::script_of(&self.state, who, job)
+    /// Returns the digest of a job's batch script. The host stores the content.
+    pub fn script_of(&self, job: JobId) -> Result<Digest, Refusal> {
+        decide::script_of(&self.state, job)
+    }
+
+    /// Checks that a user has the right that a request of the host needs.
+    pub fn authorize(&self, who: &Who, right: Right<'_>) -> Result<(), Refusal> {
+        decide::rights::check(&self.state, who, right)
     }
 
     /// Returns the name of the node that vouches for a user, where the site does not trust it with all of the user's rights.
@@ -57,9 +62,9 @@ impl Controller {
         Sight::of(&self.state, who)
     }
 
-    /// Answers a request that only reads; others are refused. For a standby, whose state comes from the log of the
+    /// Answers a request that a standby answers; others are refused. For a standby, whose state comes from the log of the
     /// controller that leads: nothing is decided, and [`Input::Start`] is not needed.
-    pub fn read(&mut self, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
+    pub fn read(&mut self, now: Time, caller: CallerId, who: &Who, request: AnyRequest, out: &mut Out) {
         decide::read(self, now, caller, who, request, out);
     }
 

@@ -10,7 +10,7 @@ use squall_model::foreign::{Named, Question, Reply};
 use squall_model::job::{EndState, JobState};
 use squall_model::limits::QUESTIONS_MAX;
 use squall_model::set::IndexSet;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, AnyRequest, HostRequest, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
 use super::Cells;
@@ -42,7 +42,7 @@ pub enum News {
 #[derive(Debug, Default)]
 pub struct Errands {
     /// Requests to send, each with the number of its cell.
-    pub sends: Vec<(u32, Request)>,
+    pub sends: Vec<(u32, AnyRequest)>,
     /// Cells with a connection that is to be closed, and reopened after a while: the cell can't answer now.
     pub drops: Vec<u32>,
 }
@@ -82,7 +82,7 @@ impl Courier {
     }
 
     fn met(&mut self, cell: u32, errands: &mut Errands) {
-        errands.sends.push((cell, Request::Unresolved));
+        errands.sends.push((cell, Request::Unresolved.into()));
         let owed = self.open.iter().filter(|(_, open)| open.to.contains(&cell));
         ask(cell, &owed.map(|(question, _)| question.clone()).collect::<Vec<_>>(), errands);
     }
@@ -179,7 +179,7 @@ impl Courier {
         }
         for (cell, replies) in by_cell {
             let parts = replies.chunks(QUESTIONS_MAX);
-            errands.sends.extend(parts.map(|part| (cell, Request::Resolved { replies: part.to_vec() })));
+            errands.sends.extend(parts.map(|part| (cell, Request::Resolved { replies: part.to_vec() }.into())));
         }
     }
 
@@ -192,7 +192,7 @@ impl Courier {
             None => JobRef::Job(named.id),
         };
         let query = AccountingQuery { ids: vec![job], allocations_only: true, ..AccountingQuery::default() };
-        errands.sends.push((cell, Request::Accounting(Box::new(query))));
+        errands.sends.push((cell, HostRequest::Accounting(Box::new(query)).into()));
     }
 
     /// Handles the end of a cell's accounting rows for its first waiting question, and asks its accounting the next
@@ -210,7 +210,7 @@ impl Courier {
 
 fn ask(cell: u32, questions: &[Question], errands: &mut Errands) {
     let parts = questions.chunks(QUESTIONS_MAX);
-    errands.sends.extend(parts.map(|part| (cell, Request::Resolve { questions: part.to_vec() })));
+    errands.sends.extend(parts.map(|part| (cell, Request::Resolve { questions: part.to_vec() }.into())));
 }
 
 /// Returns the reply that accounting's rows give about a job that its cell has forgotten.

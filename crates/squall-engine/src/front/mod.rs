@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal, Request};
 
 use crate::machine::Machine;
 use join::{Closing, closing};
@@ -36,7 +36,7 @@ const OPEN_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The client sends a request.
-    Asked(Box<Request>),
+    Asked(AnyRequest),
     /// A cell sends an answer.
     Answered {
         /// Number of the cell.
@@ -62,7 +62,7 @@ pub enum Input {
 #[derive(Debug, Default)]
 pub struct Out {
     /// Requests to send, each with the number of its cell.
-    pub sends: Vec<(u32, Request)>,
+    pub sends: Vec<(u32, AnyRequest)>,
     /// Cells with a connection that is to be closed because the cell is silent. Later answers from that connection must
     /// not be given to the [`Desk`].
     pub drops: Vec<u32>,
@@ -124,17 +124,20 @@ impl Desk {
         self.open.len() >= OPEN_MAX
     }
 
-    fn asked(&mut self, now: Time, request: Request, out: &mut Out) {
-        let bringing = match &request {
-            Request::Broadcast(_) => None,
-            _ => self.bringing,
-        };
-        let time = match &request {
-            Request::Accounting(_) => Some(ACCOUNTING_TIME),
-            Request::Submit { .. } | Request::ShutDown { .. } => None,
-            Request::QueryNodes { time_ms, .. } => Some(Span(LIST_TIME.0.saturating_add(time_ms.saturating_mul(1000)))),
-            _ => Some(LIST_TIME),
-        };
+    fn asked(&mut self, now: Time, request: AnyRequest, out: &mut Out) {
+        let (mut bringing, mut time) = (self.bringing, Some(LIST_TIME));
+        match &request {
+            AnyRequest::Host(HostRequest::Accounting(_)) => time = Some(ACCOUNTING_TIME),
+            AnyRequest::Host(_) => {}
+            AnyRequest::Machine(request) => match &**request {
+                Request::Broadcast(_) => bringing = None,
+                Request::Submit { .. } | Request::ShutDown { .. } => time = None,
+                Request::QueryNodes { time_ms, .. } => {
+                    time = Some(Span(LIST_TIME.0.saturating_add(time_ms.saturating_mul(1000))));
+                }
+                _ => {}
+            },
+        }
         let Route { how, parts } = match route::route(&self.cells, request, bringing) {
             Ok(route) => route,
             Err(refusal) => Route { how: How::Told(Box::new(Answer::Refused(refusal))), parts: Vec::new() },
@@ -144,7 +147,7 @@ impl Desk {
                 if how == How::Bringing {
                     self.bringing = Some(cell);
                 }
-                *self.through.entry(cell).or_default() += usize::from(!matches!(request, Request::Chunk { .. }));
+                *self.through.entry(cell).or_default() += usize::from(!is_piece(&request));
                 out.sends.push((cell, request));
             }
             return;
@@ -208,6 +211,11 @@ impl Desk {
     }
 }
 
+/// Returns whether a request is a piece of a file, which is not answered.
+fn is_piece(request: &AnyRequest) -> bool {
+    matches!(request, AnyRequest::Machine(request) if matches!(**request, Request::Chunk { .. }))
+}
+
 impl Open {
     /// Returns the part of this request that a cell's answer belongs to; None: it belongs to another.
     fn awaits(&mut self, cell: u32, answer: &Answer) -> Option<&mut Part> {
@@ -269,7 +277,7 @@ impl Machine for Desk {
 
     fn step(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {
-            Input::Asked(request) => self.asked(now, *request, out),
+            Input::Asked(request) => self.asked(now, request, out),
             Input::Answered { cell, answer } => self.answered(now, cell, *answer, out),
             Input::Away { cell } => self.gone(cell, false, out),
             Input::Lost { cell } => self.gone(cell, true, out),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use squall_model::job::{JobKind, JobSpec};
 use squall_model::wire::broadcast::BroadcastTo;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::client::{
+    AccountingQuery, Answer, AnyRequest, CellsAsked, HostRequest, JobRef, JobSelection, Refusal, Request,
+};
 
 use super::Cells;
 
@@ -32,40 +34,35 @@ pub(super) enum How {
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) how: How,
-    pub(super) parts: Vec<(u32, Request)>,
+    pub(super) parts: Vec<(u32, AnyRequest)>,
 }
 
 impl Route {
-    fn one(how: How, cell: u32, request: Request) -> Self {
-        Self { how, parts: vec![(cell, request)] }
+    fn one(how: How, cell: u32, request: impl Into<AnyRequest>) -> Self {
+        Self { how, parts: vec![(cell, request.into())] }
     }
 }
 
 /// Returns the cells that a request goes to. `bringing`: the cell to which the client is sending a file; None: no file.
-pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> Result<Route, Refusal> {
-    let all = |how, request: Request| {
-        let parts = cells.numbers().map(|cell| (cell, request.clone())).collect();
-        Ok(Route { how, parts })
+pub(super) fn route(cells: &Cells, request: AnyRequest, bringing: Option<u32>) -> Result<Route, Refusal> {
+    let how = match request.row().cells {
+        CellsAsked::OfJob(job) => return Ok(Route::one(How::Through, cells.of(job), request)),
+        CellsAsked::Own(what) => return Err(Refusal::NotSupported(what.to_owned())),
+        CellsAsked::Parts => return part(cells, request, bringing),
+        CellsAsked::Lists => How::List,
+        CellsAsked::Changes => How::Change,
+        CellsAsked::Pages => How::Pages,
     };
-    let job = match &request {
-        Request::Attach { job }
-        | Request::Finish { job, .. }
-        | Request::Facts { job }
-        | Request::Measure { job, .. }
-        | Request::Record(job, _)
-        | Request::Watch { job, .. }
-        | Request::Notify { job, .. }
-        | Request::UpdateStep { job, .. }
-        | Request::CreateStep { job, .. }
-        | Request::AwaitJob { job }
-        | Request::Script { job }
-        | Request::Tail { job }
-        | Request::Why { job } => Some(*job),
-        _ => None,
+    Ok(Route { how, parts: cells.numbers().map(|cell| (cell, request.clone())).collect() })
+}
+
+/// Routes a request of which each cell gets a part, by a rule of its own.
+fn part(cells: &Cells, request: AnyRequest, bringing: Option<u32>) -> Result<Route, Refusal> {
+    let request = match request {
+        AnyRequest::Host(HostRequest::Accounting(query)) => return Ok(accounting(cells, &query)),
+        AnyRequest::Host(other) => return Err(not_here(&other.into())),
+        AnyRequest::Machine(request) => *request,
     };
-    if let Some(job) = job {
-        return Ok(Route::one(How::Through, cells.of(job), request));
-    }
     match request {
         Request::Submit { .. } | Request::Allocate { .. } | Request::SubmitHet { .. } | Request::TestSubmit { .. } => {
             submission(cells, request)
@@ -74,43 +71,10 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
             Ok(jobs_of(cells, How::Pages, &jobs, |jobs| Request::Jobs { jobs, ended, steps }))
         }
         Request::Priorities { jobs } => Ok(jobs_of(cells, How::List, &jobs, |jobs| Request::Priorities { jobs })),
-        Request::Accounting(query) => Ok(accounting(cells, &query)),
-        Request::History => all(How::Pages, request),
-        Request::Nodes
-        | Request::FutureNodes
-        | Request::Partitions
-        | Request::Config
-        | Request::Ping
-        | Request::Licenses
-        | Request::Expected
-        | Request::Reservations
-        | Request::Recall { .. }
-        | Request::Diag { .. } => all(How::List, request),
-        Request::Reconfigure { .. } | Request::ShutDown { .. } | Request::Unreserve { .. } => all(How::Change, request),
         Request::Chunk { .. } => {
             let cell = bringing.ok_or_else(|| Refusal::NotSupported("a piece of no file".to_owned()))?;
             Ok(Route::one(How::Through, cell, request))
         }
-        Request::Caller | Request::Token { .. } | Request::RevokeTokens { .. } => Err(Refusal::NotSupported(
-            "each cell has tokens of its own: ask one, by its folder in SQUALL_STATE".to_owned(),
-        )),
-        Request::Policy | Request::ChangePolicy { .. } | Request::Shares => Err(Refusal::NotSupported(
-            "each cell keeps its own accounts, limits and shares: ask one, by its folder in SQUALL_STATE".to_owned(),
-        )),
-        Request::Controllers | Request::StepDown { .. } | Request::RaiseVersion { .. } | Request::RotateKeys { .. } => {
-            Err(Refusal::NotSupported(
-                "each cell has controllers of its own: ask one, by its folder in SQUALL_STATE".to_owned(),
-            ))
-        }
-        Request::CreateNodes(_) | Request::DeleteNodes(_) => Err(Refusal::NotSupported(
-            "each cell has nodes of its own: create or delete them there, by its folder in SQUALL_STATE".to_owned(),
-        )),
-        Request::Backup | Request::CopyLog => Err(Refusal::NotSupported(
-            "each cell has a backup of its own: ask for that of one, by its folder in --state".to_owned(),
-        )),
-        Request::Follow { .. } => Err(Refusal::NotSupported(
-            "each cell has its own events: follow those of one, by its folder in SQUALL_STATE".to_owned(),
-        )),
         other => change(cells, other),
     }
 }
@@ -141,11 +105,11 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
             let parts = suited.into_iter().map(|(cell, _)| {
                 let mut spec = Arc::clone(&spec);
                 trim_shared(cells, cell, &mut spec);
-                (cell, Request::TestSubmit { spec })
+                (cell, Request::TestSubmit { spec }.into())
             });
             Route { how: How::List, parts: parts.collect() }
         }
-        other => return Err(not_here(&other)),
+        other => return Err(not_here(&other.into())),
     })
 }
 
@@ -204,7 +168,7 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
         Request::UpdatePartition { name, state } => {
             let parts = cells.with_partition(&name);
             let parts: Vec<_> =
-                parts.map(|cell| (cell, Request::UpdatePartition { name: name.clone(), state })).collect();
+                parts.map(|cell| (cell, Request::UpdatePartition { name: name.clone(), state }.into())).collect();
             if parts.is_empty() {
                 return Err(Refusal::InvalidPartition(name));
             }
@@ -234,18 +198,18 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
             }
             (None, true) => return Err(Refusal::NotSupported("Nodes=: a reservation is of one cell".to_owned())),
             (None, false) => {
-                let parts = cells.numbers().map(|cell| (cell, Request::Reserve { change: change.clone(), create }));
+                let parts =
+                    cells.numbers().map(|cell| (cell, Request::Reserve { change: change.clone(), create }.into()));
                 Route { how: How::Change, parts: parts.collect() }
             }
         },
-        other => return Err(not_here(&other)),
+        other => return Err(not_here(&other.into())),
     })
 }
 
-fn not_here(request: &Request) -> Refusal {
-    let name = format!("{request:?}");
-    let end = name.find([' ', '(']).unwrap_or(name.len());
-    Refusal::NotSupported(name[..end].to_owned())
+/// Refuses a request that has no rule here, against its row.
+fn not_here(request: &AnyRequest) -> Refusal {
+    Refusal::NotSupported(request.row().kind.to_owned())
 }
 
 /// Returns the cell that has all of the nodes; refuses nodes of several cells.
@@ -268,10 +232,10 @@ fn nodes_of(
     request: impl Fn(String) -> Request,
 ) -> Result<Route, Refusal> {
     let parts = if nodes.eq_ignore_ascii_case(all) {
-        cells.numbers().map(|cell| (cell, request(nodes.to_owned()))).collect()
+        cells.numbers().map(|cell| (cell, request(nodes.to_owned()).into())).collect()
     } else {
         let by_cell = cells.of_nodes(nodes)?.into_iter();
-        by_cell.map(|(cell, names)| (cell, request(squall_model::hostlist::compress(names)))).collect::<Vec<_>>()
+        by_cell.map(|(cell, names)| (cell, request(squall_model::hostlist::compress(names)).into())).collect::<Vec<_>>()
     };
     if parts.is_empty() { Err(Refusal::InvalidNode(String::new())) } else { Ok(Route { how, parts }) }
 }
@@ -283,14 +247,14 @@ fn jobs_of(cells: &Cells, how: How, jobs: &JobSelection, request: impl Fn(JobSel
     let parts = by_cell.into_iter().map(|(cell, ids)| {
         // A cell with none of the nodes refuses them as unknown, which does not count if others have some.
         let nodes = nodes.as_deref().map(|list| cells.nodes_in(cell, list).unwrap_or_else(|| list.to_owned()));
-        (cell, request(JobSelection { ids, nodes, ..jobs.clone() }))
+        (cell, request(JobSelection { ids, nodes, ..jobs.clone() }).into())
     });
     Route { how, parts: parts.collect() }
 }
 
 fn accounting(cells: &Cells, query: &AccountingQuery) -> Route {
     let by_cell = named(cells, &query.ids);
-    let part = |ids| Request::Accounting(Box::new(AccountingQuery { ids, ..query.clone() }));
+    let part = |ids| HostRequest::Accounting(Box::new(AccountingQuery { ids, ..query.clone() })).into();
     Route { how: How::Pages, parts: by_cell.into_iter().map(|(cell, ids)| (cell, part(ids))).collect() }
 }
 

@@ -10,7 +10,7 @@ use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec};
 use squall_model::limits::CELL_IDS;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, CellsAsked, JobName, JobRef, JobSelection, Refusal, Request};
 use squall_model::wire::info::{JobsPage, NodeInfo};
 
 use super::{Cells, Desk, Input, LIST_TIME, Out};
@@ -60,8 +60,8 @@ impl Front {
         self.desk.step(self.now, input, &mut out);
         out
     }
-    fn ask(&mut self, request: Request) -> Out {
-        self.step(Input::Asked(Box::new(request)))
+    fn ask(&mut self, request: impl Into<AnyRequest>) -> Out {
+        self.step(Input::Asked(request.into()))
     }
     fn answer(&mut self, cell: u32, answer: Answer) -> Vec<Answer> {
         self.step(Input::Answered { cell, answer: Box::new(answer) }).answers
@@ -186,7 +186,8 @@ fn nodes_of_other_cells_need_not_be_excluded() {
     let mut spec = JobSpec::default();
     (spec.partition, spec.need.exclude) = (Some("wide".into()), Some("n[2-4]".into()));
     let out = Front::new().ask(submit(spec, 1));
-    let [(1, Request::Submit { spec, .. })] = &out.sends[..] else { panic!("{:?}", out.sends) };
+    let [(1, AnyRequest::Machine(request))] = &out.sends[..] else { panic!("{:?}", out.sends) };
+    let Request::Submit { spec, .. } = &**request else { panic!("{request:?}") };
     assert_eq!(spec.need.exclude.as_deref(), Some("n[3-4]"));
 }
 
@@ -348,4 +349,22 @@ fn events_are_followed_cell_by_cell() {
     let out = Front::new().ask(Request::Follow { from: None, jobs: Box::default(), kinds: Vec::new() });
     let [Answer::Refused(Refusal::NotSupported(text))] = &out.answers[..] else { panic!("{out:?}") };
     assert!(text.contains("SQUALL_STATE"), "{text}");
+}
+
+#[test]
+fn every_request_goes_where_its_row_says() {
+    let job = JobId(CELL_IDS + 1);
+    for request in crate::control::decide::tests::rights::every(job) {
+        let out = Front::new().ask(request.clone());
+        let refused = |text: &str| out.answers == [Answer::Refused(Refusal::NotSupported(text.to_owned()))];
+        let row = request.row();
+        let fits = match row.cells {
+            CellsAsked::OfJob(_) => to(&out) == [1],
+            CellsAsked::Lists | CellsAsked::Changes | CellsAsked::Pages => to(&out) == [0, 1, 2],
+            CellsAsked::Own(text) => refused(text),
+            // It has a rule, which may refuse.
+            CellsAsked::Parts => !refused(row.kind),
+        };
+        assert!(fits, "{request:?}: {out:?}");
+    }
 }

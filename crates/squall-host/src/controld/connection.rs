@@ -17,7 +17,7 @@ use squall_model::id::JobId;
 use squall_model::job::JobAttempt;
 use squall_model::power::PowerPhase;
 use squall_model::set::NodeSet;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal};
 use squall_model::wire::fabric::UpFrame;
 use squall_model::wire::hook::Hook;
 use squall_model::wire::info::ControllerInfo;
@@ -80,7 +80,7 @@ pub(super) enum Arrival {
         who: Who,
         /// The machine that vouches for the user's identity; None: the kernel does.
         via: Option<Via>,
-        request: Box<Request>,
+        request: AnyRequest,
         /// When the request was received.
         at: Instant,
         /// The request's part of its user's allowances; dropped when the request is decided.
@@ -545,11 +545,11 @@ impl Guest {
 
     /// Serves a client with the token of a link: it gets another token for it, once.
     async fn exchange(&self, reader: &mut Reader, writer: &mut Writer, borne: &Borne) -> io::Result<()> {
-        let first = timeout(GREETING_TIME, link::read::<Request>(reader)).await;
+        let first = timeout(GREETING_TIME, link::read::<AnyRequest>(reader)).await;
         let refused = |why: &str| Answer::Refused(Refusal::BadToken(why.to_owned()));
         let answer = match first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
             None => return Ok(()),
-            Some(Request::Token { user: None, lifespan_s, link: false }) => {
+            Some(AnyRequest::Host(HostRequest::Token { user: None, lifespan_s, link: false })) => {
                 match self.bearers.exchange(borne, lifespan_s, clock::now().0 / 1_000_000)? {
                     Some(token) => Answer::Token(token),
                     None => refused("the link was used already; `squall web` makes another"),
@@ -619,26 +619,37 @@ impl Guest {
         account: &Account,
         out: &Outgoing,
     ) -> io::Result<()> {
-        let first = timeout(FIRST_REQUEST_TIME, link::read_of::<Request>(reader, account)).await;
+        let first = timeout(FIRST_REQUEST_TIME, link::read_of::<AnyRequest>(reader, account)).await;
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         while let Some((request, claim)) = next {
-            if request == Request::Controllers {
-                let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow())).unwrap_or_default();
-                out.push(&Answer::Controllers(all)).map_err(io::Error::other)?;
-            } else if way.over_http && matches!(request, Request::Token { .. }) {
-                let why = "no token is made over HTTP, nor by another token: `scontrol token` makes one";
-                out.push(&Answer::Refused(Refusal::BadToken(why.to_owned()))).map_err(io::Error::other)?;
+            if let Some(answer) = self.at_once(&request, way) {
+                out.push(&answer).map_err(io::Error::other)?;
             } else if let Some(refusal) = self.room.refusal(&request) {
                 out.push(&Answer::Refused(refusal)).map_err(io::Error::other)?;
             } else {
                 let (id, who, via) = (self.id, who.clone(), way.via.cloned());
-                let (request, at) = (Box::new(request), Instant::now());
+                let at = Instant::now();
                 self.arrive(Arrival::Asked { id, who, via, request, at, claim }).await?;
             }
             out.room().await;
             next = link::read_of(reader, account).await?;
         }
         Ok(())
+    }
+
+    /// Returns the answer to a request that needs no state. None: the controller answers.
+    fn at_once(&self, request: &AnyRequest, way: Way<'_>) -> Option<Answer> {
+        match request {
+            AnyRequest::Host(HostRequest::Controllers) => {
+                let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow()));
+                Some(Answer::Controllers(all.unwrap_or_default()))
+            }
+            AnyRequest::Host(HostRequest::Token { .. }) if way.over_http => {
+                let why = "no token is made over HTTP, nor by another token: `scontrol token` makes one";
+                Some(Answer::Refused(Refusal::BadToken(why.to_owned())))
+            }
+            _ => None,
+        }
     }
 
     /// Queues the frames of a child in the tree for the controller. A child whose frames wait is not read any further.

@@ -4,13 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use squall_engine::control::Who;
 use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
-use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::fabric::{DownFrame, Downward};
 use squall_store::BlobReader;
 
@@ -29,7 +27,7 @@ pub(super) type Known = (Bearers, Arc<AtomicBool>);
 /// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.
 pub(super) struct Desk {
     place: Place,
-    bearers: Bearers,
+    pub(super) bearers: Bearers,
     /// Whether it matters in which job a command runs.
     marks: Arc<AtomicBool>,
     blobs: Arc<dyn BlobReader>,
@@ -129,27 +127,6 @@ impl Desk {
     pub(super) fn script(&mut self, digest: &Digest) -> Answer {
         let content = self.blob(digest);
         content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
-    }
-
-    /// Issues a token, or revokes those of a user. Only operators may do that for others.
-    pub(super) fn tokens(&self, who: &Who, request: &Request, now: Time) -> Result<Answer, Refusal> {
-        let (Request::Token { user, .. } | Request::RevokeTokens { user }) = request else {
-            return Err(Refusal::NotSupported("tokens".to_owned()));
-        };
-        let user = user.as_ref().unwrap_or(&who.owner.user);
-        if *user != who.owner.user && !who.operator {
-            return Err(Refusal::AccessDenied);
-        }
-        let failed = |e: std::io::Error| Refusal::InvalidValue {
-            option: "username".to_owned(),
-            value: user.clone(),
-            problem: format!("its tokens can't be made or revoked: {e}"),
-        };
-        if let Request::Token { lifespan_s, link, .. } = request {
-            return self.bearers.issue(user, *lifespan_s, *link, now.secs()).map(Answer::Token).map_err(failed);
-        }
-        tracing::info!(user, by = who.owner.user, "tokens revoked");
-        self.bearers.revoke(user, now.secs()).map(|()| Answer::Done).map_err(failed)
     }
 
     /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.

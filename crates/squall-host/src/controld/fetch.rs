@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use squall_files::place::Place;
 use squall_model::encoding;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest};
 use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
 use squall_store::etcd;
@@ -40,7 +40,7 @@ async fn try_fetch(place: &Place, others: &Others) -> Result<(), String> {
     let hello = Hello { proof, ..Hello::new(Role::Client("controller".to_owned())) };
     let text = |e: io::Error| e.to_string();
     let mut met = others.controllers.call(&hello, PATIENCE).await.map_err(text)?;
-    link::write(&mut met.writer, &Request::CopyLog).await.map_err(text)?;
+    link::write(&mut met.writer, &HostRequest::CopyLog).await.map_err(text)?;
     let (pieces, from) = sync_channel(PIECES_MAX);
     let to = place.clone();
     let stored =

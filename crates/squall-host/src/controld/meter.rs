@@ -6,7 +6,7 @@ use std::time::Duration;
 use squall_engine::invariant;
 use squall_model::event::Record;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::Request;
+use squall_model::wire::client::{AnyRequest, Request};
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::info::Diag;
 
@@ -125,84 +125,9 @@ fn span(took: Duration) -> Span {
 }
 
 /// Returns whether a request submits a job, so that the time until its answer counts.
-pub(super) const fn submits(request: &Request) -> bool {
-    matches!(request, Request::Submit { .. } | Request::SubmitHet { .. } | Request::Allocate { .. })
-}
-
-/// Returns the name of a request as `sdiag` shows it.
-#[expect(clippy::too_many_lines, reason = "a table with a row for each request")]
-pub(super) fn request_kind(request: &Request) -> &'static str {
-    match request {
-        Request::Submit { .. } => "REQUEST_SUBMIT_BATCH_JOB",
-        Request::SubmitHet { script, .. } if script.is_empty() => "REQUEST_HET_JOB_ALLOCATION",
-        Request::SubmitHet { .. } => "REQUEST_SUBMIT_BATCH_HET_JOB",
-        Request::TestSubmit { .. } => "REQUEST_JOB_WILL_RUN",
-        Request::Allocate { .. } => "REQUEST_RESOURCE_ALLOCATION",
-        Request::Attach { .. } => "REQUEST_JOB_ALLOCATION_ATTACH",
-        Request::Finish { .. } => "REQUEST_COMPLETE_JOB_ALLOCATION",
-        Request::Watch { .. } => "REQUEST_STEP_LAYOUT",
-        Request::Notify { .. } => "REQUEST_JOB_NOTIFY",
-        Request::Measure { .. } => "REQUEST_JOB_STEP_STAT",
-        Request::Facts { .. } => "REQUEST_JOB_ALLOCATION_INFO",
-        Request::CreateStep { .. } => "REQUEST_JOB_STEP_CREATE",
-        Request::AwaitJob { .. } => "REQUEST_JOB_AWAIT",
-        Request::Cancel { .. } => "REQUEST_KILL_JOB",
-        Request::Hold { .. } => "REQUEST_JOB_HOLD",
-        Request::Release { .. } => "REQUEST_JOB_RELEASE",
-        Request::Requeue { .. } => "REQUEST_JOB_REQUEUE",
-        Request::Suspend { .. } => "REQUEST_SUSPEND",
-        Request::Top { .. } => "REQUEST_TOP_JOB",
-        Request::UpdateStep { .. } => "REQUEST_UPDATE_JOB_STEP",
-        Request::UpdateJob { .. } => "REQUEST_UPDATE_JOB",
-        Request::UpdateNodes { .. } | Request::Power { .. } => "REQUEST_UPDATE_NODE",
-        Request::Reboot { .. } | Request::CancelReboot { .. } => "REQUEST_REBOOT_NODES",
-        Request::CreateNodes(_) => "REQUEST_CREATE_NODE",
-        Request::DeleteNodes(_) => "REQUEST_DELETE_NODE",
-        Request::ChangePartition { was: None, .. } => "REQUEST_CREATE_PARTITION",
-        Request::ChangePartition { now: None, .. } => "REQUEST_DELETE_PARTITION",
-        Request::ChangePartition { .. } | Request::UpdatePartition { .. } => "REQUEST_UPDATE_PARTITION",
-        Request::Jobs { .. } => "REQUEST_JOB_INFO",
-        Request::Follow { .. } => "REQUEST_FOLLOW_EVENTS",
-        Request::Nodes | Request::FutureNodes => "REQUEST_NODE_INFO",
-        Request::Partitions => "REQUEST_PARTITION_INFO",
-        Request::Config => "REQUEST_BUILD_INFO",
-        Request::Expected => "REQUEST_JOB_START_INFO",
-        Request::Reservations => "REQUEST_RESERVATION_INFO",
-        Request::Reserve { create: true, .. } => "REQUEST_CREATE_RESERVATION",
-        Request::Reserve { create: false, .. } => "REQUEST_UPDATE_RESERVATION",
-        Request::Why { .. } => "REQUEST_JOB_WHY",
-        Request::Unreserve { .. } => "REQUEST_DELETE_RESERVATION",
-        Request::Licenses => "REQUEST_LICENSE_INFO",
-        Request::Ping => "REQUEST_PING",
-        Request::Diag { .. } => "REQUEST_STATS_INFO",
-        Request::QueryNodes { .. } => "REQUEST_QUERY_NODES",
-        Request::Broadcast(_) => "REQUEST_FILE_BCAST",
-        Request::Chunk { .. } => "REQUEST_FILE_BCAST_BLOCK",
-        Request::Recall { .. } => "REQUEST_FILE_BCAST_RECALL",
-        Request::Policy => "REQUEST_POLICY",
-        Request::ChangePolicy { .. } => "REQUEST_POLICY_CHANGE",
-        Request::Priorities { .. } => "REQUEST_PRIORITY_FACTORS",
-        Request::Shares => "REQUEST_SHARE_INFO",
-        Request::Accounting(_) => "REQUEST_ACCOUNTING",
-        Request::Record { .. } => "REQUEST_ACCOUNTING_CHANGE",
-        Request::History => "REQUEST_ACCOUNTING_HISTORY",
-        Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
-        Request::Tail { .. } => "REQUEST_JOB_OUTPUT",
-        Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
-        Request::ShutDown { .. } => "REQUEST_SHUTDOWN",
-        Request::Backup => "REQUEST_BACKUP",
-        Request::CopyLog => "REQUEST_COPY_LOG",
-        Request::Caller => "REQUEST_CALLER",
-        Request::Controllers => "REQUEST_CONTROLLER_INFO",
-        Request::StepDown { .. } => "REQUEST_TAKEOVER",
-        Request::RaiseVersion { .. } => "REQUEST_RAISE_VERSION",
-        Request::RotateKeys { .. } => "REQUEST_ROTATE_KEYS",
-        Request::Token { .. } => "REQUEST_AUTH_TOKEN",
-        Request::RevokeTokens { .. } => "REQUEST_AUTH_TOKEN_REVOKE",
-        Request::Unresolved => "REQUEST_CELL_DEPENDENCIES",
-        Request::Resolve { .. } => "REQUEST_TEST_DEPENDENCIES",
-        Request::Resolved { .. } => "REQUEST_UPDATE_DEPENDENCIES",
-    }
+pub(super) fn submits(request: &AnyRequest) -> bool {
+    let AnyRequest::Machine(request) = request else { return false };
+    matches!(**request, Request::Submit { .. } | Request::SubmitHet { .. } | Request::Allocate { .. })
 }
 
 /// Returns the name of a child's frame as `sdiag` shows it.

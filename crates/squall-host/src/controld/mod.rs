@@ -3,6 +3,7 @@
 //! One thread decides. Each turn takes all arrivals, steps the state machine over them, writes the decisions to the
 //! journal with one flush, and only then sends answers and frames.
 
+mod answers;
 mod backups;
 mod changes;
 mod clock;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, Refusal, Request};
 
 /// Time for which commands wait for decisions. There may be room again by then.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,10 +47,11 @@ impl Room {
 
     /// Returns the refusal of a request while nothing can be decided. None: it waits for a decision. That is what those do
     /// on which running work depends.
-    pub(super) fn refusal(&self, request: &Request) -> Option<Refusal> {
+    pub(super) fn refusal(&self, request: &AnyRequest) -> Option<Refusal> {
+        let AnyRequest::Machine(request) = request else { return None };
         let words = self.words();
         let (why, _) = words.stuck.as_ref().filter(|(_, since)| since.elapsed() >= PATIENCE)?;
-        match request {
+        match &**request {
             Request::Submit { .. } | Request::SubmitHet { .. } | Request::Allocate { .. } => Some(Refusal::DiskFull),
             Request::Ping
             | Request::TestSubmit { .. }
@@ -68,7 +69,7 @@ impl Room {
 mod tests {
     use std::time::Instant;
 
-    use squall_model::wire::client::{Refusal, Request};
+    use squall_model::wire::client::{HostRequest, Refusal, Request};
 
     use super::{PATIENCE, Room};
 
@@ -77,15 +78,17 @@ mod tests {
     fn who_waits_for_a_decision_that_cant_be_made_is_told_why() {
         let room = Room::default();
         room.stuck(Some("etcd has no room".to_owned()));
-        assert_eq!(room.refusal(&Request::Nodes), None, "there may be room in a moment");
+        assert_eq!(room.refusal(&Request::Nodes.into()), None, "there may be room in a moment");
         let since = Instant::now().checked_sub(PATIENCE).unwrap();
         room.words().stuck = Some(("etcd has no room".to_owned(), since));
         // Said again, it counts from the first time.
         room.stuck(Some("etcd has no room".to_owned()));
-        let Some(Refusal::NotSupported(why)) = room.refusal(&Request::Nodes) else { panic!("it waits") };
+        let Some(Refusal::NotSupported(why)) = room.refusal(&Request::Nodes.into()) else { panic!("it waits") };
         assert!(why.contains("etcd has no room"), "{why}");
-        assert!(room.refusal(&Request::Ping).is_some() && room.refusal(&Request::Controllers).is_none());
+        assert!(
+            room.refusal(&Request::Ping.into()).is_some() && room.refusal(&HostRequest::Controllers.into()).is_none()
+        );
         room.stuck(None);
-        assert_eq!(room.refusal(&Request::Nodes), None);
+        assert_eq!(room.refusal(&Request::Nodes.into()), None);
     }
 }

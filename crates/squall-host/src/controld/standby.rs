@@ -37,7 +37,7 @@ impl Readers {
             Arrival::Asked { id, who, mut request, .. } => {
                 request.on_clock_ahead(-ahead_us);
                 let mut out = Out::default();
-                machine.read(now, CallerId(id), &who, *request, &mut out);
+                machine.read(now, CallerId(id), &who, request, &mut out);
                 self.answer(out, ahead_us);
                 (self.lists, self.waits) = (true, false);
             }
@@ -106,7 +106,7 @@ mod tests {
     use squall_model::config::Config;
     use squall_model::encoding::Decoded;
     use squall_model::time::Time;
-    use squall_model::wire::client::{Answer, Refusal, Request};
+    use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal, Request};
     use squall_model::wire::join::{Bearer, Question, Told};
     use squall_model::wire::{Hello, Leader, Role};
     use tokio::net::UnixStream;
@@ -222,7 +222,7 @@ mod tests {
             let Some(Arrival::Opened { out, .. }) = site.inboxes[0].users.recv().await else { panic!("no client") };
             let Some(Arrival::Asked { who, via, request, .. }) = site.inboxes[0].users.recv().await else { panic!() };
             let own = rustix::process::geteuid().as_raw();
-            assert_eq!((*request, who.owner.uid, who.operator), (Request::Caller, own, true));
+            assert_eq!((request, who.owner.uid, who.operator), (Request::Caller.into(), own, true));
             assert_eq!(via.map(|via| (via.host.to_string(), via.login)), Some(("head2".to_owned(), true)));
             out.push(&Answer::Done).unwrap();
             assert_eq!(read::<Answer>(&mut reader).await, Answer::Done);
@@ -256,8 +256,9 @@ mod tests {
             assert!(standby.age_ms.is_some_and(|ms| ms < 10_000));
             let mut machine = Controller::new(State::default());
             let mut readers = Readers::default();
-            for request in [Request::Nodes, Request::ShutDown { keep_jobs: true }, Request::Controllers] {
-                link::write(&mut writer, &request).await.unwrap();
+            let host = HostRequest::Controllers.into();
+            for request in [Request::Nodes.into(), Request::ShutDown { keep_jobs: true }.into(), host] {
+                link::write::<AnyRequest>(&mut writer, &request).await.unwrap();
             }
             // The connection and two requests: what is known of controllers needs no state.
             for _ in 0..3 {

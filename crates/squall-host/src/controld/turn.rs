@@ -8,9 +8,8 @@ use squall_engine::commit::{Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
 use squall_engine::replica::Why;
 use squall_files::place::Place;
-use squall_model::id::JobId;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, HostProblem, Origin, Refusal, Request};
 use squall_model::wire::fabric::DownFrame;
 use squall_model::wire::info::Diag;
 use squall_store::accounts::Accounts;
@@ -24,19 +23,17 @@ use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::{Desk, Known};
 use super::fair::{self, Fair};
 use super::flush::{Flushed, Flushing, append, flushed, lost};
-use super::follow::{self, Crown};
+use super::follow::Crown;
 use super::meter::{self, Meter};
 use super::programs::Programs;
 use super::room::Room;
-use super::screen::Screened;
 use super::sealer::Sealer;
 use super::{ControllerError, Signals};
-use crate::backup::Scope;
 use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
 use crate::service;
-use crate::tail::{self, Tails};
+use crate::tail::Tails;
 
 /// Most arrivals (events of connections) that may be queued in `Daemon::waiting`.
 const WAITING_MAX: usize = 32 << 10;
@@ -69,28 +66,28 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The controller's state machine with its journal, connections, clock and caches.
 pub(super) struct Daemon {
-    pipeline: Pipeline<Later>,
+    pub(super) pipeline: Pipeline<Later>,
     /// The journal. None while a flush runs on another thread.
     log: Option<Box<dyn Log>>,
-    accounts: Accounts,
-    backups: Backups,
+    pub(super) accounts: Accounts,
+    pub(super) backups: Backups,
     programs: Programs,
-    desk: Desk,
+    pub(super) desk: Desk,
     room: Room,
     sealer: Sealer,
     meter: Meter,
-    tails: Tails,
-    peers: HashMap<u64, Peer>,
+    pub(super) tails: Tails,
+    pub(super) peers: HashMap<u64, Peer>,
     /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
     /// The leadership of one of several controllers. None: there is one.
-    crown: Option<Crown>,
+    pub(super) crown: Option<Crown>,
     /// The client that has asked for a take-over, and the standby that goes first.
-    resigns: Option<(CallerId, Option<String>)>,
-    clock: Clock,
+    pub(super) resigns: Option<(CallerId, Option<String>)>,
+    pub(super) clock: Clock,
     /// Time as of which the open batch is decided, or the last one if none is open.
-    now: Time,
+    pub(super) now: Time,
     /// When freed memory is next returned to the system, and broken invariants are logged.
     trim_at: Instant,
     /// When the next page of a list may be made although other inputs wait.
@@ -108,11 +105,11 @@ pub(super) struct Daemon {
     done: bool,
 }
 
-/// A request that the host answers after the flush without the state machine: connection, user, request.
-type Later = (u64, Who, Box<Request>);
+/// What the daemon itself does after a flush.
+type Later = Box<dyn FnOnce(&mut Daemon)>;
 
-struct Peer {
-    out: Outgoing,
+pub(super) struct Peer {
+    pub(super) out: Outgoing,
     node: bool,
     /// Name of the node, if it is on another machine.
     name: Option<String>,
@@ -395,15 +392,12 @@ impl Daemon {
                 return took + fair::reading(bytes);
             }
             Arrival::Asked { id, who, via, request, at, claim } => {
-                let (kind, uid) = (meter::request_kind(&request), who.owner.uid);
+                let (kind, uid) = (request.row().kind, who.owner.uid);
                 if meter::submits(&request) {
                     self.submitted.push(at);
                 }
                 let start = Instant::now();
-                match via {
-                    Some(via) => self.ask_by(id, who, &via, request),
-                    None => self.ask(id, who, request),
-                }
+                self.ask(id, who, via.as_ref(), request);
                 let took = start.elapsed();
                 self.meter.message(kind, Some(uid), took);
                 self.took += took;
@@ -414,31 +408,29 @@ impl Daemon {
         Duration::ZERO
     }
 
-    /// Decides a request of a user for whom another machine vouches. If that is a node, the user must have a job there,
-    /// and changes of accounts are refused, whatever the user's admin level. Submissions are logged with the machine.
-    fn ask_by(&mut self, id: u64, mut who: Who, via: &Via, request: Box<Request>) {
-        let Via { host, login, controller } = via;
-        if !login && matches!(*request, Request::ChangePolicy { .. }) {
-            return self.refuse(id, Refusal::AccessDenied);
+    /// Decides a request. `via`: the machine that vouches for the user, if it is another one. If that is a node, the user
+    /// must have a job there. Submissions are logged with the machine.
+    fn ask(&mut self, id: u64, mut who: Who, via: Option<&Via>, mut request: AnyRequest) {
+        request.on_clock_ahead(-self.clock.ahead_us());
+        let machine = self.pipeline.machine();
+        let by_node = via.filter(|via| !via.login);
+        if let Some(node) = by_node {
+            who.by = machine.state().node_id(&node.host);
         }
-        if *request == Request::CopyLog && *controller {
-            return self.pipeline.later((id, who, request));
+        if let Err(refusal) = admit(machine, &who, via, request.row().origin) {
+            return self.refuse(id, refusal);
         }
-        if matches!(*request, Request::Backup) && !controller {
-            let why = "a backup has the cluster's secret keys: make it on the controller's machine";
-            return self.refuse(id, Refusal::NotSupported(why.to_owned()));
-        }
-        if !login && !self.pipeline.machine().has_user_on(host, who.owner.uid) {
-            return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
-        }
-        if !login {
-            who.by = self.pipeline.machine().state().node_id(host);
+        if by_node.is_some() {
             self.desk.mark();
         }
         let (user, uid, gid) = (who.owner.user.clone(), who.owner.uid, who.owner.gid);
         let before = self.pipeline.open_out().map_or(0, |out| out.answers.len());
-        self.ask(id, who, request);
-        let Some(out) = self.pipeline.open_out() else { return };
+        match request {
+            AnyRequest::Machine(request) => self.decide(id, who, request),
+            AnyRequest::Host(request) => self.answer_host(id, who, request),
+        }
+        let (Some(via), Some(out)) = (via, self.pipeline.open_out()) else { return };
+        let Via { host, login, .. } = via;
         for (_, answer) in &out.answers[before..] {
             if let Answer::Submitted { job, .. } = answer {
                 match login {
@@ -449,18 +441,9 @@ impl Daemon {
         }
     }
 
-    fn ask(&mut self, id: u64, who: Who, mut request: Box<Request>) {
-        request.on_clock_ahead(-self.clock.ahead_us());
+    /// Has the state machine decide a request, once what the daemon knows is filled in.
+    fn decide(&mut self, id: u64, who: Who, mut request: Box<Request>) {
         match &mut *request {
-            Request::Backup if !who.operator => return self.refuse(id, Refusal::AccessDenied),
-            Request::CopyLog => return self.refuse(id, Refusal::AccessDenied),
-            Request::Accounting(_)
-            | Request::History
-            | Request::Script { .. }
-            | Request::Tail { .. }
-            | Request::Backup => {
-                return self.pipeline.later((id, who, request));
-            }
             Request::Reconfigure { config } => {
                 *config = None;
                 if who.operator {
@@ -470,10 +453,6 @@ impl Daemon {
                     }
                 }
             }
-            Request::ChangePolicy { .. } if self.pipeline.machine().vouching(&who).is_some() => {
-                return self.refuse(id, Refusal::AccessDenied);
-            }
-            Request::Token { .. } | Request::RevokeTokens { .. } => return self.tokens(id, &who, &request),
             Request::RaiseVersion { others, .. } => {
                 *others = self.crown.as_ref().map(Crown::others).unwrap_or_default();
             }
@@ -483,22 +462,13 @@ impl Daemon {
                     Err(refusal) => return self.refuse(id, refusal),
                 }
             }
-            Request::StepDown { to } => return self.step_down(id, &who, to.as_deref()),
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}
         }
         self.step(Input::Ask { caller: CallerId(id), who, request });
     }
 
-    /// Hands over, after this batch, to the standby `to`; None: to any.
-    fn step_down(&mut self, id: u64, who: &Who, to: Option<&str>) {
-        match follow::heir(self.crown.as_ref(), who.operator, to) {
-            Ok(heir) => self.resigns = Some((CallerId(id), Some(heir))),
-            Err(refusal) => self.refuse(id, refusal),
-        }
-    }
-
-    fn refuse(&mut self, id: u64, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, id: u64, refusal: Refusal) {
         if let Some(out) = self.pipeline.open_out() {
             out.answers.push((CallerId(id), Answer::Refused(refusal)));
         }
@@ -671,61 +641,13 @@ impl Daemon {
         if let Some(records) = records {
             self.accounts.feed(records);
         }
-        for (id, who, request) in later {
-            match *request {
-                request @ (Request::Accounting(_) | Request::History) => {
-                    let sight = self.pipeline.machine().sight(&who);
-                    if request == Request::History && !sight.history() {
-                        self.answer(id, Answer::Refused(Refusal::AccessDenied));
-                    } else if let Some(peer) = self.peers.get(&id) {
-                        let query = if let Request::Accounting(query) = request { Some(query) } else { None };
-                        let reply = Box::new(Screened { out: peer.out.clone(), sight });
-                        self.accounts.ask(query, self.clock.ahead_us(), reply);
-                    }
-                }
-                request @ (Request::Backup | Request::CopyLog) => {
-                    if let Some(peer) = self.peers.get(&id) {
-                        let cluster = self.pipeline.machine().state().config.cluster.clone();
-                        let scope = if request == Request::Backup { Scope::All } else { Scope::Log };
-                        self.backups.start((cluster, scope), self.accounts.copying(), &peer.out);
-                    }
-                }
-                Request::Tail { job } => self.tail(id, &who, job),
-                Request::Script { job } => {
-                    let answer = match self.pipeline.machine().script_of(&who, job) {
-                        Ok(digest) => self.desk.script(&digest),
-                        Err(refusal) => Answer::Refused(refusal),
-                    };
-                    self.answer(id, answer);
-                }
-                _ => {}
-            }
+        for deed in later {
+            deed(self);
         }
     }
 
-    /// Issues or revokes tokens. A revocation is acknowledged when the other controllers know it, if there are any.
-    fn tokens(&mut self, id: u64, who: &Who, request: &Request) {
-        let node =
-            self.pipeline.machine().vouching(who).map(|node| Refusal::NotFrom(node.to_owned(), HostProblem::Token));
-        let answer = node.map_or_else(|| self.desk.tokens(who, request, self.now), Err).unwrap_or_else(Answer::Refused);
-        if let (Some(crown), Some(peer), Answer::Done) = (&self.crown, self.peers.get(&id), &answer) {
-            super::share::acknowledge(crown.asker(), who.owner.user.clone(), peer.out.clone());
-        } else if let Some(out) = self.pipeline.open_out() {
-            out.answers.push((CallerId(id), answer));
-        }
-    }
-
-    /// Has the end of a job's output read with its owner's rights, and sends it to the client.
-    fn tail(&mut self, id: u64, who: &Who, job: JobId) {
-        let Some(out) = self.peers.get(&id).map(|peer| peer.out.clone()) else { return };
-        let found = tail::output_of(self.pipeline.machine().state(), who, job);
-        let answer = move |tail| out.push_or_close(&Answer::Tail(Box::new(tail)));
-        if let Err(refusal) = found.and_then(|(owner, path)| self.tails.read(&owner, path, answer)) {
-            self.answer(id, Answer::Refused(refusal));
-        }
-    }
-
-    fn answer(&mut self, id: u64, mut answer: Answer) {
+    /// Sends an answer to a client.
+    pub(super) fn answer(&mut self, id: u64, mut answer: Answer) {
         if let Answer::Diag(diag) = &mut answer {
             let children = self.peers.values().filter(|p| p.node).count();
             self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
@@ -753,6 +675,28 @@ impl Daemon {
         };
         // A client that has not read its answer by now has to send its request again.
         drop(tokio::time::timeout(FAREWELL, drained).await);
+    }
+}
+
+/// Checks that a request may come from where it does: `via` the machine that vouches for the user, if it is another one.
+fn admit(machine: &Controller, who: &Who, via: Option<&Via>, origin: Origin) -> Result<(), Refusal> {
+    let by_node = via.filter(|via| !via.login);
+    match origin {
+        Origin::NotByNode if by_node.is_some() => return Err(Refusal::AccessDenied),
+        Origin::Controllers if via.is_some_and(|via| !via.controller) => {
+            let why = "a backup has the cluster's secret keys: make it on the controller's machine";
+            return Err(Refusal::NotSupported(why.to_owned()));
+        }
+        Origin::OtherController if via.is_none_or(|via| !via.controller) => return Err(Refusal::AccessDenied),
+        _ => {}
+    }
+    if let Some(node) = by_node.filter(|node| !machine.has_user_on(&node.host, who.owner.uid)) {
+        return Err(Refusal::NotFrom(node.host.to_string(), HostProblem::NoJob));
+    }
+    match (origin, machine.vouching(who)) {
+        (Origin::NotByNode, Some(_)) => Err(Refusal::AccessDenied),
+        (Origin::NotForNode, Some(node)) => Err(Refusal::NotFrom(node.to_owned(), HostProblem::Token)),
+        _ => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use squall_model::encoding::ByteBuf;
 use squall_model::id::{Attempt, ClientKey, JobId};
 use squall_model::job::{EndState, JobAttempt, JobSpec, Need};
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::info::Diag;
 
@@ -127,7 +127,7 @@ fn one(cluster: &Cluster, wanted: &Job, number: u64) -> Result<Times, String> {
 /// Returns when the script ended, in microseconds, by its node's clock, which is this machine's.
 fn script_end_us(client: &mut Client, job: JobId) -> Result<f64, String> {
     let query = AccountingQuery { ids: vec![JobRef::Job(job)], ..AccountingQuery::default() };
-    client.send(&Request::Accounting(Box::new(query))).map_err(|e| e.to_string())?;
+    client.send(&HostRequest::Accounting(Box::new(query))).map_err(|e| e.to_string())?;
     let mut end = None;
     loop {
         let Answer::Accounting { rows, more, .. } = client.receive().map_err(|e| e.to_string())? else {

@@ -11,7 +11,7 @@ use squall_model::encoding::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request};
 use squall_model::wire::info::{AccountingRow, Diag};
 
 use super::report::Ran;
@@ -215,7 +215,7 @@ fn fresh_keys() -> u128 {
 fn accounting(client: &mut Client, ids: &[JobId]) -> Result<BTreeMap<JobId, AccountingRow>, String> {
     let ids = ids.iter().map(|id| JobRef::Job(*id)).collect();
     let query = AccountingQuery { ids, allocations_only: true, ..AccountingQuery::default() };
-    client.send(&Request::Accounting(Box::new(query))).map_err(|e| e.to_string())?;
+    client.send(&HostRequest::Accounting(Box::new(query))).map_err(|e| e.to_string())?;
     let mut all = BTreeMap::new();
     loop {
         match client.receive().map_err(|e| e.to_string())? {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client::{AccountingQuery, Answer, Request};
+use super::client::{AccountingQuery, Answer, AnyRequest, HostRequest, Request};
 use super::info::{AccountingRow, JobInfo, Why};
 use crate::job::JobSpec;
 use crate::time::Time;
@@ -39,8 +39,18 @@ impl Request {
             Self::SubmitHet { specs, .. } => specs.iter_mut().for_each(|spec| put_spec(spec, us)),
             Self::UpdateJob { change, .. } => put_all(change.begin.iter_mut(), us),
             Self::Reserve { change, .. } => put_all(change.start.iter_mut().chain(&mut change.end), us),
-            Self::Accounting(query) => query.on_clock_ahead(us),
             _ => {}
+        }
+    }
+}
+
+impl AnyRequest {
+    /// Adds `us` microseconds to all times of the request, to convert them from one clock to another.
+    pub fn on_clock_ahead(&mut self, us: i64) {
+        match self {
+            Self::Machine(request) => request.on_clock_ahead(us),
+            Self::Host(HostRequest::Accounting(query)) => query.on_clock_ahead(us),
+            Self::Host(_) => {}
         }
     }
 }

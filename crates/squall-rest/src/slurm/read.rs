@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use squall_client::{ClientError, unexpected};
 use squall_model::hostlist;
-use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_model::wire::client::{Answer, HostRequest, JobSelection, Refusal, Request};
 use squall_text::rest::change::job_id;
 use squall_text::rest::{Operation, Path};
 use squall_text::shapes::{self, Kind, Problem};
@@ -20,7 +20,7 @@ use crate::users::name_of;
 pub(super) async fn ping(ask: &mut Ask) -> Done {
     let begin = Instant::now();
     let is_past = ask.path.operation == Operation::PingPast;
-    if let Ok(Answer::Controllers(all)) = ask.server.cluster.ask(&ask.caller.identity, Request::Controllers).await
+    if let Ok(Answer::Controllers(all)) = ask.server.cluster.ask(&ask.caller.identity, HostRequest::Controllers).await
         && !all.is_empty()
         && !is_past
     {

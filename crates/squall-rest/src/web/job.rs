@@ -11,7 +11,7 @@ use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, for
 use squall_model::id::JobId;
 use squall_model::job::{GpuUse, JobState, Usage};
 use squall_model::time::Span;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request, Tail};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request, Tail};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
 use squall_text::columns::{accounting, jobs as columns};
 use squall_text::format::accounting::{Row, Units, cpu_text};
@@ -71,7 +71,7 @@ pub(crate) async fn show(
     let owner = jobs.owners.get(job.owner as usize);
     if owner.is_some_and(|owner| view.uid == owner.uid)
         && job.attempt.0 > 0
-        && let Ok(Answer::Tail(tail)) = server.cluster.ask(&who, Request::Tail { job: job.id }).await
+        && let Ok(Answer::Tail(tail)) = server.cluster.ask(&who, HostRequest::Tail { job: job.id }).await
     {
         known.tail = Some(tail);
     }

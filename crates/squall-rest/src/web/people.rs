@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Request as Call, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use squall_client::{ClientError, unexpected};
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest};
 
 use crate::answer::{self, Failure};
 use crate::caller::{COOKIE, Caller, Identity, Visit};
@@ -132,7 +132,7 @@ pub(crate) async fn ask(
 async fn exchanged(server: &Server, link: String, visit: &Visit) -> Result<String, ClientError> {
     let who = Identity::of_token(link, None, visit);
     let _turn = server.callers.turn_to_log_in(visit.from()).await?;
-    match server.cluster.ask(&who, Request::Token { user: None, lifespan_s: Some(SESSION_S), link: false }).await? {
+    match server.cluster.ask(&who, HostRequest::Token { user: None, lifespan_s: Some(SESSION_S), link: false }).await? {
         Answer::Token(token) => Ok(token),
         _ => Err(unexpected()),
     }

@@ -8,7 +8,7 @@ use squall_model::foreign::{Question, Reply};
 use squall_model::id::JobId;
 use squall_model::job::JobState;
 use squall_model::time::Span;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, AnyRequest, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
 use super::{Happening, Link, World};
@@ -50,7 +50,8 @@ impl World {
         courier.step(news, &mut errands);
         for (cell, request) in errands.sends {
             let unasked = self.mutation == Some(Mutation::ForeignUnasked) && met;
-            if unasked && matches!(request, Request::Resolve { .. }) {
+            let questions = |request: &Request| matches!(request, Request::Resolve { .. });
+            if unasked && matches!(&request, AnyRequest::Machine(request) if questions(request)) {
                 continue;
             }
             let Some(&link) = self.courier_links.get(&cell) else { continue };
@@ -83,7 +84,7 @@ impl World {
             let replies = questions.iter().filter_map(|question| Some((question.clone(), invented(question)?)));
             let replies: Vec<(Question, Reply)> = replies.collect();
             if let Some(&link) = self.courier_links.get(&cell).filter(|_| !replies.is_empty()) {
-                self.send_over(link, Request::Resolved { replies });
+                self.send_over(link, Request::Resolved { replies }.into());
             }
         }
         self.courier_hears(News::Told { cell, answer: Box::new(answer) });

@@ -113,7 +113,7 @@ impl World {
             if let What::List { promised, seen, absent } = &mut wish.what {
                 (*promised, *seen, *absent) = (self.judge.promised.clone(), BTreeSet::new(), BTreeSet::new());
             }
-            let request = Box::new(wish.request());
+            let request = wish.request().into();
             client.asked.push_back(wish);
             self.under_way(session, true, Happening::ToFront { session, request });
         }

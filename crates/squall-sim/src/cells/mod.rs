@@ -23,7 +23,7 @@ use squall_model::config::{Config, NodeConfig};
 use squall_model::event::Record;
 use squall_model::job::{JobAttempt, Owner};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, AnyRequest, HostRequest};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 
 use crate::agenda::Agenda;
@@ -53,7 +53,7 @@ enum Happening {
     },
     ToFront {
         session: u64,
-        request: Box<Request>,
+        request: AnyRequest,
     },
     ToClient {
         session: u64,
@@ -68,7 +68,7 @@ enum Happening {
     },
     ToCell {
         link: u64,
-        request: Box<Request>,
+        request: AnyRequest,
     },
     ToDesk {
         link: u64,
@@ -170,7 +170,7 @@ struct Link {
     /// Incarnation of the cell's controller. None: the cell has not sent its greeting yet.
     met: Option<u64>,
     /// Requests held back until the cell's greeting.
-    waiting: Vec<Request>,
+    waiting: Vec<AnyRequest>,
 }
 
 /// State of a simulation of cells and their front.
@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    fn pass_on(&mut self, session: u64, cell: u32, request: Request) {
+    fn pass_on(&mut self, session: u64, cell: u32, request: AnyRequest) {
         let known = self.sessions.get(&session).and_then(|session| session.links.get(&cell)).copied();
         let number = known.unwrap_or_else(|| {
             self.numbers += 1;
@@ -377,10 +377,10 @@ impl World {
     }
 
     /// Sends a request over a connection to a cell, or holds it back until the cell's greeting.
-    fn send_over(&mut self, number: u64, request: Request) {
+    fn send_over(&mut self, number: u64, request: AnyRequest) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if link.met.is_some() {
-            self.under_way(number, true, Happening::ToCell { link: number, request: Box::new(request) });
+            self.under_way(number, true, Happening::ToCell { link: number, request });
         } else {
             link.waiting.push(request);
         }
@@ -394,7 +394,7 @@ impl World {
         }
         link.met = Some(cell.life);
         for request in std::mem::take(&mut link.waiting) {
-            self.under_way(number, true, Happening::ToCell { link: number, request: Box::new(request) });
+            self.under_way(number, true, Happening::ToCell { link: number, request });
         }
     }
 
@@ -501,13 +501,18 @@ impl World {
         self.turn(number);
     }
 
-    fn cell_hears(&mut self, number: u64, request: Box<Request>) {
+    fn cell_hears(&mut self, number: u64, request: AnyRequest) {
         let Some(link) = self.links.get(&number) else { return };
         let (cell, Some(life)) = (link.cell, link.met) else { return };
-        if let Request::Accounting(query) = &*request {
-            let answer = Box::new(carrier::accounting(&self.cells[&cell].disk, query));
-            return self.under_way(number, false, Happening::ToDesk { link: number, answer });
-        }
+        let request = match request {
+            AnyRequest::Machine(request) => request,
+            AnyRequest::Host(HostRequest::Accounting(query)) => {
+                let answer = Box::new(carrier::accounting(&self.cells[&cell].disk, &query));
+                return self.under_way(number, false, Happening::ToDesk { link: number, answer });
+            }
+            // No other request of the host is sent here.
+            AnyRequest::Host(_) => return,
+        };
         let who = Who { owner: Arc::new(owner()), operator: link.session == COURIER, by: None, job: None };
         self.tell_cell(cell, life, Input::Ask { caller: CallerId(number), who, request });
     }

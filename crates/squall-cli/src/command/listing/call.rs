@@ -19,7 +19,7 @@ use squall_model::plain::plain;
 use squall_model::time::Time;
 use squall_model::wire::Standby;
 use squall_model::wire::broadcast::Broadcast;
-use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobSelection, Refusal, Request};
 use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
@@ -68,6 +68,8 @@ pub(crate) trait Controller {
     fn standby(&self) -> Option<&Standby>;
     /// Sends a request and returns the answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
+    /// Sends a request that the controller's daemon answers, and returns the answer.
+    fn ask_host(&mut self, request: &HostRequest) -> Result<Answer, ClientError>;
     /// Calls `take` with each page of a job listing. `take(None)` means that the listing starts again: the pages so far
     /// must be discarded.
     fn pages(
@@ -387,15 +389,23 @@ impl Controller for Live {
         match request {
             // The question is whether the controller answers now: no retries.
             Request::Ping if !self.here => Client::connect(self.command)?.ask(request),
+            // Doing these twice differs from doing them once: no retries.
+            Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } => {
+                self.client(&mut Patience::new(self.command))?.ask(request)
+            }
+            _ => self.again(|client| client.ask(request)),
+        }
+    }
+
+    fn ask_host(&mut self, request: &HostRequest) -> Result<Answer, ClientError> {
+        match request {
             // The leader knows best. If there is none, the controller of this host knows a little.
-            Request::Controllers => {
+            HostRequest::Controllers => {
                 let asked = Client::connect(self.command).and_then(|mut client| client.ask(request));
                 asked.or_else(|e| Client::connect_here(self.command)?.ask(request).map_err(|_| e))
             }
-            // Doing these twice differs from doing them once: no retries.
-            Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } | Request::StepDown { .. } => {
-                self.client(&mut Patience::new(self.command))?.ask(request)
-            }
+            // Doing it twice differs from doing it once: no retries.
+            HostRequest::StepDown { .. } => self.client(&mut Patience::new(self.command))?.ask(request),
             _ => self.again(|client| client.ask(request)),
         }
     }
@@ -414,7 +424,7 @@ impl Controller for Live {
     }
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
-        let request = Request::Accounting(Box::new(query));
+        let request = HostRequest::Accounting(Box::new(query));
         let (all, lost) = self.again(|client| {
             client.wait_up_to(Some(ACCOUNTING_TIME))?;
             client.send(&request)?;
@@ -439,7 +449,7 @@ impl Controller for Live {
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError> {
         self.again(|client| {
             client.wait_up_to(Some(ACCOUNTING_TIME))?;
-            client.send(&Request::History)?;
+            client.send(&HostRequest::History)?;
             let mut all = Vec::new();
             loop {
                 let Answer::History(rows, more) = client.receive()? else { return Err(unexpected()) };

@@ -18,7 +18,7 @@ use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::Standby;
-use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
@@ -45,6 +45,7 @@ pub(crate) struct Fake {
     pub(crate) rows: Vec<AccountingRow>,
     pub(crate) diag: Diag,
     pub(crate) asked: Vec<Request>,
+    pub(crate) asked_host: Vec<HostRequest>,
     pub(crate) queries: Vec<AccountingQuery>,
     /// Answers to requests that the fake controller does not handle itself, in the order of these requests.
     pub(crate) answers: Vec<Answer>,
@@ -116,13 +117,27 @@ impl Controller for Fake {
                 }
                 Answer::Done
             }
-            Request::Controllers => Answer::Controllers(self.controllers.clone()),
             Request::Reservations => Answer::Reservations(Vec::new()),
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
             _ => self.answers.remove(0),
         };
         if let Answer::Refused(refusal) = answer { Err(ClientError::Refused(refusal)) } else { Ok(answer) }
+    }
+
+    fn ask_host(&mut self, request: &HostRequest) -> Result<Answer, ClientError> {
+        if self.down {
+            return Err(ClientError::Connect("nobody listens".into()));
+        }
+        self.asked_host.push(request.clone());
+        match request {
+            HostRequest::Controllers => Ok(Answer::Controllers(self.controllers.clone())),
+            _ if self.answers.is_empty() => Ok(Answer::Done),
+            _ => match self.answers.remove(0) {
+                Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
+                answer => Ok(answer),
+            },
+        }
     }
 
     fn pages(
@@ -584,6 +599,7 @@ pub(crate) fn fake() -> Fake {
         rows: rows(),
         diag: diag(),
         asked: Vec::new(),
+        asked_host: Vec::new(),
         queries: Vec::new(),
         answers: Vec::new(),
         down: false,

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use squall_model::id::JobId;
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef};
 use squall_model::wire::info::AccountingRow;
 
 use crate::command::listing::call::{Call, Fail, live};
@@ -231,7 +231,7 @@ fn batch_scripts(call: &mut Call<'_>, query: &AccountingQuery) -> Result<(), Fai
         return call.fail("-B, --batch-script requires specific jobs to be selected with the -j option.");
     }
     for job in query.ids.iter().map(id_of) {
-        let script = match call.controller.ask(&Request::Script { job }) {
+        let script = match call.controller.ask_host(&HostRequest::Script { job }) {
             Ok(Answer::Script(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Ok(_) => return call.failed("slurm_load_jobs error", &unexpected()),
             Err(e) => return call.failed("slurm_load_jobs error", &e),

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use squall_model::id::JobId;
 use squall_model::job::JobState;
-use squall_model::wire::client::{Answer, JobRef, JobSelection, Request, StateFilter};
+use squall_model::wire::client::{Answer, HostRequest, JobRef, JobSelection, Request, StateFilter};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
@@ -209,7 +209,7 @@ pub(super) fn write(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
         call.say("job script retrieval failed: Invalid job id specified");
         return Err(Fail(1));
     };
-    let script = match call.controller.ask(&Request::Script { job }) {
+    let script = match call.controller.ask_host(&HostRequest::Script { job }) {
         Ok(Answer::Script(bytes)) => bytes,
         Ok(_) => return call.failed("job script retrieval failed", &unexpected()),
         Err(e) => return call.failed("job script retrieval failed", &e),

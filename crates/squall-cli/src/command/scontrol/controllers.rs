@@ -4,12 +4,12 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use squall_model::version::ClusterVersion;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest, Request};
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
-use crate::command::scontrol::{Manner, ask_done, record};
+use crate::command::scontrol::{Manner, host_done, record};
 use squall_client::{ClientError, unexpected};
 use squall_text::refusal;
 use squall_text::shapes::{Kind, step as shapes};
@@ -36,7 +36,7 @@ pub(super) fn status(several: &[ControllerInfo], host: &str) -> String {
 
 /// Returns the controllers, if there are several. None can be told of a cluster that can't be reached.
 pub(super) fn several(call: &mut Call<'_>) -> Vec<ControllerInfo> {
-    match call.controller.ask(&Request::Controllers) {
+    match call.controller.ask_host(&HostRequest::Controllers) {
         Ok(Answer::Controllers(all)) => all,
         Ok(_) | Err(_) => Vec::new(),
     }
@@ -208,12 +208,12 @@ pub(super) fn take_over(call: &mut Call<'_>, words: &[String]) -> Result<(), Fai
         call.say(&format!("scontrol: {} leads already", leader.name));
         return Ok(());
     }
-    ask_done(call, &Request::StepDown { to: to.map(|one| one.name.clone()) }, TAKEOVER)
+    host_done(call, &HostRequest::StepDown { to: to.map(|one| one.name.clone()) }, TAKEOVER)
 }
 
 /// Returns all controllers. Fails if there is only one.
 fn controllers(call: &mut Call<'_>, what: &str) -> Result<Vec<ControllerInfo>, Fail> {
-    match call.controller.ask(&Request::Controllers) {
+    match call.controller.ask_host(&HostRequest::Controllers) {
         Ok(Answer::Controllers(all)) if all.is_empty() => {
             call.fail("this cluster has one controller; [[controllers]] in squall.toml names several")
         }
@@ -227,7 +227,7 @@ fn controllers(call: &mut Call<'_>, what: &str) -> Result<Vec<ControllerInfo>, F
 mod tests {
     use squall_model::time::Time;
     use squall_model::version::ClusterVersion;
-    use squall_model::wire::client::Request;
+    use squall_model::wire::client::HostRequest;
     use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
     use crate::command::listing::fake::{Fake, NOW, Seen, check, fake, run_with};
@@ -309,8 +309,8 @@ mod tests {
         let asked = |roles: &[ControllerRole], args: &[&str]| {
             let mut fake = site(roles);
             let seen = run_with(&mut fake, "scontrol", scontrol, args, &[]);
-            let to = fake.asked.into_iter().find_map(|request| match request {
-                Request::StepDown { to } => Some(to.unwrap_or_else(|| "any".to_owned())),
+            let to = fake.asked_host.into_iter().find_map(|request| match request {
+                HostRequest::StepDown { to } => Some(to.unwrap_or_else(|| "any".to_owned())),
                 _ => None,
             });
             (seen.code, to.unwrap_or(seen.err))

@@ -39,7 +39,7 @@ use std::ffi::OsString;
 use std::io::BufRead;
 use std::process::ExitCode;
 
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest, Request};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::structured::dialect;
@@ -330,7 +330,18 @@ fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
 
 /// Sends a request that is answered by `Done` or a refusal. `what` begins the error message.
 fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {
-    match call.controller.ask(request) {
+    let answer = call.controller.ask(request);
+    done(call, answer, what)
+}
+
+/// Does the same for a request that the controller's daemon answers.
+fn host_done(call: &mut Call<'_>, request: &HostRequest, what: &str) -> Result<(), Fail> {
+    let answer = call.controller.ask_host(request);
+    done(call, answer, what)
+}
+
+fn done(call: &mut Call<'_>, answer: Result<Answer, squall_client::ClientError>, what: &str) -> Result<(), Fail> {
+    match answer {
         Ok(Answer::Done) => Ok(()),
         Ok(_) => call.failed(what, &squall_client::unexpected()),
         Err(e) => call.failed(what, &e),

@@ -1,8 +1,8 @@
 //! `scontrol token`: prints a token for the HTTP interface, or revokes tokens.
 
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, HostRequest};
 
-use super::ask_done;
+use super::host_done;
 use crate::command::listing::call::{Call, Fail};
 
 /// Life of a token without `lifespan=`, seconds (Slurm's default).
@@ -26,9 +26,9 @@ pub(super) fn run(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
         }
     }
     if revoke {
-        return ask_done(call, &Request::RevokeTokens { user }, TOKEN);
+        return host_done(call, &HostRequest::RevokeTokens { user }, TOKEN);
     }
-    match call.controller.ask(&Request::Token { user, lifespan_s, link: false }) {
+    match call.controller.ask_host(&HostRequest::Token { user, lifespan_s, link: false }) {
         Ok(Answer::Token(token)) => {
             call.print(&format!("SLURM_JWT={token}\n"));
             Ok(())

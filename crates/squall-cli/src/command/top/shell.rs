@@ -281,11 +281,11 @@ fn answer(client: &mut Client, order: &Order) -> Result<Input, ClientError> {
     Ok(match order {
         Order::Read => Input::Read(Box::new(read(client)?)),
         Order::Effect(Effect::Quit) => Input::Told(String::new()),
-        Order::Effect(Effect::Why(title, request)) => match client.ask(request)? {
+        Order::Effect(Effect::Why(title, request)) => match client.ask(&**request)? {
             Answer::Why(told) => Input::Why(title.clone(), told),
             _ => Input::Told("the controller does not say why".to_owned()),
         },
-        Order::Effect(Effect::Do(deed)) => Input::Told(match client.ask(&deed.request)? {
+        Order::Effect(Effect::Do(deed)) => Input::Told(match client.ask(&*deed.request)? {
             Answer::Affected { refused, .. } if !refused.is_empty() => {
                 let each = refused.iter().map(|(job, refusal)| format!("job {job}: {}", refusal::text(refusal)));
                 each.collect::<Vec<_>>().join("; ")

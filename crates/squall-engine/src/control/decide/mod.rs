@@ -3,7 +3,8 @@
 //! Convention: `pub(crate) fn verb(c: &mut Controller, ask: &Ask<'_>, …the request's fields…, out: &mut Out) -> Reply`.
 //! A pure function of `&State` decides and returns events or a refusal. The verb commits the events with
 //! [`Controller::commit`] and returns `Ok(Some(answer))`. It returns `Ok(None)` if it has noted the caller and will
-//! answer later with `out.answers.push((caller, answer))`. What a request needs is in one table, [`rights`].
+//! answer later with `out.answers.push((caller, answer))`. What a request needs is in one table,
+//! [`Request::row`].
 
 mod admit;
 pub(crate) mod allocate;
@@ -54,7 +55,7 @@ use crate::control::decide::ask::Reply;
 pub(crate) use crate::control::decide::query::script_of;
 use crate::control::decide::rights::Authorized;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, Refusal, Request};
 
 use crate::control::controller::Controller;
 use crate::control::effects::broadcasts;
@@ -73,38 +74,24 @@ pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, re
     out.answers.extend(answer.map(|answer| (caller, answer)));
 }
 
-/// Answers a request that only reads, as a standby does. Any other one is refused.
-pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
-    let reads = match &request {
-        Request::Diag { reset } => !reset,
-        Request::Jobs { .. }
-        | Request::Nodes
-        | Request::FutureNodes
-        | Request::Partitions
-        | Request::Licenses
-        | Request::Reservations
-        | Request::Config
-        | Request::Caller
-        | Request::Ping
-        | Request::Policy
-        | Request::Priorities { .. }
-        | Request::Shares => true,
-        _ => false,
-    };
-    if reads {
-        ask(c, now, caller, who, request, out);
-        // A standby has no connection to any node: what the leader thinks of it counts.
-        for (_, answer) in &mut out.answers {
-            if let Answer::Nodes(nodes) = answer {
-                for node in nodes {
-                    node.responds = node.up;
-                }
+/// Answers a request that a standby answers. Any other one is refused.
+pub(crate) fn read(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: AnyRequest, out: &mut Out) {
+    let standby = request.row().standby;
+    match request {
+        AnyRequest::Machine(request) if standby => ask(c, now, caller, who, *request, out),
+        _ => {
+            let problem = "a standby only shows jobs, nodes, partitions and the like".to_owned();
+            out.answers.push((caller, Answer::Refused(Refusal::NotSupported(problem))));
+        }
+    }
+    // A standby has no connection to any node: what the leader thinks of it counts.
+    for (_, answer) in &mut out.answers {
+        if let Answer::Nodes(nodes) = answer {
+            for node in nodes {
+                node.responds = node.up;
             }
         }
-        return;
     }
-    let problem = "a standby only shows jobs, nodes, partitions and the like".to_owned();
-    out.answers.push((caller, Answer::Refused(Refusal::NotSupported(problem))));
 }
 
 #[expect(clippy::too_many_lines, reason = "a row for each request")]
@@ -176,52 +163,36 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         Request::QueryNodes { nodes, test, wait, write, time_ms } => {
             query_nodes::query_nodes(c, ask, &nodes, (test, wait), write, time_ms)
         }
-        file @ (Request::Broadcast(_) | Request::Chunk { .. } | Request::Recall { .. }) => send_file(c, ask, file, out),
-        Request::Policy => Ok(Some(change_policy::policy(c, ask))),
-        Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
-        Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
-        Request::Shares => Ok(Some(priorities::shares(c, ask))),
-        Request::Record(job, values) => record::record(c, ask, job, values, out),
-        // The host answers these requests itself.
-        Request::Accounting(_) | Request::History | Request::Script { .. } | Request::Tail { .. } => {
-            not_yet("Accounting")
-        }
-        Request::Token { .. } | Request::RevokeTokens { .. } => not_yet("Tokens"),
-        Request::Controllers | Request::StepDown { .. } | Request::Backup | Request::CopyLog => not_yet("This"),
-        Request::RotateKeys { keys, .. } => rotate::rotate(c, ask, keys, out),
-        Request::RaiseVersion { to, others } => upgrade::raise(c, ask, to, &others, out),
-        Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
-        r @ (Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. }) => of_cells(c, ask, r, out),
-    }
-}
-
-/// Handles requests about file broadcasts.
-fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
-    match request {
         Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
         Request::Chunk { at, bytes } => {
             broadcasts::chunk(c, ask.now, ask.caller, (at, bytes), out);
             Ok(None)
         }
         Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
-        _ => not_yet("file"),
-    }
-}
-
-/// Handles requests of fronts (the gateways between cells), which carry dependencies between cells.
-fn of_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
-    match request {
-        Request::Unresolved => foreign::carry(c, ask.caller, out),
-        Request::Resolve { questions } => foreign::ask(c, ask.now, ask.caller, questions),
+        Request::Policy => Ok(Some(change_policy::policy(c, ask))),
+        Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
+        Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
+        Request::Shares => Ok(Some(priorities::shares(c, ask))),
+        Request::Record(job, values) => record::record(c, ask, job, values, out),
+        Request::RotateKeys { keys, .. } => rotate::rotate(c, ask, keys, out),
+        Request::RaiseVersion { to, others } => upgrade::raise(c, ask, to, &others, out),
+        Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
+        // Fronts (gateways between cells) carry dependencies between cells.
+        Request::Unresolved => {
+            foreign::carry(c, ask.caller, out);
+            Ok(None)
+        }
+        Request::Resolve { questions } => {
+            foreign::ask(c, ask.now, ask.caller, questions);
+            Ok(None)
+        }
         // A front sends these answers again when the disk has space.
-        Request::Resolved { .. } if c.disk_full => return Err(Refusal::DiskFull),
+        Request::Resolved { .. } if c.disk_full => Err(Refusal::DiskFull),
         Request::Resolved { replies } => {
             foreign::resolved(c, ask.now, replies, out);
-            return Ok(Some(Answer::Done));
+            Ok(Some(Answer::Done))
         }
-        _ => {}
     }
-    Ok(None)
 }
 
 /// Handles `squall down` and `scontrol shutdown`. The answer is sent when running jobs were ended and requeued, or at
@@ -230,10 +201,5 @@ fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) 
     crate::control::effects::shutdown::begin(c, ask.now, ask.caller, ask.who.owner.uid, keep_jobs, out);
 }
 
-/// Refuses a verb that the controller does not serve.
-fn not_yet(verb: &str) -> Reply {
-    Err(Refusal::NotSupported(verb.to_owned()))
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

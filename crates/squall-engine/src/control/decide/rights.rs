@@ -1,13 +1,11 @@
-//! Rights: which user may make which request. [`need`] is the table, with a row for every request; a verb is only
-//! reached through it, as [`Authorized`] is made here only.
+//! Rights: which user may make which request. [`Request::row`] says what each needs; a verb is only reached through
+//! [`authorize`], as [`Authorized`] is made here only.
 
 use std::collections::BTreeSet;
-use std::slice;
 
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{JobSpec, Owner};
-use squall_model::wire::broadcast::BroadcastTo;
-use squall_model::wire::client::{HostProblem, Refusal, Request};
+use squall_model::wire::client::{HostProblem, Refusal, Request, Right};
 
 use crate::control::port::Who;
 use crate::control::state::node::Node;
@@ -48,117 +46,22 @@ impl<T> Authorized<T> {
     }
 }
 
-/// What a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need<'a> {
-    /// Nothing: it makes something of the caller's own, or reads what the caller may see (`index::privacy`).
-    Nothing,
-    /// [`Deed::Job`] of each selected job: those of others are left out or refused one by one (`decide::select`).
-    Each,
-    /// [`Deed::Job`] of this job. One that does not exist is refused by the verb.
-    Job(JobId),
-    /// [`Deed::Enter`] of these jobs.
-    Enter(&'a [JobId]),
-    /// [`Deed::Operate`].
-    Operate,
-    /// More than the request's kind decides, by the rules of the verb itself.
-    Rules,
-    /// The host answers the request, by its own rules.
-    Host,
-}
-
-/// Returns what a request needs.
-#[expect(clippy::too_many_lines, reason = "a table: a row for each request")]
-fn need<'a>(state: &State, request: &'a Request) -> Need<'a> {
-    match request {
-        Request::Submit { .. }
-        | Request::TestSubmit { .. }
-        | Request::Allocate { .. }
-        | Request::SubmitHet { .. }
-        // A file of the caller's own broadcast, or one that the caller has sent before.
-        | Request::Chunk { .. }
-        | Request::Recall { .. }
-        | Request::Jobs { .. }
-        | Request::Follow { .. }
-        | Request::Nodes
-        | Request::FutureNodes
-        | Request::Partitions
-        | Request::Expected
-        | Request::Reservations
-        | Request::Why { .. }
-        | Request::Licenses
-        | Request::Config
-        | Request::Caller
-        | Request::Ping
-        | Request::Diag { reset: false }
-        | Request::Policy
-        | Request::Priorities { .. }
-        | Request::Shares => Need::Nothing,
-        Request::Cancel { .. }
-        | Request::Hold { .. }
-        | Request::Release { .. }
-        | Request::Requeue { .. }
-        | Request::UpdateJob { .. } => Need::Each,
-        Request::Top { .. } if state.config.scheduler_parameters.enable_user_top => Need::Each,
-        Request::Notify { job, .. }
-        | Request::Measure { job, .. }
-        | Request::AwaitJob { job }
-        | Request::UpdateStep { job, .. } => Need::Job(*job),
-        Request::Attach { job }
-        | Request::Finish { job, .. }
-        | Request::Watch { job, .. }
-        | Request::Facts { job }
-        | Request::CreateStep { job, .. } => Need::Enter(slice::from_ref(job)),
-        Request::Broadcast(wanted) => match &wanted.to {
-            BroadcastTo::Nodes(_) => Need::Operate,
-            BroadcastTo::Job { jobs, .. } => Need::Enter(jobs),
-        },
-        Request::Top { .. }
-        | Request::Suspend { .. }
-        | Request::UpdateNodes { .. }
-        | Request::Reboot { .. }
-        | Request::CancelReboot { .. }
-        | Request::Power { .. }
-        | Request::CreateNodes(_)
-        | Request::DeleteNodes(_)
-        | Request::UpdatePartition { .. }
-        | Request::ChangePartition { .. }
-        | Request::Reserve { .. }
-        | Request::Unreserve { .. }
-        | Request::Diag { reset: true }
-        | Request::QueryNodes { .. }
-        | Request::Reconfigure { .. }
-        | Request::ShutDown { .. }
-        | Request::RaiseVersion { .. }
-        | Request::RotateKeys { .. }
-        // Fronts (gateways between cells) are operators.
-        | Request::Unresolved
-        | Request::Resolve { .. }
-        | Request::Resolved { .. } => Need::Operate,
-        Request::ChangePolicy { .. } | Request::Record(..) => Need::Rules,
-        Request::Accounting(_)
-        | Request::History
-        | Request::Script { .. }
-        | Request::Tail { .. }
-        | Request::Token { .. }
-        | Request::RevokeTokens { .. }
-        | Request::Controllers
-        | Request::StepDown { .. }
-        | Request::Backup
-        | Request::CopyLog => Need::Host,
-    }
-}
-
-/// Checks that the user may make a request.
+/// Checks that the user may make a request of the state machine.
 pub(crate) fn authorize(state: &State, who: &Who, request: Request) -> Result<Authorized<Request>, Refusal> {
-    match need(state, &request) {
-        Need::Nothing | Need::Each | Need::Rules | Need::Host => {}
-        Need::Job(id) => may(state, who, id, Deed::Job)?,
-        Need::Enter(jobs) => jobs.iter().try_for_each(|id| may(state, who, *id, Deed::Enter))?,
-        Need::Operate if can(who, Deed::Operate) => {}
-        Need::Operate => return Err(Refusal::AccessDenied),
+    check(state, who, request.row().right).map(|()| Authorized(request))
+}
+
+/// Checks that a user has the right that a request needs.
+pub(crate) fn check(state: &State, who: &Who, right: Right<'_>) -> Result<(), Refusal> {
+    match right {
+        Right::Nothing | Right::Each | Right::Verb => Ok(()),
+        Right::Top if state.config.scheduler_parameters.enable_user_top => Ok(()),
+        Right::Job(id) => may(state, who, id, Deed::Job),
+        Right::Enter(jobs) => jobs.iter().try_for_each(|id| may(state, who, *id, Deed::Enter)),
+        Right::User(user) if user.is_none_or(|user| user == who.owner.user) => Ok(()),
+        Right::Top | Right::User(_) | Right::Operate if can(who, Deed::Operate) => Ok(()),
+        Right::Top | Right::User(_) | Right::Operate => Err(Refusal::AccessDenied),
     }
-    Ok(Authorized(request))
 }
 
 /// Checks that a user may do something to a job, an array or an array task. One that does not exist is the verb's to
@@ -249,7 +152,8 @@ fn whole(state: &State, id: JobId) -> JobId {
     array.or(state.het_of(id).map(|het| het.leader)).unwrap_or(id)
 }
 
-fn spec_of(state: &State, id: JobId) -> Option<&JobSpec> {
+/// Returns the specification of a job, an array or an array task. None: there is none.
+pub(crate) fn spec_of(state: &State, id: JobId) -> Option<&JobSpec> {
     match state.find(id) {
         Some(Found::Job(job)) => Some(&job.spec),
         Some(Found::Untouched(array, _)) => Some(&array.spec),

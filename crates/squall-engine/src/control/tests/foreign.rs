@@ -10,7 +10,7 @@ use squall_model::job::{
 };
 use squall_model::limits::CELL_IDS;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, AnyRequest, Refusal, Request};
 use squall_model::wire::info::AccountingRow;
 use squall_sched::Item;
 
@@ -103,13 +103,13 @@ impl Two {
         self.courier.step(news, &mut errands);
         assert_eq!(errands.drops, []);
         for (cell, request) in errands.sends {
-            if let Request::Accounting(_) = request {
+            let AnyRequest::Machine(request) = request else {
                 let answer =
                     Box::new(Answer::Accounting { rows: self.accounts.clone(), more: false, lost: Vec::new() });
                 self.tell(News::Told { cell, answer });
                 continue;
-            }
-            for answer in self.cells[cell as usize].ask(FRONT, 0, request) {
+            };
+            for answer in self.cells[cell as usize].ask(FRONT, 0, *request) {
                 self.tell(News::Told { cell, answer: Box::new(answer) });
             }
         }

@@ -1,13 +1,20 @@
 //! Messages between client commands and the controller.
 
 mod answer;
+mod host;
 mod selection;
+mod table;
 
 pub use answer::{Answer, HostProblem, JobName, Refusal, Tail};
+pub use host::HostRequest;
 pub use selection::{AccountingQuery, JobRef, JobSelection, StateFilter};
+pub use table::{CellsAsked, Origin, Right, Row};
+
 use std::sync::Arc;
 
-use crate::encoding::ByteBuf;
+use crate::encoding::{ByteBuf, Encoded};
+use minicbor::decode::Decoder;
+use minicbor::encode::{Encoder, Write};
 use minicbor::{Decode, Encode};
 
 use crate::config::{Config, NodeConfig, PartitionConfig, PartitionState};
@@ -28,7 +35,8 @@ use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::feed::{FeedKind, Position};
 use crate::wire::reservation::ReservationChange;
 
-/// A request of a client. The user is identified by the socket, so no request has a user id for it.
+/// A request of a client that the controller's state machine answers. The user is identified by the socket, so no request
+/// has a user id for it. [`Request::row`] has the right that it needs, and more.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
     /// `sbatch`: submits a batch job or an array. Answer: `Submitted`.
@@ -303,24 +311,10 @@ pub enum Request {
         #[n(0)]
         reset: bool,
     },
-    /// `sacct`. Answers: pages of `Accounting`, which include all changes that were acknowledged before the request.
-    #[n(26)]
-    Accounting(#[n(0)] Box<AccountingQuery>),
     /// `sacctmgr modify job`: the job, and names from [`super::history::RECORDED`] with their new values. Answer:
     /// `Done`.
     #[n(27)]
     Record(#[n(0)] JobId, #[n(1)] Vec<(String, String)>),
-    /// `sreport cluster utilization`, `sacctmgr show event`, `transaction` and `reservation`. Answers: pages of
-    /// `History`.
-    #[n(28)]
-    History,
-    /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
-    #[n(29)]
-    Script {
-        /// The script of this job is returned.
-        #[n(0)]
-        job: JobId,
-    },
     /// `scontrol reconfigure`. The controller's host process reads the file and sets `config`. Answer: `Done`.
     #[n(30)]
     Reconfigure {
@@ -495,46 +489,6 @@ pub enum Request {
     /// Asks as whom the controller regards the caller. Answer: `Caller`.
     #[n(60)]
     Caller,
-    /// `scontrol token`: asks for a token (JWT), by which its bearer is the user. Answer: `Token`.
-    #[n(61)]
-    Token {
-        /// Name of the user, which only operators may give. None: the caller.
-        #[n(0)]
-        user: Option<String>,
-        /// Seconds for which the token is valid. None: without end.
-        #[n(1)]
-        lifespan_s: Option<u64>,
-        /// Whether the token is for a link (`squall web`): within two minutes it may be exchanged, once, for another
-        /// one by this request.
-        #[n(2)]
-        #[cbor(default)]
-        link: bool,
-    },
-    /// `scontrol token revoke`: makes all tokens invalid that a user has so far. Answer: `Done`.
-    #[n(62)]
-    RevokeTokens {
-        /// Name of the user, which only operators may give. None: the caller.
-        #[n(0)]
-        user: Option<String>,
-    },
-    /// `scontrol show controllers`: all controllers of the cluster. Answer: `Controllers`, empty if there is only one.
-    #[n(63)]
-    Controllers,
-    /// `scontrol takeover`: the controller that leads hands over to another one. For operators. Answer: `Done`, when it
-    /// no longer leads.
-    #[n(64)]
-    StepDown {
-        /// Name of the controller that is to lead. None: any.
-        #[n(0)]
-        to: Option<String>,
-    },
-    /// `squall backup`: a backup of the whole cluster, secret keys included. For operators on the controller's machine.
-    /// Answers: `Backup`, and `Done` after the last piece.
-    #[n(65)]
-    Backup,
-    /// A controller which lacks records asks the one that leads for its journal and accounting. Answers: as for `Backup`.
-    #[n(66)]
-    CopyLog,
     /// `scontrol upgrade`: raises the version of the cluster, from which on its daemons use what older releases lack. For
     /// operators. Answer: `Done`.
     #[n(53)]
@@ -547,14 +501,6 @@ pub enum Request {
         #[n(1)]
         #[cbor(default)]
         others: Vec<(String, ClusterVersion)>,
-    },
-    /// The end of a batch job's output, for the job's page. For the job's owner: the file is read on the
-    /// controller's host with the owner's rights. Answer: `Tail`.
-    #[n(67)]
-    Tail {
-        /// The job.
-        #[n(0)]
-        job: JobId,
     },
     /// `squall events`, `squeue --follow`: follows the events of the cluster. Answers: `Followed`, at once and whenever
     /// there are new events, until the connection ends. The connection should have no other request.
@@ -633,6 +579,66 @@ impl Request {
     pub fn rekey(&mut self, new: ClientKey) {
         if let Self::Submit { key, .. } | Self::Allocate { key, .. } | Self::SubmitHet { key, .. } = self {
             *key = new;
+        }
+    }
+}
+
+/// What a client sends: a request for the state machine, or for the daemon around it. It is sent as the request in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnyRequest {
+    /// The controller's state machine answers.
+    Machine(Box<Request>),
+    /// The controller's daemon answers.
+    Host(HostRequest),
+}
+
+/// What can be sent to the controller.
+pub trait Sendable: Encoded {}
+
+impl Sendable for Request {}
+impl Sendable for HostRequest {}
+impl Sendable for AnyRequest {}
+
+impl AnyRequest {
+    /// Returns the request's row in the table of requests.
+    pub fn row(&self) -> Row<'_> {
+        match self {
+            Self::Machine(request) => request.row(),
+            Self::Host(request) => request.row(),
+        }
+    }
+}
+
+impl From<Request> for AnyRequest {
+    fn from(request: Request) -> Self {
+        Self::Machine(Box::new(request))
+    }
+}
+
+impl From<HostRequest> for AnyRequest {
+    fn from(request: HostRequest) -> Self {
+        Self::Host(request)
+    }
+}
+
+impl<C> Encode<C> for AnyRequest {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, ctx: &mut C) -> Result<(), minicbor::encode::Error<W::Error>> {
+        match self {
+            Self::Machine(request) => request.encode(e, ctx),
+            Self::Host(request) => request.encode(e, ctx),
+        }
+    }
+}
+
+impl<'b, C> Decode<'b, C> for AnyRequest {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, minicbor::decode::Error> {
+        let start = d.position();
+        match Request::decode(d, ctx) {
+            Err(e) if e.is_unknown_variant() => {
+                d.set_position(start);
+                HostRequest::decode(d, ctx).map(Self::Host)
+            }
+            decoded => decoded.map(Self::from),
         }
     }
 }

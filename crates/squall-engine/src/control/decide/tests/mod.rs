@@ -4,7 +4,7 @@ mod changes;
 mod lists;
 mod paging;
 mod privacy;
-mod rights;
+pub(crate) mod rights;
 mod steps;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Who may do what: every verb by owner, other user and operator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use squall_model::config::PartitionState;
@@ -11,7 +11,9 @@ use squall_model::job::{Digest, ExitCode, JobKind, JobSpec};
 use squall_model::policy::{Account, PolicyChange};
 use squall_model::power::PowerWish;
 use squall_model::wire::broadcast::{Broadcast, BroadcastTo};
-use squall_model::wire::client::{Answer, HostProblem, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::client::{
+    Answer, AnyRequest, CellsAsked, HostProblem, HostRequest, JobSelection, JobUpdate, Refusal, Request, Right,
+};
 use squall_model::wire::fabric::{Bytes, Comparison, Test, Variable};
 use squall_model::wire::node::SignalTarget;
 
@@ -28,6 +30,7 @@ fn is_denied(answers: &[Answer]) -> bool {
 }
 
 type Make = fn(JobId) -> Request;
+type MakeForHost = fn(JobId) -> HostRequest;
 
 const ALL: [bool; 3] = [true, true, true];
 /// The job's owner and operators.
@@ -37,7 +40,7 @@ const ENTER: [bool; 3] = [true, false, false];
 const OPERATE: [bool; 3] = [false, false, true];
 
 /// Verb, and whether owner, other user and operator may.
-const MATRIX: [(&str, Make, [bool; 3]); 78] = [
+const MATRIX: [(&str, Make, [bool; 3]); 68] = [
     ("submit", |_| submit(JobSpec::default()), ALL),
     ("submit with a priority", |_| submit(JobSpec { priority: Some(9), ..JobSpec::default() }), OPERATE),
     ("test", |_| Request::TestSubmit { spec: Arc::default() }, ALL),
@@ -110,18 +113,29 @@ const MATRIX: [(&str, Make, [bool; 3]); 78] = [
     ("expected", |_| Request::Expected, ALL),
     ("why", |job| Request::Why { job }, ALL),
     ("caller", |_| Request::Caller, ALL),
-    // The host answers these by its own rules, and the controller by none.
-    ("accounting", |_| Request::Accounting(Box::default()), ALL),
-    ("history", |_| Request::History, ALL),
-    ("script", |job| Request::Script { job }, ALL),
-    ("tail", |job| Request::Tail { job }, ALL),
-    ("token", |_| Request::Token { user: None, lifespan_s: None, link: false }, ALL),
-    ("revoke tokens", |_| Request::RevokeTokens { user: None }, ALL),
-    ("controllers", |_| Request::Controllers, ALL),
-    ("step down", |_| Request::StepDown { to: None }, ALL),
-    ("backup", |_| Request::Backup, ALL),
-    ("copy log", |_| Request::CopyLog, ALL),
 ];
+
+/// Request of the daemon, and whether owner, other user and operator may. From where it may come is the daemon's to check.
+const OF_HOST: [(&str, MakeForHost, [bool; 3]); 12] = [
+    ("accounting", |_| HostRequest::Accounting(Box::default()), ALL),
+    ("history", |_| HostRequest::History, ALL),
+    ("script", |job| HostRequest::Script { job }, JOB),
+    ("tail", |job| HostRequest::Tail { job }, ENTER),
+    ("token", |_| HostRequest::Token { user: None, lifespan_s: None, link: false }, ALL),
+    ("token of another", |_| HostRequest::Token { user: Some("x".into()), lifespan_s: None, link: false }, OPERATE),
+    ("revoke tokens", |_| HostRequest::RevokeTokens { user: None }, ALL),
+    ("revoke tokens of another", |_| HostRequest::RevokeTokens { user: Some("x".into()) }, OPERATE),
+    ("controllers", |_| HostRequest::Controllers, ALL),
+    ("step down", |_| HostRequest::StepDown { to: None }, OPERATE),
+    ("backup", |_| HostRequest::Backup, OPERATE),
+    ("copy log", |_| HostRequest::CopyLog, ALL),
+];
+
+/// Returns a request of each kind at least, about a job.
+pub(crate) fn every(job: JobId) -> Vec<AnyRequest> {
+    let of_host = OF_HOST.iter().map(|(_, make, _)| make(job).into());
+    MATRIX.iter().map(|(_, make, _)| make(job).into()).chain(of_host).collect()
+}
 
 fn submit(spec: JobSpec) -> Request {
     Request::Submit {
@@ -175,21 +189,39 @@ fn step(job: JobId) -> Request {
     Request::CreateStep { job, spec: Box::default(), program: Box::default(), key: ClientKey(99) }
 }
 
-/// The numbers that requests have on the wire.
-fn numbers(all: impl Iterator<Item = Vec<u8>>) -> BTreeSet<u64> {
-    all.map(|bytes| minicbor::Decoder::new(&bytes[1..]).u64().unwrap()).collect()
+/// Returns the number that a request has on the wire.
+fn number(request: &AnyRequest) -> u64 {
+    minicbor::Decoder::new(&encoding::to_vec(request)[1..]).u64().unwrap()
 }
 
 #[test]
 fn the_matrix_has_every_request() {
     // A request without fields: one that exists lacks some, or is whole.
-    let encoded = |number: u8| encoding::to_vec(&(number, [0_u8; 0]));
-    let exists =
-        |bytes: &Vec<u8>| minicbor::decode::<Request>(bytes).map_or_else(|e| !e.is_unknown_variant(), |_| true);
-    let all = numbers((0..=u8::MAX).map(encoded).filter(exists));
-    let covered = numbers(MATRIX.iter().map(|(_, make, _)| encoding::to_vec(&make(JobId(1)))));
-    assert!(all.len() >= 62);
+    let exists = |number: &u64| {
+        let bytes = encoding::to_vec(&(*number, [0_u8; 0]));
+        minicbor::decode::<AnyRequest>(&bytes).map_or_else(|e| !e.is_unknown_variant(), |_| true)
+    };
+    let all: BTreeSet<u64> = (0..=255).filter(exists).collect();
+    let covered: BTreeSet<u64> = every(JobId(1)).iter().map(number).collect();
+    assert!(all.len() >= 69);
     assert_eq!(covered, all, "each kind of request has a row");
+}
+
+#[test]
+fn each_row_has_all_parts() {
+    let mut kinds: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    let all = every(JobId(1));
+    for request in &all {
+        let row = request.row();
+        assert!(row.kind.starts_with("REQUEST_") && row.kind.len() > 8, "{request:?}");
+        assert!(!row.standby || row.right == Right::Nothing, "{request:?}: a standby decides nothing");
+        assert!(!matches!(row.cells, CellsAsked::Own(text) if text.is_empty()), "{request:?}");
+        kinds.entry(row.kind).or_default().insert(number(request));
+    }
+    // As Slurm, which has one message type for these.
+    kinds.retain(|_, numbers| numbers.len() > 1);
+    let shared: Vec<&str> = kinds.into_keys().collect();
+    assert_eq!(shared, ["REQUEST_NODE_INFO", "REQUEST_REBOOT_NODES", "REQUEST_UPDATE_NODE"]);
 }
 
 #[test]
@@ -205,6 +237,18 @@ fn the_matrix_holds() {
             if !may {
                 assert_eq!((turn.events, turn.sends), (vec![], vec![]), "{verb} by {}", who.owner.user);
             }
+        }
+    }
+}
+
+#[test]
+fn the_matrix_of_the_host_holds() {
+    let mut world = World::new();
+    let id = world.submit(ADA, JobSpec::default());
+    for (verb, make, expected) in OF_HOST {
+        for (who, may) in [user(ADA), user(BOB), operator()].iter().zip(expected) {
+            let allowed = world.c.authorize(who, make(id).row().right);
+            assert_eq!(allowed, if may { Ok(()) } else { Err(Refusal::AccessDenied) }, "{verb}");
         }
     }
 }
@@ -267,15 +311,21 @@ fn a_denied_array_is_left_alone() {
     }
 }
 
+/// Asks for the script of a job as the daemon does.
+fn script(world: &World, who: &Who, job: JobId) -> Result<Digest, Refusal> {
+    world.c.authorize(who, HostRequest::Script { job }.row().right)?;
+    world.c.script_of(job)
+}
+
 #[test]
 fn cve_2021_43337_scripts_are_read_by_owner_and_operator() {
     let mut world = World::new();
     let digest = Digest([7; 32]);
     let id = world.submit(ADA, JobSpec { script: Some(digest), ..Default::default() });
-    assert_eq!(world.c.script_of(&user(ADA), id), Ok(digest));
-    assert_eq!(world.c.script_of(&operator(), id), Ok(digest));
-    assert_eq!(world.c.script_of(&user(BOB), id), Err(Refusal::AccessDenied));
-    assert_eq!(world.c.script_of(&user(ADA), JobId(99)), Err(Refusal::InvalidJobId));
+    assert_eq!(script(&world, &user(ADA), id), Ok(digest));
+    assert_eq!(script(&world, &operator(), id), Ok(digest));
+    assert_eq!(script(&world, &user(BOB), id), Err(Refusal::AccessDenied));
+    assert_eq!(script(&world, &user(ADA), JobId(99)), Err(Refusal::InvalidJobId));
 }
 
 #[test]
@@ -292,7 +342,7 @@ fn a_node_speaks_for_the_jobs_that_it_has() {
         assert_eq!(refusals.into_values().collect::<Vec<_>>(), std::slice::from_ref(&refused));
     }
     assert_eq!(world.refusal(&by_node, Request::Facts { job: elsewhere }), refused);
-    assert_eq!(world.c.script_of(&by_node, elsewhere), Err(refused));
+    assert_eq!(script(&world, &by_node, elsewhere), Err(refused));
     assert_eq!(world.refusal(&by_node, record(elsewhere, "comment")), Refusal::AccessDenied);
     assert_eq!(world.refusals(&by_node, cancel(these(&[of_bob]))), 1);
     // What it submits is the job's, whatever it claims, and so is what that submits.
@@ -337,7 +387,7 @@ fn a6_what_runs_in_a_job_that_a_node_vouched_for_reaches_no_more(
     let here = Who { job: Some(nested), ..user(ADA) };
     for inside in [here.clone(), Who { by: Some(NodeId(0)), ..here.clone() }] {
         assert_eq!(world.c.vouching(&inside), Some("n1"), "it gets no tokens");
-        assert_eq!(world.c.script_of(&inside, elsewhere), Err(refused.clone()));
+        assert_eq!(script(world, &inside, elsewhere), Err(refused.clone()));
         assert_eq!(world.refusal(&inside, Request::Facts { job: elsewhere }), refused);
         assert_eq!(world.refusals(&inside, Request::Hold { jobs: these(&[elsewhere]), user: true }), 1);
         assert_eq!(world.refusals(&inside, Request::Hold { jobs: these(&[nested, inner]), user: true }), 0);
