@@ -1,86 +1,124 @@
-//! Texts for refusals of the controller, in Slurm's words.
+//! Refusals of the controller in Slurm's words: a row for each, and what the refusal tells beyond it.
 
 use squall_model::wire::client::{HostProblem, Refusal};
 
 use crate::limit_reason::limit_reason;
 
-/// Returns Slurm's text for a refusal (its `slurm_strerror`).
-pub fn text(refusal: &Refusal) -> String {
-    let words = match refusal {
-        Refusal::InvalidJobId | Refusal::InvalidStepId => "Invalid job id specified",
-        Refusal::InvalidPartition(name) if name.is_empty() => "No partition specified or system default partition",
-        Refusal::InvalidPartition(_) => "Invalid partition name specified",
-        Refusal::PartitionNotAvailable(_) => "Required partition not available (inactive or drain)",
-        Refusal::InvalidNode(_) => "Invalid node name specified",
-        Refusal::InvalidAccount(_) => "Invalid account or account/partition combination specified",
-        Refusal::InvalidQos(_) => "Invalid qos specification",
-        // The refusal names file, line and problem; no option is at fault.
-        Refusal::InvalidValue { option, problem, .. } if option == "configuration" => problem.trim_end(),
-        Refusal::InvalidValue { option, .. } => invalid_value(option),
-        Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
-        Refusal::TooManyRequested(what) => match what.as_str() {
-            "nodes" => "Node count specification invalid",
-            "memory" => "Memory required by task is not available",
-            _ => "More processors requested than permitted",
-        },
-        Refusal::DependencyProblem => "Job dependency problem",
-        Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => "Access/permission denied",
-        Refusal::BadToken(_) => "Protocol authentication error",
-        Refusal::Held => "Job is in held state, pending scheduler release",
-        Refusal::AlreadyDone => "Job/step already completing or completed",
-        Refusal::NotPending => "Job is no longer pending execution",
-        Refusal::NotRunning => "Job is not running",
-        Refusal::WrongState(what) if what == "pending" => "Job is pending execution",
-        Refusal::WrongState(_) => "Job can not be altered now, try again later",
-        Refusal::NotRequeueable => "Requested operation is presently disabled",
-        Refusal::ArrayTooLarge { .. } | Refusal::HetArray => "Invalid job array specification",
-        Refusal::TooLarge(..) => "Pathname of a file, directory or other parameter too long",
-        Refusal::QueueFull(_) | Refusal::Limit(..) => {
-            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-        }
-        Refusal::DiskFull => "I/O error writing script/environment to file",
-        Refusal::KeyReused => "Duplicate job id",
-        Refusal::Busy => "Requested nodes are busy",
-        Refusal::PartitionDown(_) => "Partition in DOWN state",
-        Refusal::NodeNotAvailable => "Required node not available (down, drained or reserved)",
-        Refusal::Revoked => "Job has already finished",
-        Refusal::NotSupported(_) => "Requested operation not supported on this system",
-        Refusal::Stale => "It was changed by somebody else meanwhile; try again",
-        Refusal::PartitionBusy(_) => "Partition is in use",
-        Refusal::Contradiction(..) => "Invalid argument",
-        Refusal::ReservationInvalid(_) => "Requested reservation is invalid",
-        Refusal::ReservationAccess(_) => "Access denied to requested reservation",
-        Refusal::ReservationBusy(_) => "Requested reservation is in use",
-        Refusal::ReservationOverlap(_) => "Requested reservation overlaps with another reservation",
-        Refusal::CellAway(_) | Refusal::NoLeader(_) => "Unable to contact slurm controller (connect failure)",
-        Refusal::OutOfIds => "Unable to assign a job id",
-        Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
-        Refusal::MixedTypes(_) => "Invalid GRES specification (with and without type identification)",
-    };
-    words.to_owned()
+/// A row of the table of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// HTTP status of an answer with the refusal.
+    pub status: u16,
+    /// Slurm's number (its `slurm_errno`).
+    pub number: u32,
+    /// Slurm's text (its `slurm_strerror`).
+    pub text: &'static str,
 }
 
-fn invalid_value(option: &str) -> &'static str {
-    match option {
-        "time-min" => "Invalid time-min specification (exceeds job's time or other limits)",
-        "time" | "TimeLimit" | "deadline" => "Requested time limit is invalid (missing or exceeds some limit)",
-        "nodes" => "Node count specification invalid",
-        "ntasks" => "Task count specification invalid",
-        "cpus-per-task" => "CPU count specification invalid",
-        "nodelist" | "exclude" => "Invalid node name specified",
-        "constraint" => "Invalid feature specification",
-        "active-features" => "Active features not subset of available features",
-        "prefer" => "Invalid preferred feature specification",
-        "array" => "Invalid job array specification",
-        "dependency" => "Job dependency problem",
-        "gres" | "gpus" | "gpus-per-node" | "gpus-per-socket" | "gpus-per-task" => {
-            "Invalid generic resource (gres) specification"
+const fn row(status: u16, number: u32, text: &'static str) -> Row {
+    Row { status, number, text }
+}
+
+/// Number of an invalid argument in the C library, which Slurm uses, too.
+const EINVAL: u32 = 22;
+const DENIED: &str = "Access/permission denied";
+const BAD_ARRAY: &str = "Invalid job array specification";
+const BAD_NODE: &str = "Invalid node name specified";
+const BAD_NODES: &str = "Node count specification invalid";
+const BAD_RESERVATION: &str = "Requested reservation is invalid";
+const DEPENDENCY: &str = "Job dependency problem";
+const POLICY: &str = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
+
+/// Returns the row of a refusal.
+#[rustfmt::skip]
+pub fn row_of(refusal: &Refusal) -> Row {
+    match refusal {
+        Refusal::InvalidJobId | Refusal::InvalidStepId => row(404, 2017, "Invalid job id specified"),
+        Refusal::InvalidPartition(name) if name.is_empty() => {
+            row(400, 2001, "No partition specified or system default partition")
         }
-        "licenses" => "Invalid license specification",
-        "reservation" => "Requested reservation is invalid",
-        "begin" => "Invalid time specified",
-        "nice" => "Invalid --nice value",
-        _ => "Invalid argument",
+        Refusal::InvalidPartition(_) => row(400, 2000, "Invalid partition name specified"),
+        Refusal::PartitionNotAvailable(_) => row(400, 2070, "Required partition not available (inactive or drain)"),
+        Refusal::InvalidNode(_) => row(400, 2018, BAD_NODE),
+        Refusal::InvalidAccount(_) => row(400, 2045, "Invalid account or account/partition combination specified"),
+        Refusal::InvalidQos(_) => row(400, 2066, "Invalid qos specification"),
+        Refusal::InvalidValue { option, .. } => invalid_value(option),
+        Refusal::NodeConfigNotAvailable(_) => row(400, 2014, "Requested node configuration is not available"),
+        Refusal::TooManyRequested(what) => match what.as_str() {
+            "nodes" => row(400, 2006, BAD_NODES),
+            "memory" => row(400, 2044, "Memory required by task is not available"),
+            _ => row(400, 2005, "More processors requested than permitted"),
+        },
+        Refusal::DependencyProblem => row(400, 2038, DEPENDENCY),
+        Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => row(403, 2002, DENIED),
+        Refusal::BadToken(_) => row(401, 1007, "Protocol authentication error"),
+        Refusal::Held => row(409, 2042, "Job is in held state, pending scheduler release"),
+        Refusal::AlreadyDone => row(409, 2021, "Job/step already completing or completed"),
+        Refusal::NotPending => row(409, 2073, "Job is no longer pending execution"),
+        Refusal::NotRunning => row(409, 2085, "Job is not running"),
+        Refusal::WrongState(what) if what == "pending" => row(409, 2020, "Job is pending execution"),
+        Refusal::WrongState(_) => row(409, 2020, "Job can not be altered now, try again later"),
+        Refusal::NotRequeueable => row(400, 2037, "Requested operation is presently disabled"),
+        Refusal::ArrayTooLarge { .. } | Refusal::HetArray => row(400, 2081, BAD_ARRAY),
+        Refusal::TooLarge(..) => row(400, 2012, "Pathname of a file, directory or other parameter too long"),
+        Refusal::QueueFull(_) => row(503, 2050, POLICY),
+        Refusal::Limit(..) => row(400, 2050, POLICY),
+        Refusal::DiskFull => row(503, 2019, "I/O error writing script/environment to file"),
+        Refusal::KeyReused => row(409, 2011, "Duplicate job id"),
+        Refusal::Busy => row(409, 2016, "Requested nodes are busy"),
+        Refusal::PartitionDown(_) => row(409, 2101, "Partition in DOWN state"),
+        Refusal::NodeNotAvailable => row(409, 2068, "Required node not available (down, drained or reserved)"),
+        Refusal::Revoked => row(409, 2084, "Job has already finished"),
+        Refusal::NotSupported(_) => row(501, 2036, "Requested operation not supported on this system"),
+        Refusal::Stale => row(409, 2020, "It was changed by somebody else meanwhile; try again"),
+        Refusal::PartitionBusy(_) => row(409, 2075, "Partition is in use"),
+        Refusal::Contradiction(..) => row(400, EINVAL, "Invalid argument"),
+        Refusal::ReservationInvalid(_) => row(400, 2053, BAD_RESERVATION),
+        Refusal::ReservationAccess(_) => row(403, 2052, "Access denied to requested reservation"),
+        Refusal::ReservationBusy(_) => row(409, 2055, "Requested reservation is in use"),
+        Refusal::ReservationOverlap(_) => row(409, 2058, "Requested reservation overlaps with another reservation"),
+        Refusal::CellAway(_) | Refusal::NoLeader(_) => {
+            row(503, 1800, "Unable to contact slurm controller (connect failure)")
+        }
+        Refusal::OutOfIds => row(503, 2007, "Unable to assign a job id"),
+        Refusal::ShuttingDown => row(503, 1803, "Unable to contact slurm controller (shutting down)"),
+        Refusal::MixedTypes(_) => row(400, 2118, "Invalid GRES specification (with and without type identification)"),
+    }
+}
+
+/// Returns the row of a refusal because of the value of this option.
+#[rustfmt::skip]
+fn invalid_value(option: &str) -> Row {
+    let (number, text) = match option {
+        "time-min" => (2124, "Invalid time-min specification (exceeds job's time or other limits)"),
+        "time" | "TimeLimit" | "deadline" => (2051, "Requested time limit is invalid (missing or exceeds some limit)"),
+        "nodes" => (2006, BAD_NODES),
+        "ntasks" => (2025, "Task count specification invalid"),
+        "cpus-per-task" => (2069, "CPU count specification invalid"),
+        "nodelist" | "exclude" => (2018, BAD_NODE),
+        "constraint" => (2029, "Invalid feature specification"),
+        "active-features" => (2031, "Active features not subset of available features"),
+        "prefer" => (2133, "Invalid preferred feature specification"),
+        "array" => (2081, BAD_ARRAY),
+        "dependency" => (2038, DEPENDENCY),
+        "gres" | "gpus" | "gpus-per-node" | "gpus-per-socket" | "gpus-per-task" => {
+            (2072, "Invalid generic resource (gres) specification")
+        }
+        "licenses" => (2048, "Invalid license specification"),
+        "reservation" => (2053, BAD_RESERVATION),
+        "begin" => (2054, "Invalid time specified"),
+        "nice" => (2123, "Invalid --nice value"),
+        _ => (EINVAL, "Invalid argument"),
+    };
+    row(400, number, text)
+}
+
+/// Returns the text of a refusal: Slurm's, or what is wrong with a configuration file.
+pub fn text(refusal: &Refusal) -> String {
+    match refusal {
+        // The refusal names file, line and problem; no option is at fault.
+        Refusal::InvalidValue { option, problem, .. } if option == "configuration" => problem.trim_end().to_owned(),
+        _ => row_of(refusal).text.to_owned(),
     }
 }
 
@@ -193,12 +231,51 @@ pub fn lines(what: &str, refusal: &Refusal) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use squall_model::encoding;
     use squall_model::wire::client::{HostProblem, Refusal};
 
-    use super::lines;
+    use super::{EINVAL, lines, row_of};
 
     fn seen(refusal: &Refusal) -> String {
         lines("Batch job submission failed", refusal).join("\n")
+    }
+
+    /// Returns a refusal of this number, with fields of some kind. None: there is no such number.
+    fn sample(number: u32) -> Option<Refusal> {
+        let (word, unit) = ("x", (0, [0_u8; 0]));
+        let fields = [
+            encoding::to_vec(&(number, [0_u8; 0])),
+            encoding::to_vec(&(number, [word])),
+            encoding::to_vec(&(number, [word; 3])),
+            encoding::to_vec(&(number, [word; 2])),
+            encoding::to_vec(&(number, [1])),
+            encoding::to_vec(&(number, (word, 1))),
+            encoding::to_vec(&(number, (word, unit))),
+            encoding::to_vec(&(number, (0, unit))),
+        ];
+        let unknown = encoding::from_slice::<Refusal>(&fields[0]).is_err_and(|e| e.contains("unknown"));
+        let sample = fields.iter().find_map(|bytes| encoding::from_slice(bytes).ok());
+        assert!(unknown || sample.is_some(), "refusal {number} has other fields: add them to this list");
+        sample
+    }
+
+    #[test]
+    fn each_row_has_all_parts() {
+        let all: Vec<Refusal> = (0..256).filter_map(sample).collect();
+        assert!(all.len() >= 45);
+        let mut texts: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+        for refusal in &all {
+            let row = row_of(refusal);
+            assert!([400, 401, 403, 404, 409, 501, 503].contains(&row.status), "{refusal:?}: {row:?}");
+            assert!(row.number == EINVAL || (1000..3000).contains(&row.number), "{refusal:?}: {row:?}");
+            assert!(row.text.len() > 8 && row.text == row.text.trim(), "{refusal:?}: {row:?}");
+            texts.entry(row.number).or_default().insert(row.text);
+        }
+        // Slurm has one text for each number, and no number for a change by others.
+        texts.retain(|_, texts| texts.len() > 1);
+        assert_eq!(texts.into_keys().collect::<Vec<_>>(), [2020]);
     }
 
     #[test]

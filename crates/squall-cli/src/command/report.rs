@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 use serde_json::{Value, json};
 use squall_model::job::JobState;
@@ -10,7 +9,7 @@ use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::{AccountingRow, Why};
 
 use crate::command::listing::call::{Call, Fail, live};
-use squall_text::format::accounting::{Row, Units};
+use squall_text::format::accounting::Row;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
@@ -54,13 +53,7 @@ fn report(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         measure(call, row);
     }
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
-    let row = |data| Row {
-        data,
-        clock: Rc::clone(&clock),
-        cluster: Rc::clone(&cluster),
-        units: Units::Exact,
-        pids: String::new(),
-    };
+    let row = |data| Row::new(data, &clock, &cluster);
     let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) = rows.into_iter().partition(|row| row.step.is_none());
     let (mut texts, mut objects): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
     for job in jobs {

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 use squall_model::duration::format_elapsed;
 use squall_model::resource::Memory;
@@ -11,7 +10,7 @@ use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
 use crate::command::listing::call::{Call, Fail, live};
-use squall_text::format::accounting::{Row, Units};
+use squall_text::format::accounting::Row;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
@@ -56,13 +55,7 @@ pub(crate) fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
             return Err(Fail(2));
         }
         let (clock, cluster) = (call.clock(call.now), call.cluster("slurm_load_accounting error")?);
-        let row = |data| Row {
-            data,
-            clock: Rc::clone(&clock),
-            cluster: Rc::clone(&cluster),
-            units: Units::Exact,
-            pids: String::new(),
-        };
+        let row = |data| Row::new(data, &clock, &cluster);
         let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) =
             rows.into_iter().partition(|data| data.step.is_none());
         for job in jobs {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 use squall_model::id::StepNo;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
@@ -118,7 +117,7 @@ pub(crate) fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
             let key = (data.id, data.step);
             let own = processes.iter().filter(|process| (process.key.job, Some(process.key.step)) == key);
             let pids = own.map(|process| process.pid.to_string()).collect::<Vec<_>>().join(",");
-            Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units, pids }
+            Row { units, pids, ..Row::new(data, &clock, &cluster) }
         })
         .collect();
     let text = sheet.lines(!given.has("noheader"), &given.style(), &rows);

@@ -11,7 +11,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal, Request};
 use squall_text::columns::entities;
 use squall_text::columns::records::Row as Record;
-use squall_text::format::accounting::{Row, Units};
+use squall_text::format::accounting::Row;
 use squall_text::format::clock::Clock;
 use squall_text::format::words::state_filter;
 use squall_text::options::values::when::when_here;
@@ -52,14 +52,7 @@ pub(super) async fn jobs(ask: &mut Ask) -> Done {
     let (cluster, now) = (ask.cluster.clone(), super::now());
     let list = tokio::task::spawn_blocking(move || {
         let (clock, cluster) = (Rc::new(Clock::here(now)), Rc::<str>::from(cluster));
-        let row = |data| Row {
-            data,
-            clock: Rc::clone(&clock),
-            cluster: Rc::clone(&cluster),
-            units: Units::Exact,
-            pids: String::new(),
-        };
-        let rows: Vec<Row> = rows.into_iter().map(row).collect();
+        let rows: Vec<Row> = rows.into_iter().map(|data| Row::new(data, &clock, &cluster)).collect();
         shapes::accounting::jobs(&rows, &name_of)
     });
     let list = list.await.map_err(|_| ask.problem(&unexpected()))?;

@@ -14,7 +14,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request, Tail};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
 use squall_text::columns::{accounting, jobs as columns};
-use squall_text::format::accounting::{Row, Units, cpu_text};
+use squall_text::format::accounting::{Row, cpu_text};
 use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
 
@@ -481,13 +481,7 @@ async fn ended(server: &Server, who: &Identity, view: View, id: &str) -> Result<
 /// Returns the page of a job from its rows of accounting.
 pub(crate) fn past(view: &View, rows: Vec<AccountingRow>) -> Html {
     let (clock, cluster) = (Rc::new(view.clock.clone()), Rc::from(view.cluster.as_str()));
-    let row = |data| Row {
-        data,
-        clock: Rc::clone(&clock),
-        cluster: Rc::clone(&cluster),
-        units: Units::Exact,
-        pids: String::new(),
-    };
+    let row = |data| Row::new(data, &clock, &cluster);
     let mut body = Html::new();
     let mut title = String::new();
     for row in rows.into_iter().map(row) {

@@ -80,6 +80,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Makes a row with exact amounts and without processes.
+    pub fn new(data: AccountingRow, clock: &Rc<Clock>, cluster: &Rc<str>) -> Self {
+        let (clock, cluster) = (Rc::clone(clock), Rc::clone(cluster));
+        Self { data, clock, cluster, units: Units::Exact, pids: String::new() }
+    }
+
     /// Returns whether the row is a step.
     pub fn is_step(&self) -> bool {
         self.data.step.is_some()

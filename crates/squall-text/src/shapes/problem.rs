@@ -56,9 +56,9 @@ impl Notes {
 impl Problem {
     /// Returns the problem of a request that the controller refused.
     pub fn of(refusal: &Refusal, source: &str) -> Self {
-        let error = refusal::text(refusal);
+        let (row, error) = (refusal::row_of(refusal), refusal::text(refusal));
         let description = refusal::detail(refusal).unwrap_or_else(|| error.clone());
-        Self { status: status(refusal), number: number(refusal), error, description, source: source.to_owned() }
+        Self { status: row.status, number: row.number, error, description, source: source.to_owned() }
     }
 
     /// Returns the problem of a body or query that can't be read; `source` names the field.
@@ -123,110 +123,6 @@ pub fn path(place: &str, field: &str) -> String {
         ("", field) => field.to_owned(),
         (place, "") => place.to_owned(),
         (place, field) => format!("{place}.{field}"),
-    }
-}
-
-fn status(refusal: &Refusal) -> u16 {
-    match refusal {
-        Refusal::InvalidJobId | Refusal::InvalidStepId => 404,
-        Refusal::BadToken(_) => 401,
-        Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) | Refusal::ReservationAccess(_) => 403,
-        Refusal::Held
-        | Refusal::AlreadyDone
-        | Refusal::NotPending
-        | Refusal::NotRunning
-        | Refusal::WrongState(_)
-        | Refusal::KeyReused
-        | Refusal::Busy
-        | Refusal::PartitionDown(_)
-        | Refusal::NodeNotAvailable
-        | Refusal::Revoked
-        | Refusal::Stale
-        | Refusal::PartitionBusy(_)
-        | Refusal::ReservationBusy(_)
-        | Refusal::ReservationOverlap(_) => 409,
-        Refusal::NotSupported(_) => 501,
-        Refusal::QueueFull(_)
-        | Refusal::DiskFull
-        | Refusal::CellAway(_)
-        | Refusal::NoLeader(_)
-        | Refusal::OutOfIds
-        | Refusal::ShuttingDown => 503,
-        _ => 400,
-    }
-}
-
-/// Number of an invalid argument in the C library, which Slurm uses, too.
-const EINVAL: u32 = 22;
-
-/// Returns Slurm's number for a refusal (its `slurm_errno`).
-fn number(refusal: &Refusal) -> u32 {
-    match refusal {
-        Refusal::InvalidPartition(name) if !name.is_empty() => 2000,
-        Refusal::InvalidPartition(_) => 2001,
-        Refusal::BadToken(_) => 1007,
-        Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => 2002,
-        Refusal::TooManyRequested(what) => match what.as_str() {
-            "nodes" => 2006,
-            "memory" => 2044,
-            _ => 2005,
-        },
-        Refusal::OutOfIds => 2007,
-        Refusal::KeyReused => 2011,
-        Refusal::TooLarge(..) => 2012,
-        Refusal::NodeConfigNotAvailable(_) => 2014,
-        Refusal::Busy => 2016,
-        Refusal::InvalidJobId | Refusal::InvalidStepId => 2017,
-        Refusal::InvalidNode(_) => 2018,
-        Refusal::DiskFull => 2019,
-        Refusal::WrongState(_) | Refusal::Stale => 2020,
-        Refusal::AlreadyDone => 2021,
-        Refusal::NotSupported(_) => 2036,
-        Refusal::NotRequeueable => 2037,
-        Refusal::DependencyProblem => 2038,
-        Refusal::Held => 2042,
-        Refusal::InvalidAccount(_) => 2045,
-        Refusal::QueueFull(_) | Refusal::Limit(..) => 2050,
-        Refusal::ReservationAccess(_) => 2052,
-        Refusal::ReservationInvalid(_) => 2053,
-        Refusal::ReservationBusy(_) => 2055,
-        Refusal::ReservationOverlap(_) => 2058,
-        Refusal::InvalidQos(_) => 2066,
-        Refusal::NodeNotAvailable => 2068,
-        Refusal::PartitionNotAvailable(_) => 2070,
-        Refusal::NotPending => 2073,
-        Refusal::PartitionBusy(_) => 2075,
-        Refusal::ArrayTooLarge { .. } | Refusal::HetArray => 2081,
-        Refusal::Revoked => 2084,
-        Refusal::MixedTypes(_) => 2118,
-        Refusal::NotRunning => 2085,
-        Refusal::PartitionDown(_) => 2101,
-        Refusal::CellAway(_) | Refusal::NoLeader(_) => 1800,
-        Refusal::ShuttingDown => 1803,
-        Refusal::InvalidValue { option, .. } => invalid_value(option),
-        Refusal::Contradiction(..) => EINVAL,
-    }
-}
-
-fn invalid_value(option: &str) -> u32 {
-    match option {
-        "nodes" => 2006,
-        "nodelist" | "exclude" => 2018,
-        "ntasks" => 2025,
-        "constraint" => 2029,
-        "active-features" => 2031,
-        "dependency" => 2038,
-        "licenses" => 2048,
-        "time" | "TimeLimit" | "deadline" => 2051,
-        "reservation" => 2053,
-        "begin" => 2054,
-        "cpus-per-task" => 2069,
-        "gres" | "gpus" | "gpus-per-node" | "gpus-per-socket" | "gpus-per-task" => 2072,
-        "array" => 2081,
-        "nice" => 2123,
-        "time-min" => 2124,
-        "prefer" => 2133,
-        _ => EINVAL,
     }
 }
 

@@ -8,7 +8,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 use squall_model::id::JobId;
 use squall_model::time::Time;
@@ -157,10 +156,7 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         }
     }
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
-    let rows: Vec<Row> = rows
-        .into_iter()
-        .map(|data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units, pids: String::new() })
-        .collect();
+    let rows: Vec<Row> = rows.into_iter().map(|data| Row { units, ..Row::new(data, &clock, &cluster) }).collect();
     let text = match dialect {
         Some(dialect) => {
             let people = call.people;
