@@ -144,6 +144,10 @@ impl<V: View> Room for Nodes<'_, V> {
         found
     }
 
+    fn may_preempt(&self, job: &Candidate<'_>, at: usize) -> bool {
+        !job.alone && !self.view.victims(job.item, at).is_empty()
+    }
+
     fn make_room(&mut self, job: &Candidate<'_>, at: usize) -> Option<Cleared<Given>> {
         let victims = self.view.victims(job.item, at);
         // Jobs are not preempted for a heterogeneous job.
@@ -155,9 +159,10 @@ impl<V: View> Room for Nodes<'_, V> {
         let partition = self.view.partition(at);
         let request = unbarred(self.view, &partition, job, (at, self.now)).ok()?;
         // The job is placed as if the victims left at once. Their resources are not for jobs that start now, so the
-        // window begins later. Reservations that begin later do not block it.
+        // window begins later.
         let from = self.now + Span(1);
-        self.scratch.window = (from, from + Span(1));
+        let until = from + span(&partition, job);
+        self.scratch.window = (from, until);
         let request = apart(self.scratch, job, request);
         let mut way = self.way(at, &request, victims)?;
         // Victims that are only suspended are suspended when the others have ended.
@@ -166,7 +171,6 @@ impl<V: View> Room for Nodes<'_, V> {
         if asked > 0 && way.asked.is_empty() && !some_leave {
             return None;
         }
-        let until = from + span(&partition, job);
         let alloc = &way.given.alloc;
         for (group, id) in alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
             let free = way.free.get(&id).copied().unwrap_or_default();

@@ -76,6 +76,10 @@ pub trait Room {
     /// Reserves resources for a job, from the earliest time at which they are free for its whole time limit. None:
     /// there is no such time within reach.
     fn reserve(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Option<(Time, Self::Grant)>;
+    /// Returns whether running jobs may be preempted for a job.
+    fn may_preempt(&self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> bool {
+        false
+    }
     /// Preempts running jobs for a job, if that is permitted and helps, and reserves their resources for it. None:
     /// nothing is preempted.
     fn make_room(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Cleared<Self::Grant>> {
@@ -275,6 +279,11 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
 
     /// Preempts running jobs for a pending one. Returns whether resources are reserved for it.
     fn make_room(&mut self, job: &Candidate<'a, N>, partition: usize) -> bool {
+        // Reservations for jobs of higher tiers are made before, since a job that they keep from starting would preempt
+        // others in vain, again and again.
+        if !self.owed.is_empty() && self.room.may_preempt(job, partition) {
+            self.pay();
+        }
         let Plan { evictions, reserved, .. } = &mut self.plan;
         // Jobs are being preempted for it in another partition already.
         if evictions.iter().any(|eviction| eviction.by == job.item) {

@@ -594,6 +594,24 @@ fn room_that_others_make_is_kept() {
     assert_eq!(evicted(&busy.queue(vec![tasks(8)])), (vec![], vec![]), "in vain: nobody goes");
 }
 
+// Found by the simulator (seed 6377 of 4 nodes): a job preempted another, could not start itself before the reservation
+// for a job of a higher tier, and preempted that other job again as soon as it had started again.
+#[test]
+fn nothing_is_preempted_for_a_job_that_a_reservation_keeps_from_starting() {
+    let both = Need { nodes_min: Some(2), ..tasks(2) };
+    let busy = Cluster::new(&[4, 4]).run(0, 1, 50).run(1, 4, 900).yields(1, false).queue(vec![both]);
+    let evicted = |limit_s: u64| {
+        let mut cluster = busy.clone().limits(&[limit_s]);
+        // Job 50 of a higher tier gets all of the first node in 50 s.
+        let higher = Partition { nodes: NodeSet::one(NodeId(0)), tier: 2, jobs: vec![job(50, tasks(4))] };
+        cluster.partitions.push(higher);
+        let plan = cluster.plan_by(Discipline::Easy, &mut Scratch::default());
+        plan.evictions.iter().map(|eviction| eviction.victim.0).collect::<Vec<_>>()
+    };
+    assert_eq!(evicted(49), [101], "it ends before the reservation");
+    assert_eq!(evicted(51), [0; 0]);
+}
+
 #[test]
 fn memory_is_kept_too() {
     let mb = |mb, n| Need { memory: Memory::PerNodeMb(mb), ..tasks(n) };

@@ -58,6 +58,12 @@ pub(crate) fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, ru
     }
 }
 
+/// Returns whether a job that is requeued is scheduled before jobs of this tier, as one of its partitions has a higher
+/// one. It would start again in the resources that it freed, or reserve others that the preempting job needs, too.
+fn returns_first(state: &State, job: &Job, tier: u32) -> bool {
+    state.partitions_of(&job.spec).any(|partition| partition.config.priority_tier > tier)
+}
+
 /// Returns the running jobs that a pending job or array may preempt in a partition, and those that are ending already.
 pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) -> Vec<Victim<'_>> {
     if state.config.preempt_type == PreemptType::None {
@@ -93,7 +99,8 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let exempt = now < run.start + Span::from_secs(terms.exempt_s);
         let willing = match terms.mode {
             PreemptMode::Off => false,
-            PreemptMode::Cancel | PreemptMode::Requeue => !exempt,
+            PreemptMode::Cancel => !exempt,
+            PreemptMode::Requeue => !exempt && !returns_first(state, job, tier),
             // A job that started before its partition allowed suspension is not in the gang scheduling matrix.
             PreemptMode::Suspend => state.gang.contains_key(&id),
         };

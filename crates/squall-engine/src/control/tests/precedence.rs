@@ -226,6 +226,31 @@ fn who_may_not_go_back_is_cancelled_and_who_must_not_go_stays() {
     assert_eq!(d.state_of(high), Some(JobState::Running));
 }
 
+// Found by the simulator (seed 6377 of 4 nodes): a requeued job was scheduled first in its other partition, where it
+// reserved what the preempting job needed; so it started again, and was preempted again, for ever.
+#[test]
+fn a_job_that_would_come_back_first_is_not_preempted() {
+    let mut config = preempting();
+    config.preempt_mode.way = PreemptMode::Requeue;
+    let fast = PartitionConfig { name: "fast".into(), nodes: "n1".into(), priority_tier: 2, ..Default::default() };
+    config.partitions = vec![PartitionConfig { default: true, ..Default::default() }, fast];
+    let mut d = cluster(config, 1);
+    d.add_node("n2", 1);
+    change(&mut d, vec![qos("low", 0, &[]), qos("high", 10, &["low"])]);
+    let within = |partition: &str, qos: &str| JobSpec { partition: Some(partition.into()), ..of(qos) };
+    d.submit(within("fast", "low"));
+    let both = d.submit(within("fast,debug", "low"));
+    assert_eq!(d.state_of(both), Some(JobState::Running), "on the second node");
+    let high = d.submit(of("high"));
+    assert_eq!((d.state_of(both), d.state_of(high)), (Some(JobState::Running), Some(JobState::Pending)));
+    d.finish(both, 0);
+    assert_eq!(d.state_of(high), Some(JobState::Running));
+    let low = d.submit(within("debug", "low"));
+    d.finish(high, 0);
+    d.submit(of("high"));
+    assert!(matches!(d.state_of(low), Some(JobState::Completing(_))), "it comes back behind");
+}
+
 #[test]
 fn the_fewest_make_room() {
     let mut d = cluster(preempting(), 4);
