@@ -38,6 +38,7 @@ use crate::control::effects::queries::answer_when_heeded;
 use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::keep_used;
+use crate::invariant::invariant;
 
 /// Seconds between checks for ended jobs with a record that is old enough to be removed.
 const FORGET_S: u64 = 10;
@@ -48,6 +49,12 @@ const REPEAT_S: u64 = 60;
 
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
+
+/// Most scheduling passes in a turn. A job that passes start and end in turn would otherwise hold up everything else.
+const PASSES_MAX: u32 = 1000;
+
+/// Pause after a turn with so many passes.
+const PASS_PAUSE: Span = Span::from_secs(1);
 
 /// The pairs of functions that keep soft state up to date, run at each event in this order.
 pub(crate) const OBSERVERS: &[Observer] = &[
@@ -139,6 +146,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     nodes::drop_silent_children(c, now, out);
     broadcasts::settle(c, now);
     answers::settle(c, now, out);
+    let mut passes = 0;
     loop {
         power::settle(c, now, out);
         het::settle(c, now, out);
@@ -150,8 +158,13 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             continue;
         }
         if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
-            work::schedule(c, now, out);
-            continue;
+            passes += 1;
+            if passes < PASSES_MAX {
+                work::schedule(c, now, out);
+                continue;
+            }
+            invariant!("jobs that scheduling passes start aren't ended by them for ever");
+            c.timers.set(Timer::Pass, now + PASS_PAUSE);
         }
         lease::grant(c, now, out);
         if c.queue.kick && !c.disk_full && c.leaving.is_none() {

@@ -45,6 +45,8 @@ pub(crate) enum Timer {
     ShutDown,
     /// A reservation begins or ends.
     Reservations,
+    /// A scheduling pass is made, which an earlier turn has put off.
+    Pass,
 }
 
 /// All timers that are set.
