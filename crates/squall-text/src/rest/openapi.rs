@@ -1,19 +1,7 @@
 //! The OpenAPI document, made of the table of paths and of the tables of fields. Operations, parameters, answers and
 //! records are named as in Slurm's own document, of which clients are generated.
 
-use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn, PathItemBuilder};
-use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, SchemaFormat, SchemaType, Type};
-use utoipa::openapi::security::{
-    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
-};
-use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathsBuilder, Ref, RefOr,
-    Required, ResponseBuilder, Schema,
-};
-
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::body::bodies;
 use super::paths::{Method, PATHS, Path};
@@ -21,89 +9,81 @@ use crate::format::words;
 use crate::shapes::table::{MAY_BE_NULL, Number, Shape, leaf};
 use crate::shapes::{Kind, Version};
 
-type Part = RefOr<Schema>;
-
-/// Returns the document of these versions.
-pub fn document(versions: &[Version]) -> OpenApi {
-    let mut paths = PathsBuilder::new();
-    let mut components = ComponentsBuilder::new();
+/// Returns the document of these versions (OpenAPI 3.1.0).
+pub fn document(versions: &[Version]) -> Value {
+    let (mut paths, mut all) = (Map::new(), Map::new());
     for version in versions {
         for path in PATHS.iter().filter(|path| path.since <= *version) {
             let method = match path.method {
-                Method::Get => HttpMethod::Get,
-                Method::Post => HttpMethod::Post,
-                Method::Delete => HttpMethod::Delete,
+                Method::Get => "get",
+                Method::Post => "post",
+                Method::Delete => "delete",
             };
-            paths = paths
-                .path(path.at(*version), PathItemBuilder::new().operation(method, operation(path, *version)).build());
+            let methods = paths.entry(path.at(*version)).or_insert_with(|| json!({}));
+            methods[method] = operation(path, *version);
         }
-        components = components.schemas_from_iter(schemas(*version));
+        all.extend(schemas(*version));
     }
-    let key = |name: &str, doc: &str| SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description(name, doc)));
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build();
-    let components = components
-        .security_scheme("user", key("X-SLURM-USER-NAME", "User name"))
-        .security_scheme("token", key("X-SLURM-USER-TOKEN", "User access token"))
-        .security_scheme("bearerAuth", SecurityScheme::Http(bearer));
-    let none: [&str; 0] = [];
-    let requirements = [
-        SecurityRequirement::new("user", none).add("token", none),
-        SecurityRequirement::new("token", none),
-        SecurityRequirement::new("bearerAuth", none),
-    ];
-    let tags = [("slurm", "jobs, nodes and partitions"), ("slurmdb", "accounting")];
-    OpenApiBuilder::new()
-        .info(
-            InfoBuilder::new()
-                .title("Slurm REST API")
-                .version(format!("Slurm-{}", words::slurm_version()))
-                .description(Some("Jobs, nodes and accounting of a cluster, as Slurm's REST API gives and takes them")),
-        )
-        .paths(paths)
-        .components(Some(components.build()))
-        .security(Some(requirements))
-        .tags(Some(tags.map(|(name, doc)| TagBuilder::new().name(name).description(Some(doc)).build())))
-        .build()
+    let key = |name: &str, doc: &str| json!({"type": "apiKey", "in": "header", "name": name, "description": doc});
+    let tag = |name: &str, doc: &str| json!({"name": name, "description": doc});
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Slurm REST API",
+            "description": "Jobs, nodes and accounting of a cluster, as Slurm's REST API gives and takes them",
+            "version": format!("Slurm-{}", words::slurm_version()),
+        },
+        "paths": paths,
+        "components": {
+            "schemas": all,
+            "securitySchemes": {
+                "user": key("X-SLURM-USER-NAME", "User name"),
+                "token": key("X-SLURM-USER-TOKEN", "User access token"),
+                "bearerAuth": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            },
+        },
+        "security": [{"user": [], "token": []}, {"token": []}, {"bearerAuth": []}],
+        "tags": [tag("slurm", "jobs, nodes and partitions"), tag("slurmdb", "accounting")],
+    })
 }
 
-fn operation(path: &Path, version: Version) -> OperationBuilder {
-    let text = || ObjectBuilder::new().schema_type(Type::String);
-    let parameter = |name: &str, place: ParameterIn, required: Required| {
-        ParameterBuilder::new().name(name).parameter_in(place).required(required).schema(Some(text()))
-    };
-    let answer = || {
-        let content = ContentBuilder::new().schema(Some(named(version, path.answer.component(version))));
-        ResponseBuilder::new().description("").content("application/json", content.build())
-    };
-    let mut operation = OperationBuilder::new().tag(path.tag()).operation_id(Some(path.id(version)));
-    for name in path.parameters() {
-        operation = operation.parameter(parameter(name, ParameterIn::Path, Required::True));
-    }
-    for name in path.query {
-        operation = operation.parameter(parameter(name, ParameterIn::Query, Required::False));
+fn operation(path: &Path, version: Version) -> Value {
+    let parameter = |name: &str, place: &str, required: bool| json!({"name": name, "in": place, "required": required, "schema": {"type": "string"}});
+    let content = |name: &str| json!({"application/json": {"schema": named(version, name)}});
+    let answer = json!({"description": "", "content": content(path.answer.component(version))});
+    let within = path.parameters().map(|name| parameter(name, "path", true));
+    let asked = path.query.iter().map(|name| parameter(name, "query", false));
+    let parameters: Vec<Value> = within.chain(asked).collect();
+    let mut operation = json!({"tags": [path.tag()], "operationId": path.id(version)});
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
     }
     if !path.body.is_empty() {
-        let content = ContentBuilder::new().schema(Some(named(version, path.body)));
-        let body = RequestBodyBuilder::new().content("application/json", content.build());
-        operation = operation.request_body(Some(body.required(Some(Required::True)).build()));
+        operation["requestBody"] = json!({"content": content(path.body), "required": true});
     }
-    operation.response("200", answer()).response("default", answer())
+    operation["responses"] = json!({"200": answer, "default": answer});
+    operation
 }
 
 /// Returns a reference to a schema of a version.
-fn named(version: Version, name: &str) -> Ref {
-    Ref::from_schema_name(format!("{}_{name}", version.name()))
+fn named(version: Version, name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{}_{name}", version.name())})
+}
+
+/// Returns the schema of a list.
+fn list(each: Value) -> Value {
+    json!({"type": "array", "items": each})
+}
+
+/// Returns the schema of an object with these properties.
+fn object(properties: Value) -> Value {
+    json!({"type": "object", "properties": properties})
 }
 
 /// Returns the schemas of a version, by name.
-fn schemas(version: Version) -> Vec<(String, Part)> {
-    let mut all: Vec<(String, Part)> = Vec::new();
-    let mut add = |name: &str, schema: Part| {
-        let name = format!("{}_{name}", version.name());
-        if all.iter().all(|(known, _)| *known != name) {
-            all.push((name, schema));
-        }
-    };
+fn schemas(version: Version) -> Map<String, Value> {
+    let mut all = Map::new();
+    let mut add = |name: &str, schema: Value| _ = all.entry(format!("{}_{name}", version.name())).or_insert(schema);
     for (name, shape) in common(version) {
         add(name, schema(version, &shape, false));
     }
@@ -116,13 +96,11 @@ fn schemas(version: Version) -> Vec<(String, Part)> {
     for (name, shape) in bodies().iter().filter(|(name, _)| !name.is_empty()) {
         add(name, schema(version, shape, false));
     }
-    let each = |name: &str| ArrayBuilder::new().items(named(version, name));
-    let text = ObjectBuilder::new().schema_type(Type::String);
-    let job = || ObjectBuilder::new().property("job", named(version, "job_desc_msg"));
-    let submit = job().property("script", text).property("jobs", each("job_desc_msg"));
-    add("job_submit_req", submit.into());
-    add("job_alloc_req", job().property("hetjob", each("job_desc_msg")).into());
-    add("reservation_mod_req", ObjectBuilder::new().property("reservations", each("reservation_desc_msg")).into());
+    let (one, each) = (|name| named(version, name), |name| list(named(version, name)));
+    let submitted = json!({"job": one("job_desc_msg"), "script": {"type": "string"}, "jobs": each("job_desc_msg")});
+    add("job_submit_req", object(submitted));
+    add("job_alloc_req", object(json!({"job": one("job_desc_msg"), "hetjob": each("job_desc_msg")})));
+    add("reservation_mod_req", object(json!({"reservations": each("reservation_desc_msg")})));
     all
 }
 
@@ -153,67 +131,72 @@ fn common(version: Version) -> Vec<(&'static str, Shape)> {
 }
 
 /// Returns the schema of an answer, which refers to those of its records.
-fn answer(version: Version, kind: Kind) -> Part {
-    let Shape::Object(fields) = Shape::of(version, kind) else { return ObjectBuilder::new().into() };
-    let mut object = ObjectBuilder::new();
+fn answer(version: Version, kind: Kind) -> Value {
+    let Shape::Object(fields) = Shape::of(version, kind) else { return object(json!({})) };
+    let (mut properties, mut required) = (Map::new(), Vec::new());
     for (name, shape) in fields {
-        let schema: Part = match shape {
+        let schema = match shape {
             Shape::List(_) if name == kind.list() && !kind.record_component().is_empty() => {
-                ArrayBuilder::new().items(named(version, kind.record_component())).into()
+                list(named(version, kind.record_component()))
             }
             shape => schema(version, shape, true),
         };
-        object = object.property(name, schema);
+        properties.insert(name.clone(), schema);
         let always = !["meta", "errors", "warnings"].contains(&name.as_str());
         if always && !matches!(kind, Kind::Submitted | Kind::Allocated | Kind::Changed) {
-            object = object.required(name);
+            required.push(name.as_str());
         }
     }
-    object.into()
+    let mut answer = object(properties.into());
+    if !required.is_empty() {
+        answer["required"] = required.into();
+    }
+    answer
 }
 
 /// Returns the schema of a shape: a reference if it has a name and `refer`, or one in which those within are references.
-fn schema(version: Version, shape: &Shape, refer: bool) -> Part {
+fn schema(version: Version, shape: &Shape, refer: bool) -> Value {
     if refer {
         let same = |known: &Shape| match (known, shape) {
             (Shape::Number(known), Shape::Number(given)) => known.real == given.real,
             (known, given) => known == given,
         };
         if let Some((name, _)) = common(version).into_iter().find(|(_, known)| same(known)) {
-            return named(version, name).into();
+            return named(version, name);
         }
     }
-    let typed = |kind: Type| ObjectBuilder::new().schema_type(kind);
+    let typed = |kind: &str| json!({"type": kind});
     match shape {
-        Shape::Object(fields) => properties(version, fields).into(),
-        Shape::List(each) => ArrayBuilder::new().items(schema(version, each, true)).into(),
-        Shape::Number(number) => ObjectBuilder::new()
-            .property("set", typed(Type::Boolean))
-            .property("infinite", typed(Type::Boolean))
-            .property("number", amount(number.real))
-            .into(),
-        Shape::Leaf(Value::Number(number)) => amount(number.is_f64()).into(),
-        Shape::Leaf(Value::Bool(_)) => typed(Type::Boolean).into(),
-        Shape::Leaf(Value::Array(_)) => ArrayBuilder::new().items(typed(Type::String)).into(),
-        Shape::Leaf(Value::Object(_)) => ObjectBuilder::new().into(),
-        Shape::Leaf(_) => typed(Type::String).into(),
+        Shape::Object(fields) => object(properties(version, fields)),
+        Shape::List(each) => list(schema(version, each, true)),
+        Shape::Number(number) => {
+            let (set, infinite) = (typed("boolean"), typed("boolean"));
+            object(json!({"set": set, "infinite": infinite, "number": amount(number.real)}))
+        }
+        Shape::Leaf(Value::Number(number)) => amount(number.is_f64()),
+        Shape::Leaf(Value::Bool(_)) => typed("boolean"),
+        Shape::Leaf(Value::Array(_)) => list(typed("string")),
+        Shape::Leaf(Value::Object(_)) => typed("object"),
+        Shape::Leaf(_) => typed("string"),
     }
 }
 
-/// Returns the schema of an object with these fields.
-fn properties(version: Version, fields: &[(String, Shape)]) -> ObjectBuilder {
-    fields.iter().fold(ObjectBuilder::new(), |object, (name, shape)| match shape {
-        Shape::Object(inner) if name == MAY_BE_NULL => {
-            let or_null = SchemaType::from_iter([Type::Object, Type::Null]);
-            object.property(name, properties(version, inner).schema_type(or_null))
-        }
-        shape => object.property(name, schema(version, shape, true)),
-    })
+/// Returns the schemas of an object's fields.
+fn properties(version: Version, fields: &[(String, Shape)]) -> Value {
+    let property = |(name, shape): &(String, Shape)| {
+        let schema = match shape {
+            Shape::Object(inner) if name == MAY_BE_NULL => {
+                json!({"type": ["object", "null"], "properties": properties(version, inner)})
+            }
+            shape => schema(version, shape, true),
+        };
+        (name.clone(), schema)
+    };
+    fields.iter().map(property).collect::<Map<_, _>>().into()
 }
 
-fn amount(real: bool) -> ObjectBuilder {
-    let (kind, format) = if real { (Type::Number, KnownFormat::Double) } else { (Type::Integer, KnownFormat::Int64) };
-    ObjectBuilder::new().schema_type(kind).format(Some(SchemaFormat::KnownFormat(format)))
+fn amount(real: bool) -> Value {
+    if real { json!({"type": "number", "format": "double"}) } else { json!({"type": "integer", "format": "int64"}) }
 }
 
 #[cfg(test)]
@@ -236,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_the_document_refers_to_is_in_it() {
-        let document = serde_json::to_value(document(&Version::ALL)).unwrap();
+        let document = document(&Version::ALL);
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(found.len() > 1000);
