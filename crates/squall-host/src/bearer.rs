@@ -306,7 +306,7 @@ mod tests {
     use crate::sys::clock;
 
     /// Key for tests only; the modulus in `jwks` is its public half.
-    const KEY: &[u8] = include_bytes!("bearer/test_key.pem");
+    const KEY: &[u8] = include_bytes!("bearer/test_key.der");
     const MODULUS: &str = "ssrm6fa7uxJBw88Gs2sIJ4emsrA2kvHXemx8WJ-xPuNtktOg0PzraES3mcI-_roZIB-TRQMtxPDG3PEnYfcevq3zmzAErkLRwnJ09SMfmVyBxi5m_hyjbN183BAEW1TZ91w5PdDyW2PMsAQWL3C1sB_yjA1k56D0ioQIYgSyyZUm090OFiqAyqpEvKYKi-IaXfEnZ-TGOhTicaAPvsGX89jBF1mEhcKUXlIi8YSHQqazM9oXrgY4z-zaIL3YEZQBMBWlkf0HUJsVVDRkKgChiaRON3m94j1SvlevZZkC-tdBho958evHQTTCql8h0ltbBlDrHRWh5_t935ppGjA-Cw";
 
     struct Cluster {
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn others_may_issue_tokens_by_the_keys_of_the_jwks_file() {
         let cluster = Cluster::new("jwks");
-        let key = EncodingKey::from_rsa_pem(KEY).unwrap();
+        let key = EncodingKey::from_rsa_der(KEY);
         let named = |id: &str| Header { kid: Some(id.to_owned()), ..Header::new(Algorithm::RS256) };
         let token = signed(&named("one"), &key, "nobody", now_s() + 60);
         assert!(cluster.user(&token, None).unwrap_err().contains("jwks.json"));
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn b9_tokens_of_others_are_for_this_cluster_and_make_nobody_root() {
         let mut cluster = Cluster::new("audience");
-        let key = EncodingKey::from_rsa_pem(KEY).unwrap();
+        let key = EncodingKey::from_rsa_der(KEY);
         std::fs::create_dir_all(&cluster.dir).unwrap();
         let keys: Value = json!({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "n": MODULUS, "e": "AQAB"}]});
         std::fs::write(cluster.dir.join("jwks.json"), keys.to_string()).unwrap();
