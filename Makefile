@@ -1,9 +1,13 @@
 # Squall's chores. `make` alone lists them.
 SHELL := /bin/bash
 SQUALL := target/release/squall
+# With what `make lab` adds.
+LAB := target/lab/squall
 # Optimised, with all checks: what tests run.
 CHECKED := target/ci/squall
-LINTS := cargo clippy --locked --profile ci --workspace --all-targets -- -D warnings
+# All crates, with random worlds and planted bugs.
+WHOLE := --locked --profile ci --workspace --features squall-cli/lab
+LINTS := cargo clippy $(WHOLE) --all-targets -- -D warnings
 SEEDS ?= 1..500
 # Of `make test`: other ones for each commit.
 TEST_SEEDS ?= $(shell scripts/seeds 60)
@@ -20,13 +24,19 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 REVISION ?= 1
 PACKAGES := target/package
 
-.PHONY: help build install uninstall package-build deb rpm tarball package-test demo test check sim nightly path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures fuzz advisories sbom deny clean
+.PHONY: help build program lab install uninstall package-build deb rpm tarball package-test demo test check sim nightly path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures fuzz advisories sbom deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-build: ## the release binary, target/release/squall
-	cargo build --release --locked
+build: ## the program, target/release/squall, the C library and the PAM module
+	cargo build --release --locked -p squall-cli -p squall-c -p squall-pam
+
+program:
+	cargo build --release --locked -p squall-cli
+
+lab: ## target/lab/squall: the program with random worlds, planted bugs, ESP, and the models behind figures of talks
+	cargo build --profile lab --locked -p squall-cli --features lab
 
 install: ## what `make build` has built, below DESTDIR and PREFIX (/usr/local): program, Slurm's names (SLURM_NAMES=no: only in PREFIX/lib/squall/slurm/bin), units, C library, pages
 	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) SLURM_NAMES=$(SLURM_NAMES) VERSION=$(VERSION) packaging/install program daemons library
@@ -34,10 +44,10 @@ install: ## what `make build` has built, below DESTDIR and PREFIX (/usr/local): 
 uninstall: ## removes what `make install` has installed; configuration and state stay
 	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) packaging/uninstall
 
-package-build: # what packages hold: no benchmarks, no simulator; a C library with a name for the linker
-	cargo build --release --locked -p squall-cli --no-default-features
-	cargo build --release --locked -p squall-pam
-	cargo rustc --release --locked -p squall-c --lib -- -C link-arg=-Wl,-soname,libsquallclient.so.0
+package-build: # what packages hold, in target/dist: no benchmarks, no simulator; a C library with a name for the linker
+	cargo build --profile dist --locked -p squall-cli --no-default-features
+	cargo build --profile dist --locked -p squall-pam
+	cargo rustc --profile dist --locked -p squall-c --lib -- -C link-arg=-Wl,-soname,libsquallclient.so.0
 
 deb: package-build ## Debian packages in target/package (wants cargo-deb): squall, squall-client, libsquallclient-dev
 	packaging/stage deb
@@ -57,17 +67,16 @@ tarball: package-build ## a tarball in target/package to unpack into /usr/local,
 package-test: ## installs the Debian packages in a fresh Debian 12 with systemd, runs jobs, upgrades, removes (as root; wants debootstrap, cargo-deb; minutes)
 	packaging/test-deb
 
-demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, MPI, sacct; SQUALL_STATE=DIR: in that cluster
+demo: program ## a 4-node cluster on this machine: batch, srun, array, dependency, MPI, sacct; SQUALL_STATE=DIR: in that cluster
 	scripts/demo $(SQUALL)
 
 test: ## everything that must hold: lints, simulator, instructions of a job, unit, property and end-to-end tests, crashes (scaled)
 	@rm -f target/stages
 	@scripts/stage format cargo fmt --all --check
-	@scripts/stage lints $(LINTS)
-	@scripts/stage build cargo test --locked --profile ci --workspace --no-run
+	@scripts/stage build cargo test $(WHOLE) --no-run
 	@scripts/stage simulator $(CHECKED) sim --seeds $(TEST_SEEDS) --nodes 64 --hours 1
 	@scripts/stage path bench/path $(CHECKED)
-	@RUST_TEST_THREADS=4 scripts/stage tests scripts/tests 3 --locked --profile ci --workspace
+	@RUST_TEST_THREADS=4 BESIDE='scripts/stage lints $(LINTS)' scripts/stage tests scripts/tests 3 $(WHOLE)
 	@echo && cat target/stages
 
 check: ## formatting, lints, the house's walls
@@ -85,13 +94,13 @@ path: checked ## instructions of the controller for a one-core job (wants valgri
 	bench/path $(CHECKED)
 
 checked:
-	cargo build --locked --profile ci
+	cargo build $(WHOLE)
 
 crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk; EVENTS each of clock steps, `down` races, silences beyond node_lost_s and spools rolled back, a fifth as many restored backups
-	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
+	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --features lab --test crash -- --nocapture --test-threads 1
 
 drill: build ## three controllers under load, faults of every kind until one has begun to lead TAKEOVERS times; the time until the next submission is taken, by kind (as root; wants etcd)
-	SQUALL_DRILL_TAKEOVERS=$(TAKEOVERS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test drill -- --nocapture
+	SQUALL_DRILL_TAKEOVERS=$(TAKEOVERS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --features lab --test drill -- --nocapture
 
 upgrade-drill: build ## builds an older revision, OLD=REVISION (0.2.0 or later), and upgrades its running cluster to this one: no job is lost, repeated or ended; not a part of `make test`
 	scripts/upgrade-drill $(OLD) $(SQUALL)
@@ -111,8 +120,8 @@ bench-throughput: build ## jobs by the thousand in one table: the ladder, shares
 bench-fabric: build ## the fabric's figures in one table beside the talks', pictures in target/bench
 	$(SQUALL) bench fabric --pictures target/bench
 
-bench-gang: build ## gang scheduling: slowdown against the length of a slot, synchronising MPI jobs, switch, strobe (wants mpicc.openmpi)
-	$(SQUALL) bench gang --pictures target/bench
+bench-gang: lab ## gang scheduling: slowdown against the length of a slot, synchronising MPI jobs, switch, strobe (wants mpicc.openmpi)
+	$(LAB) bench gang --pictures target/bench
 
 bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev), and beside Debian's Slurm where that is installed (as root)
 	$(SQUALL) bench mpi
@@ -126,11 +135,11 @@ bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debia
 TRACE ?=
 PEER ?=
 
-bench-sched: build ## scheduling's figures in one table beside the talk's: passes, placement and task layout on tori, the synthetic Blue Waters; TRACE="FILE.swf.gz… DIR…": workload traces (PEER="python3 bench/peers/accasim.py": beside AccaSim)
-	$(SQUALL) bench scheduling $(TRACE) $(if $(PEER),--peer '$(PEER)')
+bench-sched: lab ## scheduling's figures in one table beside the talk's: passes, placement and task layout on tori, the synthetic Blue Waters; TRACE="FILE.swf.gz… DIR…": workload traces (PEER="python3 bench/peers/accasim.py": beside AccaSim)
+	$(LAB) bench scheduling $(TRACE) $(if $(PEER),--peer '$(PEER)')
 
-pictures: build ## the pictures of scheduling in docs/pictures, drawn again from synthetic workloads
-	scripts/pictures $(SQUALL)
+pictures: lab ## the pictures of scheduling in docs/pictures, drawn again from synthetic workloads
+	scripts/pictures $(LAB)
 
 fuzz: ## each fuzz target for SECONDS (60) (wants cargo-fuzz)
 	scripts/fuzz $(or $(SECONDS),60)

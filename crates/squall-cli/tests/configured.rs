@@ -595,7 +595,7 @@ fn shells_complete_options_partitions_and_jobs() {
     assert_eq!(complete("sbatch --partition=s"), "short");
     assert_eq!(complete("squeue -p debug,"), "debug,debug debug,short");
     assert_eq!(complete("scancel "), "1");
-    assert_eq!(complete("squall wh"), if cfg!(feature = "lab") { "why what-if" } else { "why" });
+    assert_eq!(complete("squall wh"), "why what-if");
     assert_eq!(complete("squall why "), "1");
     assert_eq!(complete("scontrol show par"), "partition");
     assert_eq!(complete("sbatch jo"), "", "files are the shell's");

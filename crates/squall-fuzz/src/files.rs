@@ -15,8 +15,8 @@ use squall_model::config::Config;
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::journal::{Link, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, items, scan};
 use squall_model::{encoding, gres, hostlist};
+use squall_replay::Trace;
 use squall_sched::topology::{Source, Topology};
-use squall_sim::Trace;
 use tar::{Builder, Header};
 
 use crate::network::folder;

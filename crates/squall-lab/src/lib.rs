@@ -1,13 +1,8 @@
-//! Squall's laboratory: benchmarks, the ESP workload, simulation, trace replay, rank layouts, and pictures of their
-//! results.
+//! Squall's laboratory: benchmarks and stories for the simulator; with the feature `research` also random worlds, planted
+//! bugs, the ESP workload and the models behind figures of talks.
 //!
-//! The commands print text for people, like those of `squall-cli`, which links this crate with its feature `lab`.
-//! Programs that run as root don't need this crate.
-
-/// Prints to standard error. Unlike `std`'s macro it does not panic if standard error is closed.
-macro_rules! eprint {
-    ($($text:tt)*) => { $crate::complain(&format!($($text)*)) };
-}
+//! The commands print text for people, like those of `squall-cli`, which links this crate with its features `bench` and
+//! `lab`. Packages leave it out.
 
 /// Prints a line to standard error. Unlike `std`'s macro it does not panic if standard error is closed.
 macro_rules! eprintln {
@@ -15,15 +10,16 @@ macro_rules! eprintln {
 }
 
 pub mod bench;
+#[cfg(feature = "research")]
+mod blue;
+#[cfg(feature = "research")]
+mod cosched;
 pub mod esp;
-pub mod layout;
-mod picture;
-mod progress;
 pub mod sim;
-pub mod trace;
+#[cfg(feature = "research")]
+mod worlds;
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use squall_client as client;
 use squall_model::plain::plain;
@@ -36,18 +32,4 @@ fn print(text: &str) {
 /// Writes to standard error without buffering; a closed pipe is no error.
 fn complain(text: &str) {
     drop(std::io::stderr().write_all(plain(text).as_bytes()));
-}
-
-/// Ends a command: prints its result or its error, and returns the exit code.
-fn end(command: &str, done: Result<String, String>) -> ExitCode {
-    match done {
-        Ok(text) => {
-            print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(problem) => {
-            eprintln!("squall {command}: error: {problem}");
-            ExitCode::FAILURE
-        }
-    }
 }

@@ -1,182 +1,50 @@
-//! `squall sim`: runs scenarios and random worlds in the simulator.
+//! `squall sim` of what needs the simulator: stories, and in a laboratory's build random worlds and planted bugs.
 
-use std::cell::Cell;
 use std::ffi::OsString;
-use std::ops::RangeInclusive;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
-use super::trace;
-use crate::progress::Progress;
-use serde_json::{Map, Value, json};
-use squall_model::time::Span;
-use squall_sim::{Coverage, Fault, Mutation, Phase, Report, Settings};
-use squall_text::options::Arg;
-use squall_text::options::flag::{Flag, flag};
-use squall_text::page::{Options, Page};
+use squall_replay::trace::{OF_TRACES, PAGE, WORLD};
+use squall_text::options::flag::Arguments;
 
-/// `squall sim`, for its help, manual page and completion.
-pub static PAGE: Page = Page {
-    name: "squall sim",
-    about: "simulate clusters: stories, random faults, planted bugs, workload traces",
-    synopsis: &[
-        "FILE...",
-        "--seeds=A..B [--nodes=N] [--hours=H] [--json]",
-        "--seed=N [--nodes=N] [--hours=H] [--trace]",
-        "--seeds=A..B --cells=N [--json]",
-        "--mutations [--json]",
-        "TRACE.swf[.gz] [--policy=POLICY[,POLICY...]] [--procs=N | --machine=NxCPUS[+NxCPUS...] | --config=FILE]",
-    ],
-    options: Options::Own(FLAGS),
-    notes: "\
-A FILE is a story for the simulator. Random worlds run the production code with faults; a failed one names the command \
-that replays it. A TRACE is a workload in the Standard Workload Format.
-",
-};
-
-const FLAGS: &[Flag] = &[
-    flag("help", 'h', Arg::None, "show this help"),
-    flag("seeds", '\0', Arg::Needed("A..B"), "simulate one random world for each seed"),
-    flag("seed", '\0', Arg::Needed("N"), "simulate the random world of this seed"),
-    flag("nodes", '\0', Arg::Needed("N"), "nodes of a random world (otherwise 64)"),
-    flag("cells", '\0', Arg::Needed("N"), "cells of a random world, with their front"),
-    flag(
-        "controllers",
-        '\0',
-        Arg::Needed("N"),
-        "controllers of a random world (otherwise 1; in about every fifth world 3)",
-    ),
-    flag("hours", '\0', Arg::Needed("H"), "simulated hours of a random world (otherwise 1)"),
-    flag("threads", '\0', Arg::Needed("N"), "worlds or policies at a time (otherwise all CPUs)"),
-    flag("trace", '\0', Arg::None, "show what happens"),
-    flag("mutations", '\0', Arg::None, "plant bugs, each of which must be found"),
-    flag("mutation", '\0', Arg::Needed("NAME"), "plant this bug"),
-    flag(
-        "policy",
-        '\0',
-        Arg::Needed("LIST"),
-        "policies for a trace: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them",
-    ),
-    flag("procs", '\0', Arg::Needed("N"), "run a trace on a pool of N processors"),
-    flag(
-        "machine",
-        '\0',
-        Arg::Needed("SIZES"),
-        "run a trace on nodes of these sizes: 20x80+48x12 is 20 nodes of 80 CPUs and 48 of 12",
-    ),
-    flag(
-        "config",
-        '\0',
-        Arg::Needed("FILE"),
-        "run a trace on the nodes of a configuration, by its scheduler's settings, partitions and topology",
-    ),
-    flag(
-        "strict",
-        '\0',
-        Arg::None,
-        "a job of a trace whose submit time is missing (-1) is an error; otherwise it is left out and counted",
-    ),
-    flag("csv", '\0', Arg::Needed("FILE"), "write a trace's jobs with their starts"),
-    flag("pictures", '\0', Arg::Needed("DIR"), "draw a trace's utilisation and waits"),
-    flag("days", '\0', Arg::Needed("N"), ""),
-    flag("json", '\0', Arg::None, "print one JSON object"),
-];
-
-/// Options for random worlds alone.
-pub(crate) const WORLD: &[&str] = &["seeds", "seed", "cells", "controllers", "hours", "trace", "mutations", "mutation"];
-
-/// Options for workload traces alone.
-const OF_TRACES: &[&str] = &["policy", "procs", "machine", "config", "strict", "csv", "pictures", "days"];
-
-/// Maximum number of seeds that may be needed to find a planted bug.
-const MUTATION_SEEDS: u64 = 1000;
-
-/// Options of `squall sim`.
-struct Ask {
-    files: Vec<String>,
-    seeds: Option<RangeInclusive<u64>>,
-    nodes: u32,
-    cells: u32,
-    controllers: u32,
-    hours: f64,
-    json: bool,
-    trace: bool,
-    mutations: bool,
-    mutation: Option<Mutation>,
-    threads: usize,
-}
-
-/// Runs `squall sim`.
+/// Runs `squall sim` for anything but a trace.
 pub fn run(args: &[OsString]) -> ExitCode {
-    if trace::is_meant(args) {
-        return trace::run(args);
-    }
-    let ask = match parse(args) {
-        Ok(Some(ask)) => ask,
-        Ok(None) => {
-            crate::print(&PAGE.help());
-            return ExitCode::SUCCESS;
-        }
+    let ran = PAGE.parse(args).and_then(|given| simulate(&given));
+    match ran {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(problem) => {
             eprintln!("squall sim: error: {problem}; see `squall sim --help`");
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
-    };
-    let fine = match &ask.seeds {
-        _ if ask.mutations => mutations(&ask),
-        Some(seeds) => worlds(&ask, seeds.clone()),
-        None => ask.files.iter().filter(|file| !story(file)).count() == 0,
-    };
-    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
-fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
-    let given = PAGE.parse(args)?;
+/// Returns whether all that was simulated holds.
+fn simulate(given: &Arguments) -> Result<bool, String> {
     if given.has("help") {
-        return Ok(None);
+        crate::print(&PAGE.help());
+        return Ok(true);
     }
     if let Some(option) = OF_TRACES.iter().find(|name| given.has(name)) {
         return Err(format!("--{option} is for a workload trace (TRACE.swf)"));
     }
-    let mutation = match given.last("mutation") {
-        Some(name) => {
-            Some(*Mutation::ALL.iter().find(|m| m.name() == name).ok_or(format!("there is no mutation `{name}`"))?)
-        }
-        None => None,
-    };
-    let seeds = match (given.last("seeds"), given.parsed::<u64>("seed")?) {
-        (Some(range), _) => Some(seeds(range)?),
-        (None, seed) => seed.map(|seed| seed..=seed),
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let ask = Ask {
-        files: given.operands.clone(),
-        seeds,
-        nodes: given.parsed("nodes")?.unwrap_or(64),
-        cells: given.parsed("cells")?.unwrap_or(0).min(64),
-        controllers: given.parsed("controllers")?.unwrap_or(0),
-        hours: given.parsed("hours")?.unwrap_or(1.0),
-        json: given.has("json"),
-        trace: given.has("trace"),
-        mutations: given.has("mutations"),
-        mutation,
-        threads: given.parsed("threads")?.unwrap_or(threads).max(1),
-    };
-    if ask.files.is_empty() && ask.seeds.is_none() && !ask.mutations {
+    if let Some(option) = WORLD.iter().find(|name| given.has(name)) {
+        return worlds(given, option);
+    }
+    if given.operands.is_empty() {
         return Err("nothing to simulate".into());
     }
-    Ok(Some(ask))
+    Ok(given.operands.iter().filter(|file| !story(file)).count() == 0)
 }
 
-fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
-    let (first, last) = text.split_once("..").ok_or(format!("`{text}` should be FIRST..LAST"))?;
-    Ok(number(first)?..=number(last.trim_start_matches('='))?)
+#[cfg(feature = "research")]
+fn worlds(given: &Arguments, _: &str) -> Result<bool, String> {
+    crate::worlds::run(given)
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a number"))
+#[cfg(not(feature = "research"))]
+fn worlds(_: &Arguments, option: &str) -> Result<bool, String> {
+    Err(format!("--{option}: target/lab/squall simulates random worlds; `make lab` builds it"))
 }
 
 fn story(file: &str) -> bool {
@@ -198,198 +66,4 @@ fn story(file: &str) -> bool {
             false
         }
     }
-}
-
-impl Ask {
-    fn settings(&self, seed: u64) -> Settings {
-        let span = Span((self.hours * 3_600_000_000.0) as u64);
-        let Self { nodes, cells, controllers, mutation, trace, .. } = *self;
-        Settings { seed, nodes, cells, controllers, span, mutation, trace }
-    }
-    /// Returns the command that replays this seed.
-    fn replay(&self, seed: u64) -> String {
-        let bug = self.mutation.map(|m| format!(" --mutation {}", m.name())).unwrap_or_default();
-        let given = |name: &str, n: u32| if n > 0 { format!(" --{name} {n}") } else { String::new() };
-        let several = given("cells", self.cells) + &given("controllers", self.controllers);
-        format!("squall sim --seed {seed} --nodes {}{several} --hours {}{bug} --trace", self.nodes, self.hours)
-    }
-}
-
-/// Results of all simulated seeds together.
-#[derive(Default)]
-struct Sum {
-    worlds: u64,
-    steps: u64,
-    jobs: u64,
-    hours: f64,
-    coverage: Coverage,
-    failures: Vec<Report>,
-}
-
-fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
-    let begin = Instant::now();
-    name_seed_in_panics(ask);
-    let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
-    let sum = Mutex::new(Sum::default());
-    let progress = Progress::new((last - seeds.start()) as usize + 1);
-    std::thread::scope(|scope| {
-        for _ in 0..ask.threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed > last {
-                        return;
-                    }
-                    CURRENT.set(seed);
-                    take(ask, &sum, squall_sim::run(&ask.settings(seed)));
-                    progress.more(1);
-                }
-            });
-        }
-    });
-    progress.end();
-    let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let elapsed_s = begin.elapsed().as_secs_f64();
-    if ask.json {
-        crate::print(&format!("{}\n", figures(ask, &sum, elapsed_s)));
-    } else {
-        let violated = sum.failures.len();
-        let size = if ask.cells > 0 { format!("{} cells", ask.cells) } else { format!("{} nodes", ask.nodes) };
-        crate::print(&format!(
-            "{} worlds of {size}, {:.0} simulated hours, {} jobs, {} events, {:.1} s: {violated} violated\n",
-            sum.worlds, sum.hours, sum.jobs, sum.steps, elapsed_s
-        ));
-    }
-    sum.failures.is_empty()
-}
-
-thread_local! {
-    /// Seed that this thread simulates at present.
-    static CURRENT: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Makes a panic print the command that replays its seed: a release build ends at the first panic.
-fn name_seed_in_panics(ask: &Ask) {
-    let replay = ask.replay(0);
-    std::panic::set_hook(Box::new(move |panic| {
-        let replay = replay.replacen("--seed 0", &format!("--seed {}", CURRENT.get()), 1);
-        eprintln!("violated: machines do not panic: {panic}\n  replay: {replay}");
-    }));
-}
-
-/// Adds the report of one world to the sums; prints a violation at once.
-fn take(ask: &Ask, sum: &Mutex<Sum>, report: Report) {
-    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-    sum.worlds += 1;
-    sum.steps += report.steps;
-    sum.jobs += report.jobs;
-    sum.hours += report.ended.0 as f64 / 3.6e9;
-    sum.coverage.absorb(&report.coverage);
-    if ask.trace {
-        report.trace.iter().for_each(|line| crate::print(&format!("{line}\n")));
-        crate::print(&format!("trace hash {:016x}\n", report.trace_hash));
-    }
-    if let Some(violation) = &report.violation {
-        let ended_s = report.ended.0 as f64 / 1e6;
-        eprintln!("seed {} at {ended_s:.6} s {violation}\n  replay: {}", report.seed, ask.replay(report.seed));
-        if !ask.trace {
-            report.trace.iter().rev().take(25).rev().for_each(|line| eprintln!("  {line}"));
-        }
-        sum.failures.push(report);
-    }
-}
-
-fn figures(ask: &Ask, sum: &Sum, elapsed_s: f64) -> Value {
-    let reached = Fault::ALL.iter().map(|&fault| {
-        let phases = Phase::ALL.iter().map(|&phase| (phase.name().into(), sum.coverage.reached(fault, phase).into()));
-        let mut row: Map<String, Value> = phases.collect();
-        row.insert("struck".into(), sum.coverage.struck(fault).into());
-        (fault.name().to_owned(), Value::Object(row))
-    });
-    let reached: Map<String, Value> = reached.collect();
-    let violated = sum.failures.iter().map(|report| {
-        let text = report.violation.as_ref().map(ToString::to_string);
-        json!({"seed": report.seed, "violation": text, "replay": ask.replay(report.seed)})
-    });
-    json!({
-        "bench": "sim",
-        "figure": sum.hours * 3600.0 / elapsed_s,
-        "unit": "simulated s/s",
-        "worlds": sum.worlds,
-        "nodes": ask.nodes,
-        "simulated_hours": sum.hours,
-        "jobs": sum.jobs,
-        "events": sum.steps,
-        "elapsed_s": elapsed_s,
-        "violated": violated.collect::<Vec<_>>(),
-        "sometimes": reached,
-    })
-}
-
-/// A planted bug, and the first seed with which it was found, with its report. None: it was not found.
-type Finding = (Mutation, Option<(u64, Report)>);
-
-fn mutations(ask: &Ask) -> bool {
-    let next = AtomicU64::new(0);
-    let findings: Mutex<Vec<Finding>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..ask.threads {
-            scope.spawn(|| {
-                while let Some(&mutation) = Mutation::ALL.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                    let finding = (mutation, hunt(mutation));
-                    findings.lock().unwrap_or_else(PoisonError::into_inner).push(finding);
-                }
-            });
-        }
-    });
-    let mut findings = findings.into_inner().unwrap_or_else(PoisonError::into_inner);
-    findings.sort_by_key(|(mutation, _)| *mutation);
-    let found = findings.iter().filter(|(_, finding)| finding.is_some()).count();
-    if ask.json {
-        crate::print(&format!("{}\n", mutation_figures(&findings)));
-    } else {
-        for (mutation, finding) in &findings {
-            let text = match finding {
-                Some((seed, Report { violation: Some(violation), .. })) => format!("seed {seed:<5} {violation}"),
-                _ => "NOT FOUND".to_owned(),
-            };
-            crate::print(&format!("{:<28} {text}\n", mutation.name()));
-        }
-        crate::print(&format!("{found} of {} planted bugs found\n", findings.len()));
-    }
-    found == findings.len()
-}
-
-/// Simulates small worlds, one after the other, until one detects the planted bug. None: none does.
-fn hunt(mutation: Mutation) -> Option<(u64, Report)> {
-    (1..=MUTATION_SEEDS).find_map(|seed| {
-        let settings = Settings {
-            seed,
-            nodes: 8,
-            cells: 0,
-            controllers: 0,
-            span: Span::from_secs(1200),
-            mutation: Some(mutation),
-            trace: false,
-        };
-        let report = squall_sim::run(&settings);
-        report.violation.is_some().then_some((seed, report))
-    })
-}
-
-fn mutation_figures(findings: &[Finding]) -> Value {
-    let rows = findings.iter().map(|(mutation, finding)| {
-        let violation = finding.as_ref().and_then(|(_, report)| report.violation.as_ref().map(ToString::to_string));
-        json!({"mutation": mutation.name(), "seed": finding.as_ref().map(|(seed, _)| seed), "violation": violation})
-    });
-    let found = findings.iter().filter(|(_, finding)| finding.is_some()).count();
-    json!({
-        "bench": "mutations",
-        "figure": found,
-        "unit": "planted bugs found",
-        "limit": findings.len(),
-        "limit_name": "planted bugs",
-        "ratio": found as f64 / findings.len() as f64,
-        "mutations": rows.collect::<Vec<_>>(),
-    })
 }

@@ -4,30 +4,23 @@
 //! [`run`] simulates one seed with random users and faults; [`tell`] runs a scripted scenario; [`Mutation`]s are
 //! planted bugs by which the simulator itself is tested. The judge compares the answers to clients, the simulated
 //! processes and the records on the simulated disk. It never relies on the state of the machines under test.
-//!
-//! [`replay`] runs the scheduling policy alone, over a workload [`Trace`].
 #![forbid(unsafe_code)]
 
 mod agenda;
-pub mod blue;
 mod cells;
 mod client;
 mod controller;
-mod cosched;
 mod coverage;
 mod files;
 mod follow;
 mod gang;
-mod history;
 mod hook;
 mod judge;
 mod members;
-mod metrics;
 mod mutation;
 mod nemesis;
 mod network;
 mod node;
-mod node_spec;
 mod order;
 mod peers;
 mod perturb;
@@ -35,7 +28,6 @@ mod power;
 mod queried;
 mod query;
 mod removals;
-mod replay;
 mod restore;
 mod rooted;
 mod run;
@@ -44,23 +36,16 @@ mod seed;
 mod signers;
 mod step;
 mod stopped;
-mod swf;
 mod trace;
 mod tree;
 mod viewer;
 mod workload;
 mod world;
 
-pub use cosched::{Fared, Method, fare};
 pub use coverage::{Coverage, Fault, Phase};
-pub use history::{Course, Past, again, property};
 pub use judge::Violation;
-pub use metrics::{Metrics, course};
 pub use mutation::Mutation;
-pub use node_spec::NodeSpec;
-pub use replay::{Replay, Schedule, replay};
 pub use run::{Report, Settings, run};
 pub use scenario::parse::ParseError;
 pub use scenario::run::{StoryFailure, tell};
 pub use seed::Seed;
-pub use swf::{BadLine, Trace, TraceJob};

@@ -7,6 +7,7 @@ mod limit_reason;
 pub mod metrics;
 pub mod options;
 pub mod page;
+pub mod picture;
 pub mod refusal;
 pub mod report;
 pub mod rest;

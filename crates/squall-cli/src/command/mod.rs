@@ -11,6 +11,7 @@ pub(crate) mod down;
 pub(crate) mod events;
 pub(crate) mod hostfile;
 pub(crate) mod import;
+pub(crate) mod layout;
 pub(crate) mod listing;
 pub(crate) mod mail;
 pub(crate) mod metrics;
@@ -27,6 +28,7 @@ pub(crate) mod scancel;
 pub(crate) mod scontrol;
 pub(crate) mod sdiag;
 pub(crate) mod seff;
+pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod sprio;
 pub(crate) mod squeue;
@@ -40,7 +42,6 @@ pub(crate) mod supervise;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod up;
-#[cfg(feature = "lab")]
 pub(crate) mod what_if;
 pub(crate) mod why;
 

@@ -15,11 +15,10 @@ use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::AccountingRow;
-use squall_sim::{Past, again};
+use squall_replay::{Past, again, trace};
 
 use crate::command::listing::call::{Call, Fail, live};
 use squall_client::unexpected;
-use squall_lab::trace;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
@@ -54,7 +53,11 @@ const DAYS: u64 = 30;
 
 /// Runs `squall what-if`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    if trace::is_meant(args) { trace::run(args) } else { live("squall what-if", args, what_if) }
+    if trace::is_meant(args) {
+        super::sim::replay("squall what-if", args)
+    } else {
+        live("squall what-if", args, what_if)
+    }
 }
 
 /// Configuration and hardware of a cluster, real or hypothetical.
@@ -273,7 +276,7 @@ mod tests {
     use squall_model::job::{JobSpec, Need, Owner};
     use squall_model::resource::Hardware;
     use squall_model::time::{Span, Time};
-    use squall_sim::Past;
+    use squall_replay::Past;
 
     use super::{Arguments, History, PAGE, World, changed, compare};
 

@@ -39,7 +39,6 @@ pub(crate) static COMMANDS: &[Command] = &[
     ours(&command::report::PAGE, command::report::run),
     ours(&command::top::PAGE, command::top::run),
     ours(&command::events::PAGE, command::events::run),
-    #[cfg(feature = "lab")]
     ours(&command::what_if::PAGE, command::what_if::run),
     ours(&command::import::PAGE, command::import::run),
     ours(&command::check::PAGE, command::check::run),
@@ -61,14 +60,12 @@ pub(crate) static COMMANDS: &[Command] = &[
     ours(&command::mail::PAGE, command::mail::run),
     ours(&command::supervise::PAGE, command::supervise::run),
     ours(&command::step::PAGE, command::step::run),
-    #[cfg(feature = "lab")]
-    ours(&squall_lab::layout::PAGE, squall_lab::layout::run),
-    #[cfg(feature = "lab")]
+    ours(&command::layout::PAGE, command::layout::run),
+    #[cfg(feature = "bench")]
     ours(&squall_lab::bench::PAGE, squall_lab::bench::run),
     #[cfg(feature = "lab")]
     ours(&squall_lab::esp::PAGE, squall_lab::esp::run),
-    #[cfg(feature = "lab")]
-    ours(&squall_lab::sim::PAGE, squall_lab::sim::run),
+    ours(&command::sim::PAGE, command::sim::run),
     slurm(&job::SBATCH, command::sbatch::run),
     slurm(&command::squeue::PAGE, command::squeue::run),
     slurm(&command::sinfo::PAGE, command::sinfo::run),
@@ -88,8 +85,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     slurm(&command::sdiag::PAGE, command::sdiag::run),
 ];
 
-/// Commands that only a build with the feature `lab` has.
-const LAB: [&str; 5] = ["what-if", "layout", "bench", "esp", "sim"];
+/// Commands that only some builds have, each with the `make` target that builds it.
+const BUILDS: [(&str, &str); 2] = [("bench", "build"), ("esp", "lab")];
 
 /// Pages of the book that `squall help TOPIC` shows.
 const TOPICS: [(&str, &str); 13] = [
@@ -159,11 +156,8 @@ fn help_of(word: &str) -> ExitCode {
 }
 
 fn unknown(word: &str) -> ExitCode {
-    if LAB.contains(&word) {
-        eprintln!(
-            "squall: error: this build has no laboratory ({}): use one of squall-cli with the feature `lab`",
-            LAB.join(", ")
-        );
+    if let Some((_, target)) = BUILDS.iter().find(|(command, _)| *command == word) {
+        eprintln!("squall: error: this program has no `{word}`; `make {target}` builds one that has it");
         return ExitCode::FAILURE;
     }
     let names: Vec<&str> = COMMANDS.iter().map(Command::word).chain(TOPICS.iter().map(|(topic, _)| *topic)).collect();

@@ -27,9 +27,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("c", &["model", "text", "client"]),
     ("pam", &[]),
     ("rest", &["model", "files", "sched", "text", "client"]),
-    ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "text", "client"]),
-    ("fuzz", &["model", "files", "sched", "engine", "host", "sim", "text"]),
-    ("cli", &["model", "files", "sched", "engine", "host", "sim", "text", "client", "lab", "rest"]),
+    ("replay", &["model", "sched", "engine", "host", "text"]),
+    ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "text", "client", "replay"]),
+    ("fuzz", &["model", "files", "sched", "engine", "host", "replay", "text"]),
+    ("cli", &["model", "files", "sched", "engine", "host", "text", "client", "replay", "lab", "rest"]),
 ];
 
 /// The only libraries that the pure crates may use.

@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::blue::{MACHINE, Outcome, Placement, Settings, Spot, run as simulate};
 use serde_json::{Value, json};
-use squall_sim::Trace;
-use squall_sim::blue::{MACHINE, Outcome, Placement, Settings, Spot, run as simulate};
+use squall_replay::Trace;
 
 use super::{Asked, Finding, round, spawn};
-use crate::picture::slices::{Shade, Slices};
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use squall_replay::write_picture;
+use squall_text::picture::slices::{Shade, Slices};
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// Default number of seeds, each of which gives another workload.
 const SEEDS: u64 = 5;
@@ -160,11 +161,11 @@ fn draw(by_placement: &[(Placement, &[Outcome])], folder: &Path) -> Result<(), S
         y: axis("speed of jobs, beside the widest prism alone"),
         series: by_placement.iter().enumerate().map(dots).collect(),
     };
-    write(&chart, folder, "bluewaters")?;
+    write_picture(&chart.svg(), folder, "bluewaters")?;
     for (placement, name) in [(Placement::Default, "bluewaters-list"), (Placement::Exact, "bluewaters-prisms")] {
         let found = by_placement.iter().find(|(other, _)| *other == placement);
         if let Some(outcome) = found.and_then(|(_, all)| all.first()) {
-            write(&who_is_where(placement, outcome), folder, name)?;
+            write_picture(&who_is_where(placement, outcome).svg(), folder, name)?;
         }
     }
     Ok(())
@@ -210,8 +211,8 @@ fn as_trace(by_placement: &[(Placement, &[Outcome])]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use squall_sim::Trace;
-    use squall_sim::blue::{Outcome, Placement, Settings, Spot, run};
+    use crate::blue::{Outcome, Placement, Settings, Spot, run};
+    use squall_replay::Trace;
 
     use super::{as_trace, who_is_where};
 

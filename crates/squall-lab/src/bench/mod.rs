@@ -1,6 +1,8 @@
 //! `squall bench`: performance figures of this machine, each with the bare limit measured in the same run.
 
+#[cfg(feature = "research")]
 mod anchors;
+#[cfg(feature = "research")]
 mod blue;
 mod clients;
 pub(crate) mod cluster;
@@ -11,6 +13,7 @@ mod hop;
 mod jobs;
 mod ladder;
 mod launch;
+#[cfg(feature = "research")]
 mod layout;
 mod load;
 mod mpi;
@@ -20,12 +23,14 @@ mod query;
 mod replay;
 mod restart;
 mod schedule;
+#[cfg(feature = "research")]
 mod scheduling;
 mod shmem;
 mod spawn;
 mod submit;
 mod table;
 mod throughput;
+#[cfg(feature = "research")]
 mod torus;
 mod wide;
 mod wires;
@@ -114,6 +119,7 @@ const FLAGS: &[Flag] = &[
 
 /// Options of all benchmarks; each benchmark uses some of them.
 #[derive(Default)]
+#[cfg_attr(not(feature = "research"), expect(dead_code, reason = "benchmarks of the laboratory use the rest"))]
 struct Asked {
     jobs: Option<u64>,
     clients: Option<usize>,
@@ -189,12 +195,20 @@ pub fn run(args: &[OsString]) -> ExitCode {
         "wide" => wide::run,
         "replay" => replay::run,
         "schedule" => schedule::run,
-        "scheduling" => scheduling::run,
         "gang" => gang::run,
         "place" => place::run,
+        #[cfg(feature = "research")]
         "layout" => layout::run,
+        #[cfg(feature = "research")]
         "bluewaters" => blue::run,
+        #[cfg(feature = "research")]
         "torus" => torus::run,
+        #[cfg(feature = "research")]
+        "scheduling" => scheduling::run,
+        #[cfg(not(feature = "research"))]
+        "layout" | "bluewaters" | "torus" | "scheduling" => {
+            return usage(&format!("target/lab/squall has the bench `{name}`; `make lab` builds it"));
+        }
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(&PAGE.help());

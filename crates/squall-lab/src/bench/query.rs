@@ -13,7 +13,8 @@ use super::launch::fit::{Fit, fit};
 use super::load::Load;
 use super::{Asked, Finding, MODEL_NODES, round};
 use crate::client::Client;
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use squall_replay::write_picture;
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// Default number of emulated nodes.
 const RACK: u32 = 10_080;
@@ -48,7 +49,7 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let widest = widest.ok_or("there are no nodes to ask")?;
     let model = model(&rows, loads[0]);
     if let Some(folder) = &options.pictures {
-        write(&chart(&rows, &model, loads[0]), folder, "query")?;
+        write_picture(&chart(&rows, &model, loads[0]).svg(), folder, "query")?;
     }
     let (figure, limit) = (at(&widest.times, 0.5), ethernet_us(widest.nodes));
     let [start_us, level_us, node_us] = model.parameters.map(round);

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{Asked, Finding, round};
-use crate::trace::{Run, load, named, under};
+use squall_replay::trace::{Run, load, named, under};
 
 /// Number of runs of each policy in `TIMED`, of which the quickest counts. Other policies run once.
 const TIMES: usize = 3;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::anchors::{self, Anchor};
 use super::table::{self, Bar, Found, Line};
 use super::{Asked, Finding};
-use crate::trace::is_trace;
+use squall_replay::trace::is_trace;
 
 /// Allowed deviation of mean waits from the known ones, percent.
 const MEAN_PERCENT: f64 = 0.1;

@@ -21,6 +21,7 @@ pub(super) struct Line {
 
 /// Target that a figure must reach.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "research"), expect(dead_code, reason = "benchmarks of the laboratory use the rest"))]
 pub(super) enum Bar {
     Most(f64),
     Least(f64),

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::blue::{Act, Course, course, torus};
 use serde_json::json;
 use squall_model::config::PartitionState;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
-use squall_sim::blue::{Act, Course, course, torus};
 
 use super::cluster::Cluster;
 use super::{Asked, Finding, round};

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 use super::{Asked, Finding, median, round};
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use squall_replay::write_picture;
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// A transport between step daemons: its name, and the environment variables that select it.
 type Way = (&'static str, &'static [(&'static str, &'static str)]);
@@ -138,7 +139,7 @@ fn finding(
     lines: &[Line],
 ) -> Result<Finding, String> {
     if let Some(folder) = &options.pictures {
-        write(&chart(bench, lines), folder, bench)?;
+        write_picture(&chart(bench, lines).svg(), folder, bench)?;
     }
     let row = |(bytes, _): &(u64, f64)| {
         let cells = lines.iter().map(|line| (line.way.to_owned(), json!(line.at(*bytes).map(round))));

@@ -9,7 +9,8 @@ use super::drive::Driven;
 use super::workload::{Job, Setup, ideal_s, node_epilogs};
 use super::{Options, Way, report};
 use crate::bench::Finding;
-use crate::picture::{Axis, Chart, Series, Stroke};
+use squall_replay::write_picture;
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// One run of the workload on a cluster, with its results.
 pub(super) struct Run {
@@ -191,10 +192,10 @@ pub(super) fn draw(folder: &Path, name: &str, runs: &[Run]) -> Result<(), String
     };
     let used = |run: &Run| report::utilisation(&run.driven.runs, nodes);
     let utilisation = chart("Utilisation", "seconds since the first submission", "% of the nodes", &used);
-    crate::picture::write(&utilisation, folder, "esp-utilisation")?;
+    write_picture(&utilisation.svg(), folder, "esp-utilisation")?;
     let waits = |run: &Run| report::wait_cdf(&run.driven.runs);
     let waits = chart("Waits", "seconds from submission to start", "% of the jobs that waited no longer", &waits);
-    crate::picture::write(&waits, folder, "esp-waits")
+    write_picture(&waits.svg(), folder, "esp-waits")
 }
 
 /// Rounds to four decimals.

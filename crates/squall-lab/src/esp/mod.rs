@@ -74,7 +74,7 @@ const FLAGS: &[Flag] = &[
         "which jobs go first: come, or by priority (which takes an operator) wide or long [come]",
     ),
     flag("scale", '\0', Arg::Needed("X"), "real seconds for each second of the workload [1]"),
-    flag("pictures", '\0', Arg::Needed("DIR"), "write esp-utilisation and esp-waits there, as SVG and PNG"),
+    flag("pictures", '\0', Arg::Needed("DIR"), "write esp-utilisation and esp-waits there, as SVG"),
     flag("json", '\0', Arg::None, "print one JSON object"),
 ];
 

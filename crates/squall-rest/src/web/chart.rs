@@ -1,9 +1,10 @@
 //! Charts as SVG: titles and descriptions for screen readers, axes with units, colours by classes of the style.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::Write;
 
 use squall_model::time::{Span, Time};
 use squall_text::format::clock::Clock;
+use squall_text::picture::{At, nice};
 
 use crate::web::html::Html;
 
@@ -16,16 +17,6 @@ const TOP: f64 = 24.0;
 const BOTTOM: f64 = 24.0;
 /// Most points of a line; there are fewer pixels than more would need.
 const POINTS: usize = 240;
-
-/// A coordinate, with one decimal at most.
-struct At(f64);
-
-impl Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = (self.0 * 10.0).round() as i64;
-        if tenths % 10 == 0 { write!(f, "{}", tenths / 10) } else { write!(f, "{}", tenths as f64 / 10.0) }
-    }
-}
 
 /// What a chart shows, for people who see it and for screen readers.
 #[derive(Clone, Debug)]
@@ -269,10 +260,7 @@ fn time_axis(
 
 /// Returns the distance of levels, and the highest level, so that there are about `count` up to `highest`.
 fn steps(highest: f64, count: u32) -> (f64, f64) {
-    let rough = highest.max(1.0) / f64::from(count);
-    let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| *step >= rough).unwrap_or(rough);
-    let step = if step < 1.0 { 1.0 } else { step };
+    let step = nice(highest.max(1.0) / f64::from(count)).max(1.0);
     (step, (highest.max(1.0) / step).ceil() * step)
 }
 
@@ -297,7 +285,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{At, percent, short, squares, steps};
+    use super::{percent, short, squares, steps};
     use crate::web::html::Html;
 
     #[test]
@@ -310,7 +298,6 @@ mod tests {
             [950.0, 12_000.0, 3.5e6, 0.5].map(short).each_ref().map(String::as_str)
         );
         assert_eq!((percent(1, 3), percent(1, 0)), (33, 0));
-        assert_eq!([2.0, 2.25, -0.04].map(|at| At(at).to_string()), ["2", "2.3", "0"]);
     }
 
     #[test]

@@ -7,12 +7,14 @@ mod wide;
 use std::path::Path;
 use std::time::Duration;
 
+#[cfg(feature = "research")]
+use crate::cosched::{Fared, Method, fare};
 use serde_json::{Value, json};
-use squall_sim::{Fared, Method, fare};
 
 use self::pair::{Kind, Pairs};
 use super::{Asked, Finding, median, round};
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use squall_replay::write_picture;
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// Time slices that are tried by default, microseconds.
 const SWEEP_US: [u64; 9] = [300, 1000, 2000, 5000, 10_000, 50_000, 200_000, 1_000_000, 8_000_000];
@@ -45,6 +47,7 @@ const TALK: [(&str, f64, u32, f64); 3] =
     [("RMS", 30_000.0, 15, 1.8), ("SCore-D", 100.0, 64, 2.0), ("STORM", 2.0, 64, 0.0)];
 
 /// Number of simulated workloads on which policies are compared.
+#[cfg(feature = "research")]
 const SEEDS: u64 = 20;
 
 /// Number of stopped and continued processes when a switch is measured.
@@ -56,6 +59,7 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let parts = &options.parts;
     let wants = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
     let mut figure = f64::NAN;
+    #[cfg(feature = "research")]
     if wants("policies") {
         fields.push(("policies_simulated", policies(options.jobs.unwrap_or(SEEDS))));
     }
@@ -91,6 +95,7 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     Ok(Finding { bench: "gang", figure: round(figure), unit: "percent slower at 2 ms", limit, fields })
 }
 
+#[cfg(feature = "research")]
 /// Compares all coscheduling policies on the same simulated mixed workloads.
 fn policies(seeds: u64) -> Value {
     let row = |method: Method| {
@@ -195,5 +200,5 @@ fn draw(rows: &[Value], folder: &Path) -> Result<(), String> {
         y: Axis { label: "slower by, percent".into(), log: false },
         series: std::iter::once(ours).chain(theirs).collect(),
     };
-    write(&chart, folder, "gang")
+    write_picture(&chart.svg(), folder, "gang")
 }

@@ -18,7 +18,8 @@ use super::cluster::{Cluster, counts};
 use super::load::Load;
 use super::put::Copies;
 use super::{Asked, Finding, MODEL_NODES, NETWORKS, round, spawn};
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use squall_replay::write_picture;
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 const NODES: u32 = 64;
 /// Size of the program in STORM's figures, in bytes.
@@ -74,7 +75,7 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let model = Model { link, link_residual, execute: fit::fit(&rows) };
     let size = options.size.unwrap_or(SIZE);
     if let Some(folder) = &options.pictures {
-        write(&chart(&calm, &sent, &model, size), folder, "launch")?;
+        write_picture(&chart(&calm, &sent, &model, size).svg(), folder, "launch")?;
     }
     let widest = calm.last().map_or(0.0, |point| point.median());
     let limit = (1e3 * f64::from(nodes) / bare, "ms for as many bare posix_spawn+wait of /bin/true");

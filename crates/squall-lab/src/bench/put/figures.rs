@@ -9,7 +9,8 @@ use super::super::launch::fit::{Fit, Row as Measured, fit};
 use super::super::launch::hop;
 use super::super::{Finding, MODEL_NODES, NETWORKS, round};
 use super::{Copies, Load, Row};
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use squall_replay::write_picture;
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// Published send times: system, nodes, bytes, milliseconds. STORM's are quoted from memory; Slurm's were measured on a
 /// similar machine.
@@ -39,7 +40,7 @@ pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<
     let [figure, shared, repeat] = Copies::ALL.map(find);
     let models = [false, true].map(|real| model(rows, calm, real));
     if let Some(folder) = pictures {
-        write(&chart(rows, calm, size, link), folder, "put")?;
+        write_picture(&chart(rows, calm, size, link).svg(), folder, "put")?;
     }
     let mut fields = vec![
         ("kind", json!(if real { "real" } else { "emulated" })),

@@ -3,7 +3,7 @@
 use squall_sched::torus::{Frame, Link, route};
 
 use super::workload::{APPLICATIONS, Job, Pattern, QUIET};
-use crate::Seed;
+use squall_sim::Seed;
 
 /// Number of partners of each router in the all-to-all pattern.
 const PARTNERS: usize = 6;

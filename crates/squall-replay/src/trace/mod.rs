@@ -2,6 +2,7 @@
 //! controller.
 
 pub mod machine;
+mod page;
 mod pictures;
 mod show;
 
@@ -9,18 +10,17 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use flate2::bufread::MultiGzDecoder;
 use squall_sched::Discipline;
-use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, property, replay};
 
 use self::machine::Machine;
+pub use self::page::{OF_TRACES, PAGE, WORLD};
 use crate::progress::Progress;
-use crate::sim::{PAGE, WORLD};
+use crate::{Failed, Metrics, Past, Replay, Schedule, Trace, again, property, replay};
 
 /// Scheduling policies, by the names that literature on traces uses.
 const POLICIES: [(&str, Discipline); 4] = [
@@ -45,24 +45,25 @@ struct Ask {
 }
 
 /// Result of a trace replayed under a policy.
-pub(crate) struct Run {
+#[derive(Debug)]
+pub struct Run {
     /// Name of the scheduling policy.
-    pub(crate) policy: &'static str,
+    pub policy: &'static str,
     /// Number of nodes on which jobs were placed. None: jobs ran on a pool of processors without nodes.
-    pub(crate) nodes: Option<usize>,
+    pub nodes: Option<usize>,
     /// Features that jobs requested although no node has them; the replay ignores these requests.
-    pub(crate) passed_over: Vec<String>,
+    pub passed_over: Vec<String>,
     /// Start time of each job, and counts of scheduling passes.
-    pub(crate) schedule: Schedule,
+    pub schedule: Schedule,
     /// Waiting times, utilisation and other metrics of the replay.
-    pub(crate) metrics: Metrics,
+    pub metrics: Metrics,
     /// Duration of the replay in seconds.
-    pub(crate) took_s: f64,
+    pub took_s: f64,
 }
 
 impl Run {
     /// Returns the jobs replayed per second.
-    pub(crate) fn jobs_per_s(&self) -> f64 {
+    pub fn jobs_per_s(&self) -> f64 {
         self.metrics.jobs as f64 / self.took_s.max(1e-9)
     }
 }
@@ -72,34 +73,17 @@ pub fn is_meant(args: &[OsString]) -> bool {
     args.iter().any(|arg| is_trace(Path::new(arg)))
 }
 
-pub(crate) fn is_trace(path: &Path) -> bool {
+/// Returns whether a file's name is that of a trace.
+pub fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('-') && [".swf", ".swf.gz", ".swf-ext", ".swf-ext.gz"].iter().any(|end| name.ends_with(end))
 }
 
-/// Replays a trace, as `squall sim TRACE` does.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let ask = match parse(args) {
-        Ok(Some(ask)) => ask,
-        Ok(None) => {
-            crate::print(&PAGE.help());
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            eprintln!("squall sim: error: {problem}; see `squall sim --help`");
-            return ExitCode::from(2);
-        }
-    };
-    match answer(&ask) {
-        Ok(text) => {
-            crate::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(problem) => {
-            eprintln!("squall sim: error: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+/// Replays a trace, as `squall sim TRACE` does. Returns the text to print.
+pub fn run(args: &[OsString]) -> Result<String, Failed> {
+    let ask = parse(args).map_err(|problem| Failed { code: 2, text: format!("{problem}; see `squall sim --help`") })?;
+    let Some(ask) = ask else { return Ok(PAGE.help()) };
+    answer(&ask).map_err(|text| Failed { code: 1, text })
 }
 
 fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
@@ -144,7 +128,7 @@ fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
 }
 
 /// Parses a list of policies; `all` means every policy.
-pub(crate) fn named(text: &str) -> Result<Vec<&'static str>, String> {
+pub fn named(text: &str) -> Result<Vec<&'static str>, String> {
     if text == "all" {
         return Ok(POLICIES.iter().map(|(name, _)| *name).collect());
     }
@@ -156,7 +140,7 @@ pub(crate) fn named(text: &str) -> Result<Vec<&'static str>, String> {
 }
 
 /// Reads a trace, compressed by gzip or not. `processors`: size of the machine; None: the size that the trace states.
-pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String> {
+pub fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String> {
     let problem = |e: std::io::Error| format!("{}: {e}", path.display());
     let mut bytes = Vec::new();
     let file = BufReader::new(File::open(path).map_err(problem)?);
@@ -180,7 +164,7 @@ pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String
 }
 
 /// Replays a trace under a policy on a pool of processors, without nodes.
-pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize)) -> Run {
+pub fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize)) -> Run {
     let discipline = POLICIES.iter().find(|(name, _)| *name == policy).map(|(_, d)| *d).unwrap_or_default();
     let processors = trace.processors.unwrap_or(1);
     let begin = Instant::now();

@@ -10,11 +10,13 @@ const WIDTH: usize = 40;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A progress bar.
-pub(crate) struct Progress {
+#[derive(Debug)]
+pub struct Progress {
     all: usize,
     state: Option<Mutex<State>>,
 }
 
+#[derive(Debug)]
 struct State {
     done: usize,
     drawn: Instant,
@@ -23,13 +25,13 @@ struct State {
 
 impl Progress {
     /// Creates a bar that shows 0 of `all` units of work.
-    pub(crate) fn new(all: usize) -> Self {
+    pub fn new(all: usize) -> Self {
         let watched = std::io::stderr().is_terminal();
         let state = State { done: 0, drawn: Instant::now(), visible: false };
         Self { all: all.max(1), state: watched.then(|| Mutex::new(state)) }
     }
     /// Adds `count` to the finished units of work, and redraws the bar if `PAUSE` has passed since the last time.
-    pub(crate) fn more(&self, count: usize) {
+    pub fn more(&self, count: usize) {
         let Some(Ok(mut state)) = self.state.as_ref().map(Mutex::lock) else { return };
         state.done += count;
         if state.drawn.elapsed() >= PAUSE {
@@ -41,7 +43,7 @@ impl Progress {
         }
     }
     /// Removes the bar from the terminal.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         if let Some(Ok(state)) = self.state.as_ref().map(Mutex::lock)
             && state.visible
         {

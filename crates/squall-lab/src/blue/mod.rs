@@ -7,15 +7,15 @@ mod run;
 mod traffic;
 mod workload;
 
-pub use course::{Act, Course, course, torus};
-pub use run::{Outcome, Spot, run};
+pub(crate) use course::{Act, Course, course, torus};
+pub(crate) use run::{Outcome, Spot, run};
 
 /// Routers along x, y and z of the simulated machine.
-pub const MACHINE: [u32; 3] = [24, 24, 24];
+pub(crate) const MACHINE: [u32; 3] = [24, 24, 24];
 
 /// Algorithm by which jobs are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub(crate) enum Placement {
     /// First free nodes along the default list of ALPS: slabs of 4 in x.
     Default,
     /// First free nodes along slabs of this thickness in y, in routers.
@@ -38,7 +38,7 @@ pub enum Placement {
 
 impl Placement {
     /// All placements, in the order of the comparison tables.
-    pub const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Default,
         Self::Snake(2),
         Self::Snake(4),
@@ -50,7 +50,7 @@ impl Placement {
         Self::ExactScatter,
     ];
     /// Returns the placement's name for tables.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self {
             Self::Default => "default order".into(),
             Self::Snake(t) => format!("{t}Y order"),
@@ -70,28 +70,28 @@ impl Placement {
 
 /// Settings of one simulation of Blue Waters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Algorithm by which jobs are placed.
-    pub placement: Placement,
+    pub(crate) placement: Placement,
     /// Seed of the workload and of the positions of service routers.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Number of pending jobs that the workload keeps in the queue.
-    pub backlog: usize,
+    pub(crate) backlog: usize,
     /// Warm-up before measurements begin, seconds.
-    pub warm_up_s: u32,
+    pub(crate) warm_up_s: u32,
     /// Length of the measured time, seconds.
-    pub window_s: u32,
+    pub(crate) window_s: u32,
     /// True: most jobs run equally long, as in the test of the talk on Blue Waters. False: run times vary.
-    pub equal_runs: bool,
+    pub(crate) equal_runs: bool,
     /// Whether a block of 15 x 6 x 24 routers has nodes with GPUs. If so, each job requests either these nodes or the
     /// others.
-    pub gpu_block: bool,
+    pub(crate) gpu_block: bool,
     /// True: MILC exchanges halos in four dimensions and Changa with random partners. False: both exchange halos in
     /// three dimensions.
-    pub patterns: bool,
+    pub(crate) patterns: bool,
     /// Whether all jobs are scattered in the first hour, so that the machine is fragmented when prisms are first
     /// requested.
-    pub fragmented: bool,
+    pub(crate) fragmented: bool,
 }
 
 impl Default for Settings {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use squall_sim::{Trace, course};
+use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 use super::Run;
-use crate::picture::{Axis, Chart, Series, Stroke, write};
+use crate::{Trace, course, write_picture};
 
 /// Maximum number of points of a line in a picture.
 const POINTS: usize = 600;
@@ -54,23 +54,20 @@ pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), Str
     } else {
         "Utilisation".to_owned()
     };
-    write(&chart(&title, linear(unit), "share of processors in use", busy), folder, "utilisation")?;
+    write_picture(&chart(&title, linear(unit), "share of processors in use", busy).svg(), folder, "utilisation")?;
     let queue = lines(Stroke::Steps, &|at| f64::from(at.2));
-    write(&chart("Pending jobs", linear(unit), "jobs", queue), folder, "queue")?;
+    write_picture(&chart("Pending jobs", linear(unit), "jobs", queue).svg(), folder, "queue")?;
     let waits = runs.iter().enumerate().map(|(color, run)| cumulated(trace, run, color)).collect();
     let seconds = Axis { label: "wait, seconds".into(), log: true };
-    write(
-        &chart("Waiting times, cumulative distribution", seconds, "share of jobs that waited no longer", waits),
-        folder,
-        "waits",
-    )?;
+    let title = "Waiting times, cumulative distribution";
+    write_picture(&chart(title, seconds, "share of jobs that waited no longer", waits).svg(), folder, "waits")?;
     for run in runs {
         let (from, boxes) = gantt(trace, run);
         let day = (from - trace.jobs.first().map_or(from, |job| job.submit)) / DAY_S + 1;
         let title =
             format!("Gantt chart, {}: days {day} to {}, around the longest queue", run.policy, day + GANTT_DAYS);
         let gantt = chart(&title, linear(&format!("hours from day {day} on")), "processor", boxes);
-        write(&gantt, folder, &format!("gantt-{}", run.policy))?;
+        write_picture(&gantt.svg(), folder, &format!("gantt-{}", run.policy))?;
     }
     Ok(())
 }

@@ -161,7 +161,7 @@ fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehear
 }
 
 /// Returns the events of a job's end, which all its nodes report at once.
-pub(crate) fn end_of(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
+pub fn end_of(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
     let Some(job) = rehearsal.state().jobs.get(&id) else { return Vec::new() };
     let Some(run) = job.run() else { return Vec::new() };
     let outcome = Outcome { state: EndState::Completed, exit: ExitCode::OK, reason: None };

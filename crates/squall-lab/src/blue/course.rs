@@ -16,8 +16,8 @@ use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 
 use super::workload::{self, SMALL_NODES};
-use crate::Seed;
-use crate::history::end_of;
+use squall_replay::end_of;
+use squall_sim::Seed;
 
 /// Time at which the simulated cluster starts.
 const BEGIN: Time = Time::from_secs(1_800_000_000);
@@ -33,7 +33,7 @@ const LARGEST: u32 = 3;
 
 /// One event of a course: the submission or the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub(crate) enum Act {
     /// The job with this index in `Course::jobs` is submitted.
     Submit(usize),
     /// The job with this index in `Course::jobs` ends.
@@ -42,22 +42,22 @@ pub enum Act {
 
 /// A workload, the events that happened and the resulting placements.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course {
+pub(crate) struct Course {
     /// Job specifications, in the order of submission.
-    pub jobs: Vec<JobSpec>,
+    pub(crate) jobs: Vec<JobSpec>,
     /// Submissions and ends, in the order in which they happened.
-    pub acts: Vec<Act>,
+    pub(crate) acts: Vec<Act>,
     /// Nodes of each job as a compressed host list, by job index; empty for a job that has not started.
-    pub placed: Vec<String>,
+    pub(crate) placed: Vec<String>,
     /// Number of jobs that started before a job that was submitted earlier.
-    pub passed: usize,
+    pub(crate) passed: usize,
     /// Mean share of all nodes that was allocated to jobs, from 0 to 1.
-    pub utilisation: f64,
+    pub(crate) utilisation: f64,
 }
 
 /// Returns the configuration of a torus with these extents: one node at each router, named n1, n2 and so on. The first
 /// axis varies fastest.
-pub fn torus(extents: &[u32]) -> Config {
+pub(crate) fn torus(extents: &[u32]) -> Config {
     let nodes: u32 = extents.iter().product();
     let dims = extents.iter().map(u32::to_string).collect::<Vec<_>>().join("x");
     let text = format!("TorusName=t Dims={dims} Nodes=n[1-{nodes}]\n");
@@ -73,7 +73,7 @@ struct Running {
 }
 
 /// Runs `jobs` jobs of the synthetic workload on a cluster with this configuration.
-pub fn course(config: &Config, extents: &[u32], seed: u64, jobs: usize) -> Course {
+pub(crate) fn course(config: &Config, extents: &[u32], seed: u64, jobs: usize) -> Course {
     let nodes: u32 = extents.iter().product();
     let (mut rehearsal, mut random) = (cluster(config, nodes), Seed::new(seed));
     let (mut course, mut running, mut runs) = (Course::default(), Vec::<Running>::new(), Vec::new());

@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::Run;
+use crate::Trace;
 use serde_json::{Value, json};
 use squall_model::duration::format_elapsed;
-use squall_sim::Trace;
-
-use super::Run;
 
 /// Formats the results as a table for people.
 pub(super) fn table(name: &str, trace: &Trace, runs: &[Run]) -> String {

@@ -4,8 +4,8 @@ use super::Settings;
 use super::machine::{self, Machine, Part, Seat};
 use super::traffic::{Share, Traffic};
 use super::workload::{self, APPLICATIONS, Job};
-use crate::Seed;
-use crate::swf::TraceJob;
+use squall_replay::TraceJob;
+use squall_sim::Seed;
 
 /// Seconds between scheduling passes.
 const PASS_S: u32 = 60;
@@ -28,36 +28,36 @@ const LATELY: f64 = 0.05;
 
 /// Results of one simulation of Blue Waters.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Usable nodes that jobs used, over all usable nodes. Surplus nodes of prisms count as idle.
-    pub utilisation: f64,
+    pub(crate) utilisation: f64,
     /// Work done over all usable node-seconds. Work is run time as if the job ran alone in the widest prism.
-    pub throughput: f64,
+    pub(crate) throughput: f64,
     /// Work done over node-seconds used by jobs.
-    pub efficiency: f64,
+    pub(crate) efficiency: f64,
     /// Mean slowdown of sensitive jobs by other jobs' traffic: run time divided by run time alone on the same nodes.
-    pub stretch: f64,
+    pub(crate) stretch: f64,
     /// Coefficient of variation of `stretch` over sensitive jobs.
-    pub variation: f64,
+    pub(crate) variation: f64,
     /// Number of jobs that ended in the measured time.
-    pub jobs: usize,
+    pub(crate) jobs: usize,
     /// Mean waiting time of jobs that started in the measured time, seconds.
-    pub mean_wait_s: f64,
+    pub(crate) mean_wait_s: f64,
     /// Share of used node-seconds in jobs of more than 512 nodes.
-    pub large: f64,
+    pub(crate) large: f64,
     /// Shares of usable node-seconds that were idle: in jobs' prisms, in the reserved prism, elsewhere.
-    pub idle: [f64; 3],
+    pub(crate) idle: [f64; 3],
     /// Number of usable nodes of the machine.
-    pub nodes: u32,
+    pub(crate) nodes: u32,
     /// Use of each router at the end, z varying fastest.
-    pub map: Vec<Spot>,
+    pub(crate) map: Vec<Spot>,
     /// All submitted jobs by number, with the run time that each has alone.
-    pub workload: Vec<TraceJob>,
+    pub(crate) workload: Vec<TraceJob>,
 }
 
 /// Use of one router at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spot {
+pub(crate) enum Spot {
     /// The router has no nodes for jobs.
     Service,
     /// The router has nodes for jobs, and no job uses it.
@@ -129,7 +129,7 @@ impl Lane {
 }
 
 /// Simulates one machine and returns the results.
-pub fn run(settings: &Settings) -> Outcome {
+pub(crate) fn run(settings: &Settings) -> Outcome {
     let mut random = Seed::new(settings.seed);
     let service = machine::service(&mut random);
     let parts = if settings.gpu_block {

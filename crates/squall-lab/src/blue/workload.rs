@@ -1,8 +1,8 @@
 //! Synthetic workload with the properties that the talk on Blue Waters reports: many small jobs, most of the work in
 //! large ones.
 
-use crate::Seed;
-use crate::swf::TraceJob;
+use squall_replay::TraceJob;
+use squall_sim::Seed;
 
 /// Number of nodes of the largest job.
 pub(super) const NODES_MAX: u32 = 6000;

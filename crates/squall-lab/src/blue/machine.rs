@@ -5,7 +5,7 @@ use squall_sched::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Frame, Order, P
 use super::run::Spot;
 use super::workload::{Job, SMALL_NODES};
 use super::{MACHINE, Placement};
-use crate::Seed;
+use squall_sim::Seed;
 
 /// Number of routers with service nodes.
 const SERVICE: usize = 108;
@@ -391,7 +391,7 @@ mod tests {
     use super::super::Placement;
     use super::super::workload::{Job, NODES_MAX};
     use super::{Machine, Part, service};
-    use crate::Seed;
+    use squall_sim::Seed;
 
     #[test]
     fn every_job_of_a_part_finds_a_place_there_if_nobody_is() {

@@ -14,7 +14,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::resource::Alloc;
 use squall_sched::{Piece, turns};
 
-use crate::seed::Seed;
+use squall_sim::Seed;
 
 const NODES: usize = 8;
 const TICK_US: u64 = 100;
@@ -55,7 +55,7 @@ const LONGEST: u64 = 5_000_000;
 
 /// A coscheduling policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
+pub(crate) enum Method {
     /// Jobs run one after the other.
     Batch,
     /// Jobs alternate in time slots; all ranks of a job run in the same slots.
@@ -70,10 +70,10 @@ pub enum Method {
 
 impl Method {
     /// All policies.
-    pub const ALL: [Self; 5] = [Self::Batch, Self::Gang, Self::Implicit, Self::Flexible, Self::Buffered];
+    pub(crate) const ALL: [Self; 5] = [Self::Batch, Self::Gang, Self::Implicit, Self::Flexible, Self::Buffered];
 
     /// Returns the policy's name for tables.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Batch => "batch",
             Self::Gang => "gang",
@@ -86,13 +86,13 @@ impl Method {
 
 /// Results of a simulated workload under one coscheduling policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fared {
+pub(crate) struct Fared {
     /// Mean time from a job's arrival to its end, microseconds.
-    pub response_us: u64,
+    pub(crate) response_us: u64,
     /// Time of the last job's end, microseconds.
-    pub makespan_us: u64,
+    pub(crate) makespan_us: u64,
     /// Share of the machine's time that was spent computing, in millionths.
-    pub computed_ppm: u64,
+    pub(crate) computed_ppm: u64,
 }
 
 /// Measured need of a process for coscheduling.
@@ -166,7 +166,7 @@ fn workload(seed: u64, jobs: u32) -> VecDeque<Job> {
 }
 
 /// Runs the workload of a seed under a policy.
-pub fn fare(method: Method, seed: u64) -> Fared {
+pub(crate) fn fare(method: Method, seed: u64) -> Fared {
     fare_with(method, workload(seed, JOBS))
 }
 
