@@ -1,0 +1,17 @@
+//! Clusters with real processes, seen by their users: one module a subject. No test needs root.
+#![cfg(test)]
+
+mod bench;
+mod cells;
+mod combinations;
+mod configured;
+mod esp;
+mod hooks;
+mod life;
+mod mpi;
+mod power;
+mod rest;
+mod submit;
+mod torus;
+#[path = "../traces/mod.rs"]
+mod traces;

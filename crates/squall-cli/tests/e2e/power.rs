@@ -1,0 +1,207 @@
+//! Power saving with real processes: programs that end and start node daemons on this machine.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Six nodes of which the daemons are started with the cluster, and two of a cloud.
+const NODES: &str = "[[nodes]]\nname = \"n[1-6]\"\ncpus = 1\nforce = true\n\
+                     [[nodes]]\nname = \"c[1-2]\"\ncpus = 1\nmemory_mb = 1000\nforce = true\nstate = \"CLOUD\"\n\
+                     [[partitions]]\nname = \"debug\"\nnodes = \"n[1-6]\"\n\
+                     [[partitions]]\nname = \"cloud\"\nnodes = \"c[1-2]\"\ndefault = false\n";
+
+/// The programs. The one that wakes nodes leaves out those that a file named `broken` lists.
+const POWER: &str = "[power]\nsuspend_program = \"DIR/suspend\"\nresume_program = \"DIR/resume\"\n\
+                     resume_fail_program = \"DIR/failed\"\nsuspend_time_s = 2\nsuspend_timeout_s = 2\n\
+                     suspend_rate = 0\nresume_rate = 0\n[health]\nresume_timeout_s = 15\n";
+
+const SUSPEND: &str = "echo \"$1\" >> DIR/suspended
+for node in $(SQUALL scontrol show hostnames \"$1\"); do kill \"$(cat DIR/state/run/node-$node.pid)\"; done";
+
+const RESUME: &str = "echo \"$1\" >> DIR/resumed; cat \"$SLURM_RESUME_FILE\" >> DIR/told; echo >> DIR/told
+for node in $(SQUALL scontrol show hostnames \"$1\"); do
+    grep -qx \"$node\" DIR/broken && continue
+    setsid SQUALL node \"$node\" --state=DIR/state >> DIR/state/log/node-$node.log 2>&1 &
+done";
+
+struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("squall-power-{}-{name}", std::process::id()));
+        let c = Self { dir };
+        fs::create_dir_all(&c.dir).unwrap();
+        for (name, text) in [("suspend", SUSPEND), ("resume", RESUME), ("failed", "echo \"$1\" >> DIR/lost")] {
+            let path = c.dir.join(name);
+            fs::write(&path, c.filled(&format!("#!/bin/sh\n{text}\n"))).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(c.dir.join("broken"), "").unwrap();
+        fs::write(c.dir.join("c.toml"), c.filled(&format!("{NODES}{POWER}"))).unwrap();
+        c.ok(&["up", "--config", c.dir.join("c.toml").to_str().unwrap()]);
+        c
+    }
+
+    fn filled(&self, text: &str) -> String {
+        text.replace("DIR", self.dir.to_str().unwrap()).replace("SQUALL", env!("CARGO_BIN_EXE_squall"))
+    }
+
+    fn squall(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args(args)
+            .env_clear()
+            .env("LANG", "C")
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("SQUALL_STATE", self.dir.join("state"))
+            .current_dir(std::env::temp_dir())
+            .output()
+            .unwrap()
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let out = self.squall(args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.join(name)).unwrap_or_default()
+    }
+
+    /// Returns the states of nodes, as `idle~`.
+    fn states(&self, nodes: &str) -> Vec<String> {
+        let said = self.ok(&["sinfo", "-h", "-N", "-n", nodes, "-o", "%t"]);
+        said.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn submit(&self, options: &[&str], wrap: &str) -> String {
+        let fixed = ["sbatch", "--parsable", "-o", "/dev/null", "--wrap", wrap];
+        self.ok(&[&fixed, options].concat()).trim().to_owned()
+    }
+
+    /// Waits until something holds.
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            let seen = self.ok(&["sinfo", "-N"]) + &self.ok(&["squeue", "-a"]);
+            assert!(begin.elapsed() < Duration::from_mins(1), "{what}:\n{seen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn job(&self, id: &str) -> String {
+        self.ok(&["squeue", "-h", "-t", "all", "-j", id, "-o", "%t %N"]).trim().to_owned()
+    }
+
+    fn pid(&self, daemon: &str) -> Option<u32> {
+        let pid = self.read(&format!("state/run/{daemon}.pid")).trim().parse().ok()?;
+        fs::metadata(format!("/proc/{pid}")).is_ok().then_some(pid)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.squall(&["down"]));
+        for node in ["c1", "c2"] {
+            if let Some(pid) = self.pid(&format!("node-{node}")) {
+                drop(Command::new("kill").arg(pid.to_string()).status());
+            }
+        }
+        if std::thread::panicking() {
+            for log in ["controller", "node-n1", "node-c1"] {
+                eprintln!("{log}:\n{}", self.read(&format!("state/log/{log}.log")));
+            }
+        }
+        drop(fs::remove_dir_all(&self.dir));
+    }
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
+}
+
+#[test]
+fn nodes_sleep_wake_for_jobs_and_are_replaced_if_they_do_not_come() {
+    let c = Cluster::new("all");
+    assert_eq!(c.states("c[1-2]"), ["idle~", "idle~"]);
+    let shown = c.ok(&["scontrol", "show", "node", "c1"]);
+    assert!(shown.contains("State=IDLE+CLOUD+POWERED_DOWN"), "{shown}");
+    let config = c.ok(&["scontrol", "show", "config"]);
+    assert!(config.contains("SuspendTime             = 2 sec"), "{config}");
+
+    // Idle nodes go to sleep: their daemons end, and no alarm is raised.
+    c.until("all sleep", || c.states("n[1-6]").iter().all(|state| state == "idle~"));
+    assert!((1..=6).all(|n| c.pid(&format!("node-n{n}")).is_none()));
+
+    // A job wakes its nodes and runs there; those of the cloud as well.
+    let two = c.submit(&["-N2"], "true");
+    let far = c.submit(&["-p", "cloud"], "true");
+    assert!(c.job(&two).starts_with("CF "), "{}", c.job(&two));
+    c.until("the programs have read for which jobs", || c.read("told").lines().count() == 2);
+    let told: Vec<serde_json::Value> = c.read("told").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (job, nodes, partition) in [(&two, "n[1-2]", "debug"), (&far, "c1", "cloud")] {
+        let told = told.iter().find(|told| told["all_nodes_resume"] == nodes).unwrap_or_else(|| panic!("{told:?}"));
+        let about = &told["jobs"][0];
+        assert_eq!(about["job_id"].to_string(), *job);
+        assert_eq!((&about["nodes_alloc"], &about["nodes_resume"]), (&nodes.into(), &nodes.into()), "{told}");
+        assert_eq!((&about["partition"], &about["oversubscribe"]), (&partition.into(), &"OK".into()), "{told}");
+    }
+    c.until("the jobs have run", || [&two, &far].iter().all(|id| c.job(id).starts_with("CD ")));
+    assert_eq!(c.job(&far), "CD c1");
+
+    // Jobs start on nodes that are up before others are woken.
+    let up = c.job(&two).split_once(' ').unwrap().1.to_owned();
+    let resumed = c.read("resumed");
+    let next = c.submit(&[], "true");
+    c.until("the next job has run", || c.job(&next).starts_with("CD "));
+    assert!(up == "n[1-2]" && ["CD n1", "CD n2"].contains(&c.job(&next).as_str()), "{up}: {}", c.job(&next));
+    assert_eq!(c.read("resumed"), resumed);
+
+    // A node that does not come is down, and the job runs on another one. The controller dies meanwhile.
+    c.until("all sleep again", || c.states("n[1-6]").iter().all(|state| state == "idle~"));
+    fs::write(c.dir.join("broken"), "n1\n").unwrap();
+    let job = c.submit(&[], "true");
+    c.until("n1 is being woken", || c.states("n1") == ["alloc#"] && c.read("resumed") != resumed);
+    let controller = c.pid("controller").unwrap();
+    assert!(Command::new("kill").args(["-9", &controller.to_string()]).status().unwrap().success());
+    while fs::metadata(format!("/proc/{controller}")).is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    restart(&c);
+    c.until("the job has run elsewhere", || c.job(&job).starts_with("CD "));
+    assert_eq!(c.job(&job), "CD n2");
+    assert_eq!(c.read("lost").trim(), "n1");
+    let reason = c.ok(&["sinfo", "-h", "-N", "-n", "n1", "-o", "%t %E"]);
+    assert_eq!(reason.trim(), "down~ ResumeTimeout reached");
+
+    // An operator has it back.
+    fs::write(c.dir.join("broken"), "").unwrap();
+    c.ok(&["scontrol", "update", "nodename=n1", "state=resume"]);
+    c.ok(&["scontrol", "power", "up", "n1"]);
+    c.until("n1 is up", || c.states("n1") == ["idle"]);
+    c.ok(&["scontrol", "power", "down_force", "n1"]);
+    c.until("n1 goes", || c.states("n1") == ["idle~"]);
+}
+
+/// Starts the controller alone, as `squall up` would start all nodes.
+fn restart(c: &Cluster) {
+    let log = fs::File::options().append(true).open(c.dir.join("state/log/controller.log")).unwrap();
+    let started = Command::new("setsid")
+        .args(["--fork", env!("CARGO_BIN_EXE_squall"), "controller"])
+        .env("SQUALL_STATE", c.dir.join("state"))
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(log)
+        .status()
+        .unwrap();
+    assert!(started.success(), "{started}");
+    let begin = Instant::now();
+    while !c.squall(&["sinfo"]).status.success() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "the controller does not come back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,190 @@
+//! The dashboard in a real browser, driven by WebDriver (W3C); and a real Prometheus that scrapes. Both are skipped where
+//! there is no `chromedriver`, or no `prometheus`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::rest::http::{Cluster, answer};
+
+/// A browser without a window.
+struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+}
+
+impl Browser {
+    /// Starts a browser of this size, pixels. None: there is none on this machine.
+    fn start(width: u32, height: u32, dark: bool) -> Option<Self> {
+        let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut driver = driver.inspect_err(|e| eprintln!("skipped: chromedriver: {e}")).ok()?;
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let port = lines
+            .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok())
+            .unwrap();
+        // Whatever else it says is read, so that it never waits.
+        std::thread::spawn(move || lines.for_each(drop));
+        let mut browser = Self { driver, port, session: String::new() };
+        let scheme = if dark { "0" } else { "1" };
+        let args = json!([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            format!("--window-size={width},{height}"),
+            format!("--blink-settings=preferredColorScheme={scheme}"),
+        ]);
+        let wanted = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": args}}}});
+        let made = browser.ask("POST", "/session", &wanted);
+        browser.session = format!("/session/{}", made["sessionId"].as_str().unwrap());
+        Some(browser)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        let value = answer(&mut stream).json()["value"].clone();
+        assert!(value.get("error").is_none(), "{method} {path}: {value}");
+        value
+    }
+
+    fn own(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.ask(method, &format!("{}{path}", self.session), body)
+    }
+
+    fn open(&self, url: &str) {
+        self.own("POST", "/url", &json!({"url": url}));
+    }
+
+    fn run(&self, script: &str) -> Value {
+        self.own("POST", "/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    fn click(&self, selector: &str) {
+        let found = self.own("POST", "/element", &json!({"using": "css selector", "value": selector}));
+        let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
+        self.own("POST", &format!("/element/{id}/click"), &json!({}));
+    }
+
+    fn text(&self) -> String {
+        self.run("return document.body.innerText").as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ends the browser itself, too, also when the test has failed.
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+            let head = format!("DELETE {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", self.session);
+            if stream.write_all(head.as_bytes()).is_ok() {
+                answer(&mut stream);
+            }
+        }
+        drop(self.driver.kill());
+        drop(self.driver.wait());
+    }
+}
+
+#[test]
+fn a_person_logs_in_sees_a_job_appear_and_cancels_it() {
+    let Some(browser) = Browser::start(1280, 900, false) else { return };
+    let c = Cluster::start("browser");
+    let home = format!("http://127.0.0.1:{}", c.port);
+    browser.open(&home);
+    assert!(browser.run("return location.pathname") == "/login", "who is unknown is asked");
+    let link = c.ok(&["web"]).trim().to_owned();
+    browser.open(&link);
+    assert_eq!(browser.run("return location.pathname"), "/");
+    browser.open(&format!("{home}/jobs"));
+    browser.run("window.marker = 7");
+    let name = "from-<b>sbatch</b>";
+    let id = c.ok(&["sbatch", "--parsable", "-J", name, "-o", "/dev/null", "--wrap", "sleep 300"]).trim().to_owned();
+    Cluster::until("the job appears", || browser.text().contains(name));
+    assert_eq!(browser.run("return window.marker"), 7, "the page was not loaded again");
+    assert_eq!(browser.run("return document.querySelectorAll('main b').length"), 0, "a job's name is text");
+    browser.click(&format!("main a[href='/job/{id}']"));
+    Cluster::until("the job's page is there", || browser.run("return location.pathname") == format!("/job/{id}"));
+    assert!(browser.text().contains("RUNNING"), "{}", browser.text());
+    browser.click(&format!("form[action='/job/{id}/cancel'] button"));
+    Cluster::until("the job is cancelled", || {
+        c.ok(&["squeue", "-h", "-t", "all", "-j", &id, "-o", "%T"]).contains("CANCELLED")
+    });
+    Cluster::until("the page says so", || browser.text().contains("CANCELLED"));
+    // The link was good for one browser, once.
+    let used = c.send("GET", link.trim_start_matches(&home), &[], "");
+    assert_ne!(used.status, 303, "{used:?}");
+    // On a telephone nothing is wider than the screen.
+    drop(browser);
+    let Some(phone) = Browser::start(390, 844, true) else { return };
+    phone.open(c.ok(&["web"]).trim());
+    for page in
+        ["", "jobs", "nodes", "partitions", "reservations", "accounts", "events", "health", &format!("job/{id}")]
+    {
+        phone.open(&format!("{home}/{page}"));
+        let wide = phone.run("return document.documentElement.scrollWidth - window.innerWidth");
+        assert!(wide.as_i64().unwrap() <= 0, "/{page} is {wide} pixels too wide");
+    }
+}
+
+#[test]
+fn a_form_of_another_site_does_nothing() {
+    let Some(browser) = Browser::start(1280, 900, false) else { return };
+    let c = Cluster::start("csrf");
+    browser.open(c.ok(&["web"]).trim());
+    let id = c.ok(&["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "sleep 300"]).trim().to_owned();
+    // A page of another origin (localhost is not 127.0.0.1) that sends the form by itself.
+    let page = c.dir.join("evil.html");
+    let form = format!(
+        "<form id=f method=post action='http://127.0.0.1:{}/job/{id}/cancel'></form><script>f.submit()</script>",
+        c.port
+    );
+    std::fs::write(&page, form).unwrap();
+    browser.open(&format!("file://{}", page.display()));
+    Cluster::until("the form was answered", || browser.run("return location.host") == format!("127.0.0.1:{}", c.port));
+    assert!(!c.ok(&["squeue", "-h", "-t", "all", "-j", &id, "-o", "%T"]).contains("CANCELLED"));
+}
+
+#[test]
+fn prometheus_scrapes() {
+    if Command::new("prometheus").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no prometheus");
+        return;
+    }
+    let c = Cluster::start("prometheus");
+    let token = c.token(None);
+    let own = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: squall\n  authorization: {{credentials: {token}}}\n  \
+         static_configs: [{{targets: ['127.0.0.1:{}']}}]\n",
+        c.port
+    );
+    let file = c.dir.join("prometheus.yml");
+    std::fs::write(&file, config).unwrap();
+    let mut prometheus = Command::new("prometheus")
+        .arg(format!("--config.file={}", file.display()))
+        .arg(format!("--storage.tsdb.path={}", c.dir.join("tsdb").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{own}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut last = String::new();
+    Cluster::until("Prometheus has the number of CPUs", || {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", own)) else { return false };
+        let ask = "GET /api/v1/query?query=slurm_cpus_total HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+        last = answer(&mut stream).body;
+        last.contains("\"4\"")
+    });
+    prometheus.kill().unwrap();
+    prometheus.wait().unwrap();
+}

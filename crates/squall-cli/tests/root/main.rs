@@ -1,0 +1,7 @@
+//! Clusters of several machines and users, which need root: machines made of namespaces, and what a site sets up.
+#![cfg(test)]
+
+mod machines;
+mod site;
+#[path = "../traces/mod.rs"]
+mod traces;
