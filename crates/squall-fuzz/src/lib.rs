@@ -1,5 +1,5 @@
 //! What a fuzz target does with its bytes, one function a target. It returns whatever the bytes are, and panics where
-//! something that must hold does not. `fuzz/` gives these functions to cargo-fuzz; `tests/mutants.rs` runs each on its
+//! something that must hold does not. `fuzz/` gives these functions to cargo-fuzz; `mutants.rs` runs each on its
 //! seeds and on mutants of them.
 
 #![expect(clippy::unwrap_used, reason = "a target says what failed by panicking")]
@@ -8,6 +8,8 @@ mod command;
 mod files;
 mod machines;
 mod messages;
+#[cfg(test)]
+mod mutants;
 mod network;
 mod seeds;
 mod words;

@@ -61,8 +61,8 @@ fn apply(bytes: &mut Vec<u8>, edit: &Edit) {
 
 #[test]
 fn no_mutant_breaks_a_target() {
-    for (name, target) in squall_fuzz::TARGETS {
-        let mut seeds = squall_fuzz::seeds(name);
+    for (name, target) in crate::TARGETS {
+        let mut seeds = crate::seeds(name);
         seeds.push(Vec::new());
         for (n, seed) in seeds.iter().enumerate() {
             let result = catch_unwind(AssertUnwindSafe(|| target(seed)));
@@ -89,10 +89,10 @@ fn no_mutant_breaks_a_target() {
 fn cargo_fuzz_has_each_target() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("the fuzz targets' manifest");
-    for (name, _) in squall_fuzz::TARGETS {
+    for (name, _) in crate::TARGETS {
         let text = std::fs::read_to_string(folder.join(format!("fuzz_targets/{name}.rs"))).unwrap_or_default();
-        assert!(text.contains(&format!("squall_fuzz::run(\"{name}\", bytes)")), "fuzz/fuzz_targets/{name}.rs");
+        assert!(text.contains(&format!("crate::run(\"{name}\", bytes)")), "fuzz/fuzz_targets/{name}.rs");
         assert!(manifest.contains(&format!("name = \"{name}\"")), "fuzz/Cargo.toml: {name}");
     }
-    assert_eq!(manifest.matches("[[bin]]").count(), squall_fuzz::TARGETS.len());
+    assert_eq!(manifest.matches("[[bin]]").count(), crate::TARGETS.len());
 }
