@@ -91,7 +91,7 @@ fn cargo_fuzz_has_each_target() {
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("the fuzz targets' manifest");
     for (name, _) in crate::TARGETS {
         let text = std::fs::read_to_string(folder.join(format!("fuzz_targets/{name}.rs"))).unwrap_or_default();
-        assert!(text.contains(&format!("crate::run(\"{name}\", bytes)")), "fuzz/fuzz_targets/{name}.rs");
+        assert!(text.contains(&format!("squall_fuzz::run(\"{name}\", bytes)")), "fuzz/fuzz_targets/{name}.rs");
         assert!(manifest.contains(&format!("name = \"{name}\"")), "fuzz/Cargo.toml: {name}");
     }
     assert_eq!(manifest.matches("[[bin]]").count(), crate::TARGETS.len());

@@ -86,7 +86,7 @@ fn a1_only_the_http_server_speaks_for_the_peers_of_its_own_sockets() {
         let mut bob = Command::new("unshare")
             .args(["--mount", "sh", "-ec", &mount, "sh"])
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "attacks::bob_listens_where_the_server_should", "--nocapture"])
+            .args(["--exact", "rest::attacks::bob_listens_where_the_server_should", "--nocapture"])
             .env(BOB, format!("{}|{secret}", c.dir.display()))
             .stdout(Stdio::piped())
             .spawn()
