@@ -8,7 +8,7 @@ use squall_files::users;
 use squall_model::encoding::ByteBuf;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, JobName, JobSelection, Refusal, Request};
-use squall_text::rest::change::{self as order, JobOrder, NodeOrder};
+use squall_text::rest::change::{self as order, JobOrder};
 use squall_text::rest::job::{self, Submission};
 use squall_text::rest::policy::Ledger;
 use squall_text::rest::{Operation, Taken};
@@ -198,16 +198,17 @@ async fn killed(ask: &mut Ask, request: Request) -> Done {
 
 async fn update_nodes(ask: &mut Ask) -> Done {
     let read = order::node(&ask.body)?;
-    let NodeOrder { nodes, admin, power, reason, change } = taken(ask, read);
-    let named = Some(ask.value().to_owned()).filter(|name| !name.is_empty()).or(nodes);
-    let nodes = named.ok_or_else(|| Problem::malformed("name", "No node is named"))?;
-    let others = admin.is_some() || reason.is_some() || change.is_some();
-    match power {
-        Some(wish) if !others => return plain(ask, Request::Power { nodes, wish }).await,
-        Some(wish) => _ = asked(ask, Request::Power { nodes: nodes.clone(), wish }).await?,
-        None => {}
+    let mut order = taken(ask, read);
+    if !ask.value().is_empty() {
+        ask.value().clone_into(&mut order.nodes);
     }
-    plain(ask, Request::UpdateNodes { nodes, admin, reason, change }).await
+    if order.nodes.is_empty() {
+        return Err(Problem::malformed("name", "No node is named"));
+    }
+    for request in order.requests() {
+        asked(ask, request).await?;
+    }
+    Ok(ask.answer(Vec::new()))
 }
 
 async fn reserve(ask: &mut Ask) -> Done {

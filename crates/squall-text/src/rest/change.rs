@@ -1,24 +1,20 @@
 //! Bodies that change or cancel jobs, change nodes, and create or change reservations. Every field is taken, named in a
 //! warning, or refused.
 
+use jiff::Zoned;
 use serde_json::Value;
-use squall_model::event::{NodeAdmin, NodeChange};
-use squall_model::job::network;
-use squall_model::power::PowerWish;
-use squall_model::reservation::Flag;
-use squall_model::resource::Memory;
-use squall_model::time::Time;
 use squall_model::wire::client::{JobRef, JobSelection, JobUpdate};
 use squall_model::wire::node::SignalTarget;
-use squall_model::wire::reservation::{ListChange, ReservationChange};
+use squall_model::wire::reservation::ReservationChange;
 
-use super::body::{self, ENDLESS, Taken, integer, list, text, warn};
+use super::body::{self, Taken, integer, list, text, warn};
 use crate::format::words::state_filter;
-use crate::options::values::dependency::dependency;
-use crate::options::values::number::node_count;
+use crate::options::values::jobs;
 use crate::options::values::signal::signal_number;
-use crate::options::values::{jobs, node_state};
 use crate::shapes::{Problem, Warning};
+use crate::verbs;
+use crate::verbs::key::{Bad, Key};
+use crate::verbs::node::NodeOrder;
 
 /// What a body of `job/{job_id}` changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,21 +23,6 @@ pub struct JobOrder {
     pub update: JobUpdate,
     /// Whether to hold the job (true) or to release it (false). None: neither.
     pub hold: Option<bool>,
-}
-
-/// What a body about nodes changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeOrder {
-    /// Names of the nodes, as a host list. None: the body names none.
-    pub nodes: Option<String>,
-    /// New state of the nodes. None: unchanged.
-    pub admin: Option<NodeAdmin>,
-    /// What their power is to be. None: unchanged.
-    pub power: Option<PowerWish>,
-    /// The reason for the new state.
-    pub reason: Option<String>,
-    /// Other changes. None: there are none.
-    pub change: Option<Box<NodeChange>>,
 }
 
 /// Which jobs a body cancels or signals.
@@ -78,12 +59,6 @@ impl Reading {
         text(&self.given, name).map(str::to_owned)
     }
 
-    /// Returns the text of a field; `Some(None)`: it is empty, which removes the value.
-    #[expect(clippy::option_option, reason = "as in JobUpdate: unchanged, removed, or a value")]
-    fn optional(&mut self, name: &'static str) -> Option<Option<String>> {
-        self.text(name).map(|text| Some(text).filter(|text| !text.is_empty()))
-    }
-
     fn list(&mut self, name: &'static str) -> Option<Vec<String>> {
         self.known.push(name);
         list(&self.given, name)
@@ -99,93 +74,67 @@ impl Reading {
         integer(&self.given, name, "")
     }
 
-    fn time(&mut self, name: &'static str) -> Result<Option<Time>, Problem> {
-        self.known.push(name);
-        body::time(&self.given, name, "")
+    /// Replaces a field by another form of it. None: the field is left out.
+    fn replace(&mut self, name: &str, change: impl FnOnce(&Value) -> Option<Value>) {
+        if let Some(fields) = self.given.as_object_mut()
+            && let Some(changed) = fields.get(name).map(change)
+        {
+            fields.remove(name);
+            fields.extend(changed.map(|value| (name.to_owned(), value)));
+        }
     }
 
-    /// Returns a time limit given in minutes, in seconds; `Some(None)`: there is no limit.
-    #[expect(clippy::option_option, reason = "as in JobUpdate: unchanged, unlimited, or a limit")]
-    fn limit(&mut self, name: &'static str) -> Result<Option<Option<u64>>, Problem> {
-        if text(&self.given, name) == Some(ENDLESS) {
-            self.known.push(name);
-            return Ok(Some(None));
+    /// Sets the fields of a verb's keys.
+    fn enter<U>(&mut self, keys: &[Key<U>], update: &mut U) -> Result<(), Problem> {
+        let now = Zoned::now();
+        for key in keys.iter().filter(|key| !key.field.is_empty()) {
+            self.known.push(key.field);
+            let Some(value) = self.given.get(key.field).filter(|value| !value.is_null()) else { continue };
+            key.enter(update, value, &now).map_err(|(bad, value)| match bad {
+                Bad::NotDone(why) => Problem::not_done(key.field, why),
+                bad => Problem::malformed(key.field, bad.text(&value)),
+            })?;
         }
-        let minutes: Option<u32> = self.integer(name)?;
-        Ok(minutes.map(|minutes| Some(u64::from(minutes) * 60)))
+        Ok(())
     }
 
     /// Refuses fields that were not read, with the reason.
     fn rest(mut self, why: &str) -> Result<Vec<Warning>, Problem> {
         let fields = self.given.as_object();
         let mut others = fields.into_iter().flatten().filter(|(name, _)| !self.known.contains(&name.as_str()));
-        let says_something = |value: &Value| match value {
-            Value::Bool(truth) => *truth,
-            Value::Number(number) => number.as_f64() != Some(0.0),
-            Value::String(text) => !text.is_empty(),
-            Value::Array(list) => !list.is_empty(),
-            Value::Object(map) => !map.is_empty(),
-            Value::Null => false,
-        };
-        match others.find(|(_, value)| says_something(value)) {
+        match others.find(|(_, value)| !is_empty(value)) {
             Some((name, _)) => Err(Problem::not_done(name.as_str(), why)),
             None => Ok(std::mem::take(&mut self.warnings)),
         }
     }
 }
 
+/// Returns whether a value says nothing: false, 0, or an empty text, list or object.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Bool(truth) => !truth,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Null => true,
+    }
+}
+
 /// Returns the changes of the body of `job/{job_id}`.
 pub fn job(given: &Value) -> Result<Taken<JobOrder>, Problem> {
     let mut from = Reading::new("job_desc_msg", given)?;
-    let mut update = JobUpdate {
-        name: from.text("name"),
-        partition: from.text("partition"),
-        account: from.text("account"),
-        qos: from.text("qos"),
-        comment: from.text("comment"),
-        wckey: from.text("wckey"),
-        mail_user: from.text("mail_user"),
-        mail_type: from.list("mail_type").map(|events| super::job::mail_events(&events)),
-        stdin: from.text("standard_input"),
-        stdout: from.text("standard_output"),
-        stderr: from.text("standard_error"),
-        work_dir: from.text("current_working_directory"),
-        admin_comment: from.optional("admin_comment"),
-        extra: from.optional("extra"),
-        prefer: from.optional("prefer"),
-        constraint: from.optional("constraints"),
-        licenses: from.optional("licenses"),
-        reservation: from.optional("reservation"),
-        gres: from.optional("tres_per_node").map(|all| all.map(|all| super::job::gres(&all))),
-        exclude: from.list("excluded_nodes").map(|nodes| Some(nodes.join(",")).filter(|nodes| !nodes.is_empty())),
-        nodelist: from.list("required_nodes").map(|nodes| Some(nodes.join(",")).filter(|nodes| !nodes.is_empty())),
-        requeue: from.truth("requeue"),
-        contiguous: from.truth("contiguous"),
-        reboot: from.truth("reboot").filter(|reboot| *reboot),
-        delay_boot_s: from.integer("delay_boot")?,
-        priority: from.integer("priority")?,
-        nice: from.integer("nice")?,
-        begin: from.time("begin_time")?,
-        deadline: from.time("deadline")?,
-        end: from.time("end_time")?,
-        time_limit_s: from.limit("time_limit")?,
-        time_min_s: from.limit("time_minimum")?.map(|limit| limit.unwrap_or(0)),
-        ntasks: from.integer("tasks")?,
-        cpus_per_task: from.integer("cpus_per_task")?,
-        ntasks_per_node: from.integer("tasks_per_node")?,
-        cpus_min: from.integer("minimum_cpus_per_node")?,
-        tmp_disk_mb: from.integer("temporary_disk_per_node")?,
-        ..JobUpdate::default()
-    };
-    let of_cpu = from.integer("memory_per_cpu")?.filter(|mb| *mb > 0).map(Memory::PerCpuMb);
-    update.memory = from.integer("memory_per_node")?.map(Memory::PerNodeMb).or(of_cpu);
-    update.nodes = nodes(&mut from)?;
-    update.oversubscribe = oversubscribe(&mut from)?;
-    if let Some(terms) = from.text("dependency") {
-        let read = dependency(&terms).map_err(|problem| Problem::malformed("dependency", problem))?;
-        update.dependency = Some(read);
-    }
-    update.switches = switches(&mut from)?;
+    let events = list(&from.given, "mail_type");
+    from.replace("mail_type", |_| events.map(|events| super::job::mail_events(&events).into()));
+    from.replace("tres_per_node", |all| all.as_str().map(|all| super::job::gres(all).into()));
+    // Clients send these as they were shown: false and 0 ask for nothing.
+    from.replace("reboot", |reboot| Some(reboot.clone()).filter(|reboot| *reboot == Value::Bool(true)));
+    from.replace("memory_per_cpu", |mb| Some(mb.clone()).filter(|mb| mb.as_f64() != Some(0.0)));
+    nodes(&mut from)?;
+    oversubscribe(&mut from)?;
+    switches(&mut from)?;
+    let mut update = JobUpdate::default();
+    from.enter(verbs::job::KEYS, &mut update)?;
     let hold = from.truth("hold");
     // The path names the job.
     from.known.push("job_id");
@@ -193,130 +142,74 @@ pub fn job(given: &Value) -> Result<Taken<JobOrder>, Problem> {
     Ok(Taken { value: JobOrder { update, hold }, warnings })
 }
 
-fn nodes(from: &mut Reading) -> Result<Option<(u32, Option<u32>)>, Problem> {
-    let (least, most) = (from.integer("minimum_nodes")?, from.integer("maximum_nodes")?);
-    let positive = |count: &u32| *count > 0;
-    match from.text("nodes").filter(|nodes| !nodes.is_empty()) {
-        Some(range) => node_count(&range).map(Some).map_err(|problem| Problem::malformed("nodes", problem)),
-        None => match (least.filter(positive), most.filter(positive)) {
-            (None, None) => Ok(None),
-            (least, most) => Ok(Some((least.unwrap_or(1), most))),
-        },
+/// Brings numbers of nodes into the form of `nodes`.
+fn nodes(from: &mut Reading) -> Result<(), Problem> {
+    let (least, most): (Option<u32>, Option<u32>) = (from.integer("minimum_nodes")?, from.integer("maximum_nodes")?);
+    let range = match (least.filter(|count| *count > 0), most.filter(|count| *count > 0)) {
+        (None, None) => None,
+        (least, None) => least.map(|least| least.to_string()),
+        (least, Some(most)) => Some(format!("{}-{most}", least.unwrap_or(1))),
+    };
+    from.replace("nodes", |nodes| Some(nodes.clone()).filter(|nodes| nodes.as_str() != Some("")));
+    if let (Some(range), None) = (range, from.given.get("nodes")) {
+        from.given["nodes"] = range.into();
     }
+    Ok(())
 }
 
-/// Returns whether the job may share cores, and whether it gets whole nodes.
-fn oversubscribe(from: &mut Reading) -> Result<Option<(bool, bool)>, Problem> {
-    let flag = from.truth("oversubscribe").map(|yes| (yes, !yes));
-    let mut found = flag;
+/// Brings the flags about sharing into the form of `oversubscribe`.
+fn oversubscribe(from: &mut Reading) -> Result<(), Problem> {
     for name in ["shared", "exclusive"] {
         for word in from.list(name).unwrap_or_default() {
-            found = match (name, word.to_ascii_lowercase().as_str()) {
-                ("shared", "oversubscribe") => Some((true, false)),
-                ("shared", "none") | ("exclusive", "true") => Some((false, true)),
-                ("exclusive", "false") => found,
+            from.given["oversubscribe"] = match (name, word.to_ascii_lowercase().as_str()) {
+                ("shared", "oversubscribe") => true.into(),
+                ("shared", "none") | ("exclusive", "true") => false.into(),
+                ("exclusive", "false") => continue,
                 _ => return Err(Problem::not_done(name, "It changes only by a new submission")),
             };
         }
     }
-    Ok(found)
+    Ok(())
 }
 
-type Switches = Option<Option<squall_model::job::options::AsGiven<network::Switches>>>;
-
-fn switches(from: &mut Reading) -> Result<Switches, Problem> {
+/// Brings a number of switches, and how long to wait for them, into the form `COUNT@TIME`.
+fn switches(from: &mut Reading) -> Result<(), Problem> {
     let wait: Option<u32> = from.integer("wait_for_switch")?;
     let count: Option<u32> = from.integer("required_switches")?;
     let wait = wait.filter(|seconds| *seconds > 0).map(|s| format!("@{}:{:02}", s / 60, s % 60)).unwrap_or_default();
-    Ok(match count {
-        None => None,
-        Some(0) => Some(None),
-        Some(count) => Some(network::switches(&format!("{count}{wait}"))),
-    })
+    let text = count.map(|count| if count == 0 { String::new() } else { format!("{count}{wait}") });
+    from.replace("required_switches", |_| text.map(Value::from));
+    Ok(())
 }
 
 /// Returns the changes of the body of `node/{node_name}`, or of `nodes` with the names of nodes.
 pub fn node(given: &Value) -> Result<Taken<NodeOrder>, Problem> {
     let mut from = Reading::new("update_node_msg", given)?;
-    let nodes = from.list("name").map(|names| names.join(",")).filter(|names| !names.is_empty());
-    let (mut admin, mut power) = (None, None);
-    for word in from.list("state").unwrap_or_default() {
-        if let Some(wish) = node_state::power(&word) {
-            power = Some(wish);
-            continue;
-        }
-        admin = match node_state::admin(&word) {
-            Some(Some(state)) => Some(state),
-            Some(None) => return Err(Problem::not_done("state", format!("{word}: nodes are not given this state"))),
-            None => return Err(Problem::malformed("state", format!("{word}: use DRAIN, FAIL, DOWN or RESUME"))),
-        };
-    }
-    let change = NodeChange {
-        weight: from.integer("weight")?,
-        features: from.list("features"),
-        active_features: from.list("features_act"),
-        gres: from.text("gres"),
-        comment: from.text("comment"),
-        extra: from.text("extra"),
-        ..NodeChange::default()
-    };
-    let reason = from.text("reason").filter(|reason| !reason.is_empty());
+    from.replace("reason", |reason| Some(reason.clone()).filter(|reason| reason.as_str() != Some("")));
+    let mut order = NodeOrder::default();
+    from.enter(verbs::node::KEYS, &mut order)?;
     // The caller is the one who gives the reason.
     if from.text("reason_uid").is_some_and(|uid| !uid.is_empty()) {
         warn(&mut from.warnings, "reason_uid", "The reason is that of the user of the token");
     }
     let warnings = from.rest("The node's daemon or the configuration decides it")?;
-    let change = (change != NodeChange::default()).then(|| Box::new(change));
-    if admin.is_none() && power.is_none() && reason.is_none() && change.is_none() {
+    if order == (NodeOrder { nodes: order.nodes.clone(), ..NodeOrder::default() }) {
         return Err(Problem::malformed("", "No changes specified"));
     }
-    Ok(Taken { value: NodeOrder { nodes, admin, power, reason, change }, warnings })
+    Ok(Taken { value: order, warnings })
 }
 
 /// Returns the values in the body of `reservation`.
 pub fn reservation(given: &Value) -> Result<Taken<ReservationChange>, Problem> {
     let mut from = Reading::new("reservation_desc_msg", given)?;
-    let set = |entries: Vec<String>| Some(entries).filter(|entries| !entries.is_empty()).map(ListChange::Set);
-    let change = ReservationChange {
-        name: from.text("name").filter(|name| !name.is_empty()),
-        start: from.time("start_time")?,
-        end: from.time("end_time")?,
-        duration_s: from.limit("duration")?.map(|limit| limit.unwrap_or(YEAR_S)),
-        nodes: from.list("node_list").map(|nodes| nodes.join(",")).filter(|nodes| !nodes.is_empty()),
-        node_count: from.integer("node_count")?.filter(|count| *count > 0),
-        partition: from.text("partition").filter(|name| !name.is_empty()),
-        features: from.text("features").filter(|features| !features.is_empty()),
-        users: from.list("users").and_then(set),
-        accounts: from.list("accounts").and_then(set),
-        flags: flags(&from.list("flags").unwrap_or_default())?,
-    };
+    for key in verbs::reservation::KEYS {
+        // An empty value changes nothing.
+        from.replace(key.field, |value| Some(value.clone()).filter(|value| !is_empty(value)));
+    }
+    let mut change = ReservationChange::default();
+    from.enter(verbs::reservation::KEYS, &mut change)?;
     let warnings = from.rest("Reservations have nodes, times, users, accounts and flags only")?;
     Ok(Taken { value: change, warnings })
-}
-
-/// Length of a reservation without end, in seconds, as in Slurm.
-const YEAR_S: u64 = 365 * 86_400;
-
-/// Returns the change of a reservation's flags: names are added, names with `NO_` are removed.
-fn flags(given: &[String]) -> Result<Option<ListChange>, Problem> {
-    let (mut more, mut less) = (Vec::new(), Vec::new());
-    for word in given {
-        let unset = word.strip_prefix("NO_").and_then(Flag::parse);
-        match (Flag::parse(word), unset) {
-            (Some(flag), _) => more.push(flag.name().to_owned()),
-            (None, Some(flag)) => less.push(flag.name().to_owned()),
-            (None, None) => {
-                let known = Flag::NAMES.map(|(name, _)| name).join(", ");
-                return Err(Problem::not_done("flags", format!("{word} is not known here; these are: {known}")));
-            }
-        }
-    }
-    match (more.is_empty(), less.is_empty()) {
-        (true, true) => Ok(None),
-        (false, true) => Ok(Some(ListChange::Add(more))),
-        (true, false) => Ok(Some(ListChange::Remove(less))),
-        (false, false) => Err(Problem::not_done("flags", "Set flags in one request and unset others in another")),
-    }
 }
 
 /// Returns the jobs of the body of `DELETE jobs`.
@@ -414,7 +307,7 @@ mod tests {
         let order =
             node(&json!({"state": ["DRAIN"], "reason": "fan", "weight": "3", "features": "a,b"})).unwrap().value;
         assert_eq!((order.admin, order.reason.as_deref()), (Some(NodeAdmin::Drain), Some("fan")));
-        let change = order.change.unwrap();
+        let change = order.change;
         assert_eq!((change.weight, change.features), (Some(3), Some(vec!["a".to_owned(), "b".to_owned()])));
         let order = node(&json!({"state": ["POWER_DOWN_ASAP"]})).unwrap().value;
         assert_eq!((order.power, order.admin), (Some(PowerWish::DownAsap), None));

@@ -9,9 +9,10 @@ use squall_model::wire::client::{Answer, HostRequest, JobRef, JobSelection, Requ
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
-use crate::command::scontrol::{Manner, ask_done, config, job, means};
+use crate::command::scontrol::{Manner, ask_done, config, job};
 use squall_client::unexpected;
 use squall_text::refusal;
+use squall_text::verbs::key::means;
 
 /// Interval at which `wait_job` asks the controller for the job's state.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(500);

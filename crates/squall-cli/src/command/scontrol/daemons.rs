@@ -7,8 +7,9 @@ use squall_model::hostlist;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::lists::all_nodes;
-use crate::command::scontrol::{means, power, reboot};
+use crate::command::scontrol::{power, reboot};
 use squall_text::shapes::node::PORT;
+use squall_text::verbs::key::means;
 
 /// Slurm's log levels in ascending order. Users may name a level by its index, from 0.
 const LEVELS: &[&str] =

@@ -6,7 +6,8 @@ use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::arguments::{Change, bad_state, changes, unsupported};
-use crate::command::scontrol::{ask_done, means};
+use crate::command::scontrol::ask_done;
+use squall_text::verbs::key::means;
 
 /// Slurm's message about the states in which a node can be created.
 const STATES: &str = "Valid states are: CLOUD FUTURE UNKNOWN\nA node that never joined has no other state";

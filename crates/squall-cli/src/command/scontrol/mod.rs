@@ -49,6 +49,7 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
 use squall_text::shapes::Dialect;
+use squall_text::verbs::key::means;
 
 const OPTIONS: &[Flag] = &[
     flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
@@ -211,11 +212,6 @@ fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
         }
         last = words;
     }
-}
-
-/// Returns whether `word` abbreviates `name` with at least `least` letters.
-fn means(word: &str, name: &str, least: usize) -> bool {
-    word.len() >= least && name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
 /// Runs a command of scontrol with its arguments. An abbreviation means the first command that it fits, in Slurm's

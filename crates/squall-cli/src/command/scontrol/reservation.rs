@@ -1,22 +1,21 @@
 //! `scontrol create|update|delete|show reservation`, and the list of `sinfo -T`.
 
-use squall_model::duration::{format_elapsed, parse_limit};
+use squall_client::{ClientError, unexpected};
+use squall_model::duration::format_elapsed;
 use squall_model::reservation::Flag;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::ReservationInfo;
-use squall_model::wire::reservation::{ListChange, ReservationChange};
+use squall_model::wire::reservation::ReservationChange;
+use squall_text::format::clock::{Clock, local};
+use squall_text::options::values::when::REMEDY;
+use squall_text::shapes::{self, Kind};
+use squall_text::verbs::key::{Bad, Key, means};
+use squall_text::verbs::reservation::KEYS;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::arguments::{Change, changes};
-use crate::command::scontrol::{Manner, means, record};
-use squall_client::{ClientError, unexpected};
-use squall_text::format::clock::Clock;
-use squall_text::options::values::when::{REMEDY, when_here};
-use squall_text::shapes::{self, Kind};
-
-/// Length of a reservation with `Duration=infinite`, in seconds: a year, as in Slurm.
-const INFINITE_S: u64 = 365 * 86_400;
+use crate::command::scontrol::{Manner, record};
 
 /// Runs `create reservation KEY=VALUE …`.
 pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
@@ -101,64 +100,32 @@ fn refused<T>(call: &mut Call<'_>, what: &str, error: &ClientError) -> Result<T,
 
 fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<ReservationChange, Fail> {
     let mut change = ReservationChange::default();
-    for word in words {
-        let Change { key, sign, value } = word;
+    let now = local(call.now, &call.zone);
+    for Change { key: word, sign, value } in words {
         let value = value.trim_matches(['"', '\'']);
-        let is = |name, least| means(key, name, least);
-        let bad = |call: &mut Call<'_>, what: &str| call.fail(&format!("Invalid {what} {value}.  {end}"));
-        let list = |entries: Vec<String>| match sign {
-            Some('+') => ListChange::Add(entries),
-            Some('-') => ListChange::Remove(entries),
-            _ => ListChange::Set(entries),
+        let Some(key) = Key::find(KEYS, word) else {
+            return call.fail(&format!("Unknown parameter {word}={value}.  {end}"));
         };
-        let entries = || value.split(',').filter(|entry| !entry.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-        if is_entity(key) {
-            change.name = Some(value.to_owned());
-        } else if is("StartTime", 1) {
-            let Some(time) = when_here(value) else {
-                return call.fail(&format!("Invalid start time {value}.  {end} ({REMEDY})"));
-            };
-            change.start = Some(time);
-        } else if is("EndTime", 1) {
-            let Some(time) = when_here(value) else {
-                return call.fail(&format!("Invalid end time {value}.  {end} ({REMEDY})"));
-            };
-            change.end = Some(time);
-        } else if is("Duration", 1) {
-            match parse_limit(value) {
-                Ok(Some(0)) | Err(_) => return bad(call, "duration"),
-                Ok(seconds) => change.duration_s = Some(seconds.unwrap_or(INFINITE_S)),
-            }
-        } else if is("NodeCnt", 5) || is("NodeCount", 5) {
-            match value.parse() {
-                Ok(count) if count > 0 => change.node_count = Some(count),
-                _ => return bad(call, "node count"),
-            }
-        } else if is("Nodes", 5) || is("NodeList", 5) {
-            change.nodes = Some(value.to_owned());
-        } else if is("Features", 2) {
-            change.features = Some(value.to_owned());
-        } else if is("PartitionName", 1) {
-            change.partition = Some(value.to_owned());
-        } else if is("Users", 1) {
-            let unknown = entries().into_iter().find(|entry| call.people.uid(entry.trim_start_matches('-')).is_none());
-            if let Some(unknown) = unknown {
-                return call.fail(&format!("Invalid user {unknown}.  {end}"));
-            }
-            change.users = Some(list(entries()));
-        } else if is("Accounts", 1) {
-            change.accounts = Some(list(entries()));
-        } else if is("Flags", 2) {
-            if let Some(unknown) = entries().iter().find(|entry| Flag::parse(entry).is_none()) {
+        let named = |entry: &&str| call.people.uid(entry.trim_start_matches('-')).is_some();
+        let unknown = value.split(',').filter(|entry| !entry.is_empty()).find(|entry| !named(entry));
+        if let Some(unknown) = unknown.filter(|_| key.name() == "Users") {
+            return call.fail(&format!("Invalid user {unknown}.  {end}"));
+        }
+        let what = match key.name() {
+            "StartTime" => "start time",
+            "EndTime" => "end time",
+            "NodeCnt" => "node count",
+            _ => "duration",
+        };
+        match key.read(&mut change, *sign, value, &now) {
+            Ok(()) => {}
+            Err(Bad::NotDone(_) | Bad::Because(_)) => {
+                let unknown = value.split(',').find(|flag| Flag::parse(flag).is_none()).unwrap_or(value);
                 let known = Flag::NAMES.map(|(name, _)| name).join(", ");
                 return call.fail(&format!("Error parsing flags {unknown}.  {end} (known: {known})"));
             }
-            let known = entries().into_iter().filter_map(|entry| Flag::parse(&entry));
-            let names: Vec<String> = known.map(|flag| flag.name().to_owned()).collect();
-            // As in Slurm, flags are added to the present ones, unless the sign is `-=`.
-            change.flags = Some(if *sign == Some('-') { ListChange::Remove(names) } else { ListChange::Add(names) });
-        } else {
-            return call.fail(&format!("Unknown parameter {key}={value}.  {end}"));
+            Err(Bad::Time) => return call.fail(&format!("Invalid {what} {value}.  {end} ({REMEDY})")),
+            Err(_) => return call.fail(&format!("Invalid {what} {value}.  {end}")),
         }
     }
     Ok(change)

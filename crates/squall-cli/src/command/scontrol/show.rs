@@ -13,11 +13,12 @@ use crate::command::listing::lists::job_rows;
 use crate::command::listing::select::{id_of, lines};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{
-    Manner, assoc_mgr, config, controllers, count, job, license, means, node, partition, record, reservation, topology,
+    Manner, assoc_mgr, config, controllers, count, job, license, node, partition, record, reservation, topology,
 };
 use squall_text::format::job::{JobRow, tres};
 use squall_text::format::words;
 use squall_text::shapes::{Kind, step as shapes};
+use squall_text::verbs::key::means;
 
 /// Runs `show ENTITY [ID …]` or `show ENTITY=ID`.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Result<(), Fail> {

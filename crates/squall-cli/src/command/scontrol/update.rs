@@ -2,7 +2,8 @@
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::arguments::changes;
-use crate::command::scontrol::{change_partition, means, reservation, update_job, update_node, update_step};
+use crate::command::scontrol::{change_partition, reservation, update_job, update_node, update_step};
+use squall_text::verbs::key::means;
 
 /// Runs `update KEY=VALUE …`. The first key that names an entity selects what is changed.
 pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {

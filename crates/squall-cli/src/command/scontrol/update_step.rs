@@ -1,12 +1,14 @@
 //! `scontrol update StepId=JOB[.STEP] TimeLimit=…`: changes the limit of a running step, or of all steps of a job.
 
 use squall_model::wire::client::{JobSelection, Request};
+use squall_text::verbs::job::LimitChange;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{Target, id_of, target};
 use crate::command::scontrol::arguments::{Change, unsupported};
-use crate::command::scontrol::update_job::{Limit, time_limit};
-use crate::command::scontrol::{ask_done, means};
+use crate::command::scontrol::ask_done;
+use crate::command::scontrol::update_job::{changed_limit, time_limit};
+use squall_text::verbs::key::means;
 
 const WHAT: &str = "slurm_update error";
 
@@ -31,10 +33,10 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         return Err(Fail(1));
     };
     let time_limit_s = match limit {
-        Limit::To(limit) => limit,
-        Limit::By(by) => {
+        LimitChange::To(limit) => limit,
+        by => {
             let current = current(call, &step)?;
-            Some(by.from(call, current)?)
+            changed_limit(call, by, current)?
         }
     };
     let request = Request::UpdateStep { job: id_of(&step.job), step: step.step, time_limit_s };
