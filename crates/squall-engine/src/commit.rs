@@ -281,6 +281,7 @@ impl<L> Pipeline<L> {
     }
 
     fn run(&mut self, decide: impl FnOnce(&mut Controller, Time, &mut Out)) {
+        // because the host may settle without a batch, which is documented to do nothing
         let Some(batch) = &mut self.open else { return };
         let blobs = batch.out.blobs.len();
         decide(&mut self.machine, batch.now, &mut batch.out);

@@ -59,6 +59,7 @@ fn separator(dependency: &Dependency) -> char {
 }
 
 fn push_job(text: &mut String, term: &DependencyTerm) {
+    // because `singleton` names no job
     let Some(job) = term.job else { return };
     // Writing to a String can't fail.
     let _ = write!(text, "{}", job.id);

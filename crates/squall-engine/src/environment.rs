@@ -170,6 +170,7 @@ pub fn job_env(facts: &JobFacts) -> Env {
 /// Adds the variables of each component of a heterogeneous job, with the component's number in their names.
 fn components(env: &mut Builder, facts: &JobFacts) {
     let number = |component: &JobFacts| component.key.job.0.saturating_sub(facts.key.job.0);
+    // because most jobs have no components
     let Some(last) = facts.components.last() else { return };
     env.set(HET_SIZE, number(last) + 1);
     for component in &facts.components {

@@ -95,6 +95,7 @@ fn of_job(set: &mut impl FnMut(&str, &dyn Display), facts: &JobFacts, node: &str
         set("SLURM_ARRAY_TASK_MIN", &array.indices.first().unwrap_or(0));
         set("SLURM_ARRAY_TASK_MAX", &array.indices.last().unwrap_or(0));
     }
+    // because the controller's own programs run on no node of the job
     let Some(place) = facts.nodes.names().iter().position(|name| name == node) else { return };
     if let Some(cpus) = facts.cpus.get(place) {
         set("SLURM_CPUS_ON_NODE", cpus);

@@ -1,11 +1,12 @@
 //! The house rules as a test: arrows between crates and within the controller, circles, file heads and lengths, where
-//! `unsafe` may stand; and what pages name (`pages.rs`, `security.rs`).
+//! `unsafe` may stand; that nothing is swallowed (`silence.rs`); and what pages name (`pages.rs`, `security.rs`).
 
 #![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
 
 mod modules;
 mod pages;
 mod security;
+mod silence;
 
 use std::fs;
 use std::path::{Path, PathBuf};

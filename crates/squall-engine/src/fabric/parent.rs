@@ -4,6 +4,8 @@ use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::Path;
 
+use crate::invariant::invariant;
+
 /// First and longest pause after connections to all candidates for the parent have failed.
 const PAUSE: (Span, Span) = (Span::from_millis(10), Span::from_secs(1));
 
@@ -127,7 +129,7 @@ impl Parent {
 
     /// Records that the connection to the parent is gone, and prepares to dial the nodes above the lost parent.
     pub(super) fn closed(&mut self, now: Time) {
-        let Some(attached) = self.attached.take() else { return };
+        let Some(attached) = self.attached.take() else { return invariant!("only a parent that there is can be lost") };
         let above = attached.path.map(|path| path.above).unwrap_or_default();
         let above: Vec<Dial> = above.into_iter().map(Dial::Node).chain([Dial::Controller]).collect();
         // Nodes above the lost parent come first, then all others. A node that was attached to the controller has

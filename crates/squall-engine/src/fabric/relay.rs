@@ -16,6 +16,8 @@ use super::asked::Asked;
 use super::gather::Gather;
 use super::parent::{Dial, Parent, SILENT_HEARTBEATS};
 
+use crate::invariant::invariant;
+
 /// Lateness from which on a node doubts itself.
 const LATE: Span = Span::from_secs(1);
 
@@ -246,6 +248,7 @@ impl Relay {
     /// Counts no silence of parent and children for the time in which this node itself did not run, because its daemon or
     /// its machine was stopped or starved: what they have sent meanwhile waits to be read.
     fn doubt_itself(&mut self, now: Time) {
+        // because it usually comes in time
         let Some(away) = self.due.map(|due| now.since(due)).filter(|away| *away >= LATE) else { return };
         self.parent.excuse(now, away);
         for child in self.children.values_mut() {
@@ -311,6 +314,7 @@ impl Relay {
     }
 
     fn take_down(&mut self, now: Time, frame: DownFrame, local: &mut Vec<Delivery>, out: &mut NetOut) {
+        // because what a lost parent has sent may still come
         let Some(attached) = &mut self.parent.attached else { return };
         if frame.hop <= attached.heard_hops {
             return;
@@ -343,7 +347,7 @@ impl Relay {
         self.asked.clear();
         self.parent.found_path(path);
         local.push(Delivery::Path);
-        let Some(path) = self.path_below() else { return };
+        let Some(path) = self.path_below() else { return invariant!("a node that was told its path has a parent") };
         self.tells = true;
         for child in self.children.values_mut() {
             child.say(Downward::Path(Box::new(path.clone())));
@@ -450,6 +454,7 @@ impl Relay {
     }
 
     fn lose_child(&mut self, now: Time, link: u32) {
+        // because a child that was silent or sent nonsense is dropped before its connection closes
         let Some(child) = self.children.remove(&link) else { return };
         let mut composite = Composite::default();
         self.gather.give_up(&child.reach);
@@ -478,6 +483,7 @@ impl Relay {
     }
 
     fn take_up(&mut self, now: Time, link: u32, frame: UpFrame, (local, out): (&mut Vec<Delivery>, &mut NetOut)) {
+        // because what a dropped child has sent may still come
         let Some(child) = self.children.get_mut(&link) else { return };
         if frame.hop <= child.heard_hops {
             return;

@@ -106,6 +106,7 @@ impl Courier {
                 self.bring(news, errands);
             }
             Answer::Accounting { rows, more, .. } => {
+                // because an answer may come after the connection was lost that the question was asked on
                 let Some((_, come)) = self.lookups.get_mut(&cell) else { return };
                 come.extend(rows);
                 if !more {
@@ -186,6 +187,7 @@ impl Courier {
     /// Asks a cell's accounting about the first question that waits for it.
     fn look_up(&self, cell: u32, errands: &mut Errands) {
         let first = self.lookups.get(&cell).and_then(|(waiting, _)| waiting.front());
+        // because no further question may wait for that cell's accounting
         let Some(Question::Started(named) | Question::Ended(named)) = first else { return };
         let job = match named.index {
             Some(index) => JobRef::Tasks(named.id, IndexSet::range(index, index)),

@@ -137,6 +137,7 @@ impl Contents {
     /// Accepts a chunk: appends it, keeps it if it is early, or drops it.
     pub(super) fn chunk(&mut self, chunk: Chunk, acts: &mut Vec<NodeAct>) {
         let Chunk { content, at, bytes, .. } = chunk;
+        // because pieces may come of a file that is whole, was given up, or was never expected here
         let Some(held) = self.held.get_mut(&content).filter(|held| held.holding == Holding::Open) else { return };
         let end = at.saturating_add(bytes.0.len() as u64);
         if end <= held.taken || end > held.size {
@@ -182,11 +183,11 @@ impl Contents {
             self.held.remove(&content);
             return;
         }
-        // A file that was given up meanwhile is not held again by a late report about its beginning.
         let held = match holding {
             Holding::Has => self.held.entry(content).or_default(),
             _ => match self.held.get_mut(&content) {
                 Some(held) => held,
+                // because a file that was given up meanwhile is not held again by a late report about its beginning
                 None => return,
             },
         };
@@ -222,6 +223,7 @@ impl Held {
     fn take(&mut self, content: ContentId, at: u64, bytes: Bytes, acts: &mut Vec<NodeAct>) {
         let known = (self.taken - at) as usize;
         let new = match bytes.0.get(known..) {
+            // because the bytes may all be here already
             None | Some([]) => return,
             Some(_) if known == 0 => bytes,
             Some(new) => Bytes(new.into()),

@@ -100,6 +100,7 @@ impl NodeMachine {
 
     pub(super) fn turns(&mut self, turns: Turns, out: &mut NodeOut) {
         for (attempt, turn) in turns {
+            // because the job may have ended here in the meantime
             let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.is_open()) else { continue };
             job.turn = Some(turn);
             out.acts.push(NodeAct::Gang(GangAct::Turn { job: attempt, turn }));

@@ -16,6 +16,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::hook::{Hook, NodeNote};
 use squall_model::wire::proof::Warrant;
 
+use crate::invariant::invariant;
 use crate::node::work::{Job, key_of};
 use crate::node::{NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
@@ -132,7 +133,9 @@ impl NodeMachine {
     /// that its prolog has ended.
     pub(super) fn found_around(&mut self, facts: &Arc<JobFacts>, began: bool) {
         let around = self.around(facts);
-        let Some(job) = self.jobs.get_mut(&attempt_of(facts.key)) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt_of(facts.key)) else {
+            return invariant!("a job that was found is known");
+        };
         if job.around.is_none() {
             job.around = around;
         }
@@ -169,9 +172,15 @@ impl NodeMachine {
             self.jobs.iter().filter(|(_, job)| job.around.is_some()).map(|(attempt, _)| *attempt).collect();
         for attempt in jobs {
             let name = self.boot.name.as_str();
-            let Some(job) = self.jobs.get(&attempt) else { continue };
+            let Some(job) = self.jobs.get(&attempt) else {
+                invariant!("a job that was listed is known");
+                continue;
+            };
             let never_ran = job.lacks(StepNo::BATCH);
-            let Some(around) = &job.around else { continue };
+            let Some(around) = &job.around else {
+                invariant!("a job that was listed has programs around it");
+                continue;
+            };
             let scripted =
                 around.facts.spec.kind == JobKind::Batch && around.facts.nodes.get(0).as_deref() == Some(name);
             let done = around.prolog == Prolog::Done;
@@ -224,6 +233,7 @@ impl NodeMachine {
 
     fn begin_prolog(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
         let around = self.jobs.get_mut(&attempt).and_then(|job| job.around.as_mut());
+        // because the prolog may have begun, have ended, or not be wanted
         let Some(around) = around.filter(|around| around.prolog == Prolog::Owed) else { return };
         around.prolog = Prolog::Running;
         let run = HookRun { hook: Hook::Prolog, facts: Some(Arc::clone(&around.facts)), exit: None };
@@ -258,6 +268,7 @@ impl NodeMachine {
 
     fn prolog_ended(&mut self, now: Time, attempt: JobAttempt, error: Option<String>, out: &mut NodeOut) {
         let around = self.jobs.get_mut(&attempt).and_then(|job| job.around.as_mut());
+        // because the job may be gone before its prolog ends
         let Some(around) = around.filter(|around| around.prolog == Prolog::Running) else { return };
         if error.is_some() {
             around.prolog = Prolog::Failed;
@@ -320,6 +331,7 @@ impl NodeMachine {
 
     /// Handles the end of a program.
     pub(super) fn hook_ended(&mut self, now: Time, key: HookKey, error: Option<String>, out: &mut NodeOut) {
+        // because an earlier run of the daemon may have begun the program
         let Some(due) = self.hooks.running.remove(&key) else { return };
         let overdue = due.is_some_and(|due| due <= now);
         if let Some(due) = due {
@@ -350,6 +362,7 @@ impl NodeMachine {
 
     /// Reports that a job's processes can't be killed, and runs the program for that.
     pub(super) fn unkillable(&mut self, now: Time, due: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        // because the job may have been swept by then
         let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.unkillable == Some(due)) else { return };
         if now > due + LATE {
             // The daemon itself was stopped meanwhile, and the end of the sweep may be among what it has yet to hear.

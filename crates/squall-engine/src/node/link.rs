@@ -155,6 +155,7 @@ impl NodeMachine {
                 }
             }
             (Stage::Welcome(last), _) if node.is_none() && put.epoch == self.link.newest.epoch && put.seq > last => {}
+            // because a message of an earlier session may come late
             _ => return,
         }
         self.link.stage = Stage::Welcome(put.seq);
@@ -313,6 +314,7 @@ impl NodeMachine {
         if self.outbox.is_said() {
             return;
         }
+        // because the controller may not have welcomed the node yet
         let Some(node) = self.id.filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
         self.link.reports_since.get_or_insert(now);
         if self.reports_due().is_some_and(|due| now < due) {

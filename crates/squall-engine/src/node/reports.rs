@@ -153,6 +153,7 @@ impl Outbox {
                     let failure = LaunchFailure { key, error: error.clone(), node_fault: *node_fault };
                     composite.failed.push((node, failure));
                 }
+                // because the controller may know of the report before it was said
                 _ => continue,
             }
             composite.reports += 1;

@@ -298,6 +298,7 @@ impl NodeMachine {
 
     /// Spawns a step, once the job's prolog has ended.
     pub(super) fn launch(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
+        // because a launch that waits for the prolog of its job is held
         let Some(launch) = self.hold(now, launch, out) else { return };
         let key = launch.key;
         let Some(job) = self.jobs.get_mut(&attempt_of(key)) else {
@@ -356,6 +357,7 @@ impl NodeMachine {
         if signal == i32::from(SIGKILL) {
             self.lift_briefly(now, attempt, out);
         }
+        // because the job may have ended here, or may not have come yet
         let Some(job) = self.jobs.get(&attempt) else { return };
         for step in job.live() {
             let batch = step == StepNo::BATCH;
@@ -443,7 +445,7 @@ impl NodeMachine {
     /// Tells the daemon of a running step to end the step, and sets a timer that kills it if it does not.
     fn tell_end(&mut self, now: Time, key: StepKey, kill_wait_s: u64, why: EndReason, out: &mut NodeOut) {
         let Some(step) = self.jobs.get_mut(&attempt_of(key)).and_then(|job| job.steps.get_mut(&key.step)) else {
-            return;
+            return invariant!("a step that is told to end is known");
         };
         let grace = if step.orphaned { Span::default() } else { GRACE };
         let overdue = now + Span::from_secs(kill_wait_s) + grace;
@@ -494,6 +496,7 @@ impl NodeMachine {
     /// without the daemon's grace time.
     pub(super) fn orphaned(&mut self, now: Time, key: StepKey) {
         let job = self.jobs.get_mut(&attempt_of(key));
+        // because the step may have ended before its daemon
         let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) else { return };
         step.orphaned = true;
         if let Some(overdue) = step.overdue.as_mut() {
@@ -507,6 +510,7 @@ impl NodeMachine {
 impl NodeMachine {
     pub(super) fn finished(&mut self, now: Time, key: StepKey, finish: Finish, out: &mut NodeOut) {
         let attempt = attempt_of(key);
+        // because the job may have been swept, and the controller may know its end, before the step's daemon ended
         let Some(job) = self.jobs.get_mut(&attempt) else { return };
         let Some(step) = job.steps.get_mut(&key.step).filter(|step| step.is_live()) else { return };
         step.phase = StepPhase::Told;
@@ -569,7 +573,7 @@ impl NodeMachine {
     /// Has everything killed that is left of a job.
     fn sweep(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
         let patience_s = self.boot.health.unkillable_step_timeout_s;
-        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt) else { return invariant!("a job that is swept is known") };
         job.phase = JobPhase::Sweeping;
         job.unkillable = (patience_s > 0).then(|| now + Span::from_secs(patience_s));
         self.timers.extend(job.unkillable.map(|due| (due, Timer::Unkillable(attempt))));
@@ -587,6 +591,7 @@ impl NodeMachine {
 
     pub(super) fn swept(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
         self.leftover_swept(now, attempt);
+        // because leftovers of jobs that are not known are swept, too
         let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.phase == JobPhase::Sweeping) else { return };
         if let Some(due) = job.unkillable.take() {
             self.timers.remove(&(due, Timer::Unkillable(attempt)));
@@ -649,6 +654,7 @@ impl NodeMachine {
     }
 
     fn forget_step(&mut self, key: StepKey, out: &mut NodeOut) {
+        // because a launch that was refused leaves nothing to forget
         let Some(job) = self.jobs.get_mut(&attempt_of(key)) else { return };
         let Some(step) = job.steps.get_mut(&key.step).filter(|step| step.phase == StepPhase::Told) else { return };
         if key.step == StepNo::BATCH {

@@ -8,6 +8,8 @@ use super::etcd::{Ask, Compare, Done, Op, Pair, Problem, Reply, Txn};
 use super::lead::Lead;
 use super::{Act, Lane, Phase, RETRY, Replica, Settings, Why};
 
+use crate::invariant::invariant;
+
 /// Interval of polls of a standby that has applied the whole log.
 const POLL: Span = Span::from_millis(50);
 /// Most entries that one poll reads.
@@ -103,7 +105,7 @@ struct View {
 impl Replica {
     /// Asks what a standby needs next.
     pub(super) fn follow(&mut self, now: Time, out: &mut Vec<Act>) {
-        let Phase::Following(follow) = &mut self.phase else { return };
+        let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
         if follow.asked != Asked::Nothing {
             return;
         }
@@ -150,7 +152,7 @@ impl Replica {
     }
 
     pub(super) fn take_followed(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
-        let Phase::Following(follow) = &mut self.phase else { return };
+        let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
         let asked = std::mem::replace(&mut follow.asked, Asked::Nothing);
         follow.next = now;
         // Whether a campaign without an answer was won, and by whom one that was lost, the next poll shows.
@@ -183,6 +185,7 @@ impl Replica {
         let (leader, handover, head, first, trusted) = (one(), one(), one(), one(), one());
         let mut entries = Vec::new();
         for pair in results.next().unwrap_or_default() {
+            // because a newer release may keep other keys there
             let Some(seq) = self.keys.seq(&pair.key) else { continue };
             entries.push((seq, decoded::<Entry>(&pair)?));
         }
@@ -225,7 +228,10 @@ impl Replica {
         let other = view.leader.as_ref().filter(|_| !own && !won);
         self.set_leader(other.map(|(leader, at)| (leader.clone(), at.unsigned_abs())), out);
         let founds = self.judge(&view, out)?;
-        let Phase::Following(follow) = &mut self.phase else { return Ok(()) };
+        let Phase::Following(follow) = &mut self.phase else {
+            invariant!("a standby follows");
+            return Ok(());
+        };
         follow.seen_leader |= view.leader.is_some() && !own;
         follow.leader_at = view.leader.as_ref().map_or(0, |(_, at)| *at);
         follow.head_at = view.head.as_ref().map_or(0, |(_, at)| *at);
@@ -241,7 +247,10 @@ impl Replica {
         } else {
             self.catch_up(view.entries, end, out);
         }
-        let Phase::Following(follow) = &self.phase else { return Ok(()) };
+        let Phase::Following(follow) = &self.phase else {
+            invariant!("a standby follows");
+            return Ok(());
+        };
         if follow.drained {
             self.fresh = Some(now);
         }
@@ -282,7 +291,7 @@ impl Replica {
             }
             if entry.pieces > 0 {
                 let pieces = self.keys.pieces(first, entry.run, entry.pieces);
-                let Phase::Following(follow) = &mut self.phase else { return };
+                let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
                 (follow.asked, follow.drained) = (Asked::Pieces(first, Box::new(entry)), false);
                 let txn = Txn { then: vec![pieces], ..Txn::default() };
                 out.push(Act::Ask { lane: Lane::Log, ask: Ask::Txn(txn) });
@@ -291,7 +300,7 @@ impl Replica {
             self.last = entry.last;
             out.push(Act::Apply { first, last: entry.last, bytes: entry.bytes });
         }
-        let Phase::Following(follow) = &mut self.phase else { return };
+        let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
         follow.drained = self.last >= end;
     }
 
@@ -306,7 +315,7 @@ impl Replica {
 
     /// Sets when to poll again: at once while there is more to apply, otherwise after a pause.
     fn schedule(&mut self, now: Time) {
-        let Phase::Following(follow) = &mut self.phase else { return };
+        let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
         follow.next = if follow.drained { now + POLL } else { now };
         if let Some(since) = follow.vacant {
             let patient_at = since + self.settings.patience(follow);
@@ -324,7 +333,7 @@ impl Replica {
     }
 
     fn win(&mut self, now: Time, leader_at: i64, head_at: i64, out: &mut Vec<Act>) {
-        let Phase::Following(follow) = &self.phase else { return };
+        let Phase::Following(follow) = &self.phase else { return invariant!("a standby follows") };
         if follow.founds {
             self.log = Some(self.settings.new_log);
             self.side.see_first(self.last + 1);

@@ -11,6 +11,8 @@ use super::etcd::{Ask, Compare, Done, Op, Problem, Reply, Txn};
 use super::follow::decoded;
 use super::{Act, Lane, Phase, RETRY, Replica, Why};
 
+use crate::invariant::invariant;
+
 /// Longest value of a key, bytes. etcd refuses requests above 1.5 MiB.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -89,7 +91,7 @@ impl Lead {
 impl Replica {
     /// Asks what a leader needs next.
     pub(super) fn lead(&mut self, now: Time, out: &mut Vec<Act>) {
-        let Phase::Leading(lead) = &mut self.phase else { return };
+        let Phase::Leading(lead) = &mut self.phase else { return invariant!("a leader leads") };
         if lead.asked != Asked::Nothing || now < lead.next {
             return;
         }
@@ -124,6 +126,7 @@ impl Replica {
             }
             lead.asked = Asked::Resign;
         } else {
+            // because there may be nothing to tell
             return;
         }
         txn.otherwise = vec![Op::get(&keys.leader), Op::get(&keys.head)];
@@ -131,7 +134,7 @@ impl Replica {
     }
 
     pub(super) fn take_led(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
-        let Phase::Leading(lead) = &mut self.phase else { return };
+        let Phase::Leading(lead) = &mut self.phase else { return invariant!("a leader leads") };
         let asked = std::mem::replace(&mut lead.asked, Asked::Nothing);
         lead.next = now;
         match reply {
@@ -157,8 +160,8 @@ impl Replica {
     }
 
     fn appended(&mut self, head_at: i64, out: &mut Vec<Act>) {
-        let Phase::Leading(lead) = &mut self.phase else { return };
-        let Some(batch) = lead.batch.take() else { return };
+        let Phase::Leading(lead) = &mut self.phase else { return invariant!("a leader leads") };
+        let Some(batch) = lead.batch.take() else { return invariant!("what was appended was given") };
         lead.head_at = head_at;
         self.last = batch.last;
         out.push(Act::Appended(Ok(())));
@@ -169,7 +172,7 @@ impl Replica {
     fn fenced(&mut self, done: &Done, out: &mut Vec<Act>) {
         let mut read = done.results.iter().map(|pairs| pairs.first());
         let (leader, head) = (read.next().flatten(), read.next().flatten());
-        let Phase::Leading(lead) = &mut self.phase else { return };
+        let Phase::Leading(lead) = &mut self.phase else { return invariant!("a leader leads") };
         let leads = leader.is_some_and(|pair| pair.modified == lead.leader_at);
         let own = head.and_then(|pair| Some((decoded::<Head>(pair).ok()?, pair.modified)));
         if let (true, Some((head, at)), Some(batch)) = (leads, own, &lead.batch)

@@ -5,6 +5,8 @@ use squall_model::time::{Span, Time};
 use super::RETRY;
 use super::etcd::{Ask, LeaseId, Problem, Reply};
 
+use crate::invariant::invariant;
+
 /// A lease is renewed this many times in its length.
 const RENEWALS: u64 = 4;
 /// This part of the length is subtracted: the clocks of two machines need not run equally fast.
@@ -60,7 +62,7 @@ impl Lease {
     }
 
     pub(super) fn take(&mut self, now: Time, reply: &Result<Reply, Problem>) {
-        let Some(sent) = self.sent.take() else { return };
+        let Some(sent) = self.sent.take() else { return invariant!("an answer about the lease was asked for") };
         let length = Span::from_secs(self.seconds);
         match reply {
             Ok(Reply::Granted { lease }) => self.id = Some(*lease),

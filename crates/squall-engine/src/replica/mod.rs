@@ -384,6 +384,7 @@ impl Replica {
         match self.phase {
             Phase::Following(_) => self.follow(now, out),
             Phase::Leading(_) => self.lead(now, out),
+            // because nothing is due after the end
             Phase::Over => return,
         }
         if let Some(ask) = self.lease.due(now) {

@@ -271,6 +271,7 @@ impl Replica {
         self.side.trusted.0 = self.side.trusted.0.max(self.side.trusted.1);
         let mut files = Vec::new();
         for pair in results.next().unwrap_or_default() {
+            // because a newer release may keep other keys there
             let Some(path) = self.keys.trust_path(&pair.key) else { continue };
             // What can't be read is of a newer release, which needs it and this one does not.
             if let Ok(file) = decoded::<TrustFile>(&pair) {
@@ -285,6 +286,7 @@ impl Replica {
         self.side.see_trusted(trusted);
         let mut members = Vec::new();
         for pair in done.results.get(1).into_iter().flatten() {
+            // because a newer release may keep other keys there, or more in them
             let Some(name) = self.keys.member_name(&pair.key) else { continue };
             let Ok(member) = decoded::<Member>(pair) else { continue };
             let known = self.side.members.entry(name.to_owned()).or_insert(Known { at: 0, seen: now, durable: 0 });

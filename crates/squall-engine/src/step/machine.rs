@@ -9,6 +9,7 @@ use squall_model::wire::stepd::FromStepd;
 
 use super::end::{Task, exit_of};
 use super::{StepAct, StepInput, StepOut, StepSetup};
+use crate::invariant::invariant;
 use crate::machine::Machine;
 
 /// Numbers of the signals SIGKILL, SIGTERM and SIGCONT.
@@ -171,7 +172,9 @@ impl StepMachine {
     }
 
     fn spawn_failed(&mut self, now: Time, rank: u32, code: u8, error: String, out: &mut StepOut) {
-        let Some(task) = self.task(rank).filter(|t| t.exit.is_none() && t.pid.is_none()) else { return };
+        let Some(task) = self.task(rank).filter(|t| t.exit.is_none() && t.pid.is_none()) else {
+            return invariant!("the start of a task is answered once");
+        };
         task.exit = Some(ExitCode { code, signal: 0 });
         if self.setup.is_batch() {
             out.push(StepAct::Notice(error.clone()));
@@ -183,7 +186,9 @@ impl StepMachine {
     }
 
     fn unspawned(&mut self, now: Time, rank: u32, out: &mut StepOut) {
-        let Some(task) = self.task(rank).filter(|t| t.exit.is_none() && t.pid.is_none()) else { return };
+        let Some(task) = self.task(rank).filter(|t| t.exit.is_none() && t.pid.is_none()) else {
+            return invariant!("the start of a task is answered once");
+        };
         task.exit = Some(ExitCode { code: 0, signal: TERM as u8 });
         task.told = true;
         self.launched(now, out);
@@ -193,7 +198,7 @@ impl StepMachine {
         let told = matches!(self.phase, Phase::Ending { .. } | Phase::Clearing);
         let by_us = told && [TERM as u8, KILL as u8].contains(&exit.signal);
         let oom = self.oom && exit.signal == KILL as u8;
-        let Some(task) = self.task(rank).filter(|t| t.exit.is_none()) else { return };
+        let Some(task) = self.task(rank).filter(|t| t.exit.is_none()) else { return invariant!("a task ends once") };
         task.exit = Some(exit);
         task.by_us = by_us && !oom;
         // A shell returns 128 plus the signal's number if such a signal ended its command.

@@ -15,6 +15,7 @@ use squall_model::wire::peer::{Fault, Gathering, Notice, PeerMessage, What};
 
 use super::board::Board;
 use super::ring::Shape;
+use crate::invariant::invariant;
 use crate::machine::Machine;
 
 /// Number of children of a node in the tree. Eight nodes need one level, and a node has few children even in a tree of
@@ -375,6 +376,7 @@ impl Exchange {
 
     fn advance(&mut self, gathering: &Gathering, out: &mut Acts) {
         let ready = |open: &&mut Open| !open.risen && open.round.is_none() && open.is_complete();
+        // because somebody has yet to join, or what is here went up before
         let Some(open) = self.open.get_mut(gathering).filter(ready) else { return };
         open.risen = true;
         let (size, here) = open.size();
@@ -410,7 +412,7 @@ impl Exchange {
 
     /// Ends a gathering (collective exchange) that all have joined: sends the data down and answers the local ranks.
     fn conclude(&mut self, gathering: &Gathering, data: Vec<u8>, context: u64, out: &mut Acts) {
-        let Some(open) = self.open.remove(gathering) else { return };
+        let Some(open) = self.open.remove(gathering) else { return invariant!("a gathering that concludes is open") };
         self.stats.by_tree += 1;
         for child in open.children() {
             self.stats.sent_bytes += data.len() as u64;
@@ -425,7 +427,7 @@ impl Exchange {
 
     /// Ends a gathering as failed, and tells all neighbours in tree and ring but `from`.
     pub(super) fn fail(&mut self, gathering: &Gathering, fault: Fault, from: Option<u32>, out: &mut Acts) {
-        let Some(open) = self.open.remove(gathering) else { return };
+        let Some(open) = self.open.remove(gathering) else { return invariant!("a gathering that fails is open") };
         for place in open.neighbours() {
             if Some(place) != from && !self.lost.contains(&place) {
                 let message = PeerMessage::Failed { gathering: gathering.clone(), fault };
@@ -498,7 +500,9 @@ impl Exchange {
             let message = PeerMessage::Failed { gathering: gathering.clone(), fault };
             return out.push(ExchangeAct::Send { place, message });
         }
+        // because a peer may ask about ranks that are not here
         let Some(open) = self.opened(gathering) else { return };
+        // because only a child's word counts, whatever another peer says
         let Some(child) = open.children().find(|child| open.members[*child] == place) else { return };
         open.below.insert(child, brought);
         if self.is_stuck(gathering) {

@@ -11,6 +11,8 @@ use squall_model::wire::peer::{Fault, Gathering, PeerMessage, What};
 
 use super::exchange::{Acts, Brought, Exchange, ExchangeAct, Open};
 
+use crate::invariant::invariant;
+
 /// Bytes for each node above which a ring is faster than the tree (`bench fence`). An inner node saves fifteen
 /// copies, but all nodes have to be woken for each piece.
 pub(super) const RING_BYTES_EACH: usize = 32 << 10;
@@ -68,6 +70,7 @@ impl Exchange {
 
     /// Tells the children that the data goes round the ring, and sends this node's piece to the next node.
     pub(super) fn start_round(&mut self, gathering: &Gathering, context: u64, out: &mut Acts) {
+        // because the parent's word may come twice
         let Some(open) = self.open.get_mut(gathering).filter(|open| open.round.is_none()) else { return };
         open.round = Some(context);
         for child in open.children() {
@@ -83,8 +86,8 @@ impl Exchange {
     /// Sends this node's piece to the next node. Precondition: the gathering goes round the ring, and all local ranks
     /// have joined.
     pub(super) fn begin_round(&mut self, gathering: &Gathering, out: &mut Acts) {
-        let Some(open) = self.open.get(gathering) else { return };
-        let Some(own) = &open.own else { return };
+        let Some(open) = self.open.get(gathering) else { return invariant!("a gathering that goes round is open") };
+        let Some(own) = &open.own else { return invariant!("a gathering that goes round has been joined here") };
         let (next, origin, data) = (open.members[open.around()[1]], open.at as u32, own.data.clone());
         self.send_piece(next, gathering, origin, data, out);
         self.close_round(gathering, out);
@@ -101,6 +104,7 @@ impl Exchange {
         if self.is_past(gathering) || self.failed.contains_key(gathering) {
             return;
         }
+        // because a peer may send a piece for ranks that are not here
         let Some(open) = self.opened(gathering) else { return };
         let at = origin as usize;
         if at >= open.members.len() || at == open.at || open.pieces.contains_key(&at) {
@@ -126,8 +130,10 @@ impl Exchange {
         if !whole {
             return;
         }
-        let Some(mut open) = self.open.remove(gathering) else { return };
-        let (Some(own), context) = (open.own.take(), open.round.unwrap_or_default()) else { return };
+        let Some(mut open) = self.open.remove(gathering) else { return invariant!("a whole gathering is open") };
+        let (Some(own), context) = (open.own.take(), open.round.unwrap_or_default()) else {
+            return invariant!("a whole gathering has been joined here");
+        };
         self.stats.by_ring += 1;
         open.pieces.insert(open.at, own.data);
         let data: Vec<u8> = open.pieces.into_values().flatten().collect();

@@ -60,6 +60,7 @@ fn is_few(state: &State, wanted: &JobSelection, at_once: usize) -> bool {
 /// Makes the next page of the first unfinished list and sends it to the client. The list then goes behind the other
 /// ones.
 pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
+    // because the client of the last list may have gone after the host had looked
     let Some((caller, mut list)) = c.lists.open.pop_front() else { return };
     let answer = match list.look(c, now, c.lists.page * LOOKS) {
         Ok(None) => {
@@ -133,6 +134,7 @@ impl List {
             }
             // Array tasks without a record of their own come before the array's other tasks.
             if let Some(of) = chosen.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
+                // because the record of the array may have been removed since the list began
                 let Some(array) = state.arrays.get(&of.array) else { continue };
                 self.told.entry(of.array).or_default().union_with(&of.indices);
                 let row = job::of_tasks(c, of.array, array, of.indices, of.ended, now);

@@ -79,6 +79,7 @@ pub(crate) fn heard_newer(c: &mut Controller, now: Time, link: LinkId, newer: &N
 /// Handles a node's word that it knows of a newer state. It counts on the node's own connection only, as one machine of
 /// the tree does not speak for others. The node gets no offer until it comes on one, which it does after some seconds.
 pub(crate) fn doubted(c: &mut Controller, now: Time, link: LinkId, newer: &Newer, out: &mut Out) {
+    // because a node that only the newer state has does not count here
     let Some(node) = c.state.node_id(&newer.name) else { return };
     if !c.links.is_own(link, &newer.name) {
         c.doubts.entry(node).or_default();
@@ -115,6 +116,7 @@ fn judge(c: &mut Controller, now: Time, out: &mut Out) {
     let said = c.doubts.iter().filter(|(id, _)| counts(id));
     let mut said: Vec<&Newer> = said.filter_map(|(_, newer)| newer.as_ref()).collect();
     said.sort_unstable_by_key(|newer| std::cmp::Reverse(newer.session));
+    // because fewer than half of the nodes may have said so
     let Some(newer) = said.get(all / 2).map(|newer| (*newer).clone()) else { return };
     let believed = c.state.epoch.0.saturating_add(EPOCHS_NEAR).max((now + CLOCKS_APART).0);
     let above = newer.session.epoch.max(c.state.epoch).0.checked_add(1).filter(|epoch| *epoch <= believed);

@@ -73,6 +73,7 @@ fn drain_for(c: &mut Controller, now: Time, node: NodeId, job: JobAttempt, reaso
 
 /// Returns a node to service after a check that succeeded, if a check drained it and the configuration wants that.
 fn recovered(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
+    // because the configuration may leave it to operators to return a node
     let Some(node) = c.state.node(id).filter(|_| c.state.config.health.resume) else { return };
     let by_check = node.reason.as_ref().is_some_and(|reason| reason.text.starts_with(UNHEALTHY));
     if node.admin == NodeAdmin::Drain && by_check {

@@ -36,13 +36,14 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::state::node::Node;
+use crate::invariant::invariant;
 
 /// Most CPUs that a node may report, and most sockets, cores and threads.
 const CPUS_MAX: u32 = 1 << 16;
 
 /// Handles a registration: a new session begins, and jobs from before a reboot of the node are lost.
 pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: &mut Out) {
-    // Only the newest offer counts; one to an earlier boot or by a dead connection does not.
+    // because only the newest offer counts; one to an earlier boot or by a dead connection does not
     let Some(offer) = c.links.take_offer(&said.name, said.session) else { return };
     if let Some(newer) = newer::contradiction(c, said) {
         return newer::doubted(c, now, offer.link(), &newer, out);
@@ -121,12 +122,13 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
 /// reason and now has enough hardware accepts jobs again.
 fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let lack = c.state.entry(id).and_then(|entry| entry.lack(&said.hardware));
-    let Some(node) = c.state.node(id) else { return };
+    let Some(node) = c.state.node(id) else { return invariant!("a node that has registered is counted") };
     let reason = node.reason.as_ref().map_or("", |reason| reason.text.as_str());
     let drained_for_that = node.admin == NodeAdmin::Drain && reason.starts_with(LOW);
     let (admin, reason) = match lack {
         Some(lack) if node.admin == NodeAdmin::Resume => (NodeAdmin::Drain, Some(lack.reason)),
         None if drained_for_that => (NodeAdmin::Resume, None),
+        // because the node has what it should have, or an operator has the last word
         _ => return,
     };
     c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
@@ -141,7 +143,7 @@ fn return_to_service(
     (before, incarnation): (Option<Incarnation>, Incarnation),
     out: &mut Out,
 ) {
-    let Some(node) = c.state.node(id) else { return };
+    let Some(node) = c.state.node(id) else { return invariant!("a node that has registered is counted") };
     let by_itself = before.is_some_and(|before| before != incarnation) && node.reboot.is_none() && !node.sleeps();
     let (nodes, by) = (NodeSet::one(id), 0);
     match (c.state.config.health.return_to_service, node.admin) {
@@ -157,6 +159,7 @@ fn return_to_service(
 
 /// Takes a rebooted node from the jobs that ran there before the reboot. A job fails by that unless it has `--no-kill`.
 fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
+    // because a node that is new has no earlier life
     let Some(node) = c.state.node(id) else { return };
     if node.incarnation.is_none_or(|incarnation| incarnation == said.incarnation) {
         return;
@@ -175,7 +178,7 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
 /// Records that a job's script was on the node when it restarted and certainly had not begun. The job's next attempt
 /// then counts as its first run.
 fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job on a node is known") };
     let attempt = JobAttempt { job: id, attempt: job.attempt };
     if matches!(job.phase, Phase::Running(_)) && said.unstarted.contains(&attempt) {
         let reason = Some(format!("node restarted before it began: {}", said.name));
@@ -195,14 +198,16 @@ fn give_up_forgotten(
     (said, taken_until): (&Registration, Option<Time>),
     out: &mut Out,
 ) {
+    // because the node may have answered nothing in its session before, or have rebooted
     let Some(until) = taken_until else { return };
     for job in work::jobs_on(c, id) {
         if programs::are_awaited(c, job) {
             // The script was not sent.
             continue;
         }
-        let Some(Phase::Running(run)) = c.state.jobs.get(&job).map(|found| &found.phase) else { continue };
-        let Some(attempt) = c.state.jobs.get(&job).map(|found| found.attempt) else { continue };
+        let found = c.state.jobs.get(&job).map(|found| (found.attempt, &found.phase));
+        // because the node forgets a job whose end is decided, or that was only leased, without harm
+        let Some((attempt, Phase::Running(run))) = found else { continue };
         let script = StepKey { job, attempt, step: StepNo::BATCH };
         let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
         let known = said.steps.contains(&script) || said.unstarted.contains(&JobAttempt { job, attempt });
@@ -226,7 +231,10 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
     let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
     let mut strays = known.clone();
     for job in in_line(c, id) {
-        let Some(found) = c.state.jobs.get(&job) else { continue };
+        let Some(found) = c.state.jobs.get(&job) else {
+            invariant!("a job on a node is known");
+            continue;
+        };
         let attempt = JobAttempt { job, attempt: found.attempt };
         strays.remove(&attempt);
         match &found.phase {

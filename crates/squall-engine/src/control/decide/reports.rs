@@ -26,6 +26,7 @@ use crate::control::port::{LinkId, Out};
 use crate::control::state::job::{Phase, Run, Step};
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::may_requeue;
+use crate::invariant::invariant;
 
 /// Launches of a node that fail within this time count as one failure.
 const FAILURES_APART: Span = Span::from_secs(10);
@@ -43,6 +44,7 @@ const LAUNCH_DOUBLINGS: u32 = 6;
 pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFrame, out: &mut Out) {
     match c.links.next(now, link, &frame) {
         Some(true) => {}
+        // because a frame may come twice
         Some(false) => return,
         None => {
             out.drops.push(link);
@@ -167,6 +169,7 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     lease::begun(c, now, key, out);
     let fresh = running(c, nodes, key);
     count_repeats(c, nodes, fresh.as_ref());
+    // because a report may come twice, or after the step's attempt is over
     let Some(nodes) = fresh else { return };
     if !c.failures.is_empty() {
         c.failures.retain(|node, _| !nodes.contains(*node));
@@ -213,6 +216,7 @@ fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &m
         Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
             (end.outcome(), None)
         }
+        // because the end of the job may be decided already
         _ => return,
     };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
@@ -224,6 +228,7 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     }
     let fresh = held(c, nodes, job).map(|(nodes, _)| nodes);
     count_repeats(c, nodes, fresh.as_ref());
+    // because a report may come twice, or after the job's attempt is over
     let Some(nodes) = fresh else { return };
     let line = line_of(&c.state, job.job);
     if c.state.jobs.get(&job.job).is_some_and(|job| job.is_leased()) {
@@ -261,6 +266,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let &LaunchFailure { key, ref error, node_fault } = failure;
     let StepKey { job: id, attempt, step } = key;
     lease::begun(c, now, key, out);
+    // because a report may come twice, or after the step's attempt is over
     let Some(nodes) = running(c, &NodeSet::one(node), key) else { return };
     let exit = ExitCode { code: 1, signal: 0 };
     let note = Some(error.clone());
@@ -270,7 +276,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     if node_fault {
         count_failure(c, now, node, error, out);
     }
-    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("the job of a step that has just failed is known") };
     if step != StepNo::BATCH || !matches!(job.phase, Phase::Running(_)) {
         return;
     }

@@ -14,6 +14,7 @@ use crate::control::port::Who;
 use crate::control::state::array::{Array, Skipped};
 use crate::control::state::job::{Hold, Job};
 use crate::control::state::{Found, State, gates};
+use crate::invariant::invariant;
 
 /// Maximum number of array tasks of one request that an answer names one by one.
 const NAMED_MAX: usize = 4096;
@@ -238,7 +239,7 @@ impl Meant {
             Self::Job(id) => selected.jobs.extend([id].iter().filter(|id| fits(id))),
             Self::Het(het) => selected.jobs.extend(het.ids().filter(fits)),
             Self::Array(id) => {
-                let Some(array) = state.arrays.get(&id) else { return };
+                let Some(array) = state.arrays.get(&id) else { return invariant!("an array that was meant is known") };
                 if filter.is_open() {
                     selected.whole.push(id);
                 }
@@ -258,7 +259,7 @@ impl Meant {
 
 impl Selected {
     fn add_untouched(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
-        let Some(array) = state.arrays.get(&id) else { return };
+        let Some(array) = state.arrays.get(&id) else { return invariant!("an array with selected tasks is known") };
         let indices = array.tally.untouched.intersection(indices);
         if indices.is_empty() || !filter.takes_tasks(state, array, JobState::Pending) {
             return;
@@ -276,6 +277,7 @@ impl Selected {
     /// Adds array tasks that ended without starting. They are shown as long as jobs that ended at the same time have a
     /// record; tasks of an array that has ended are shown as long as the array has one.
     fn add_skipped(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
+        // because most lists are of jobs that have not ended
         let Some(array) = state.arrays.get(&id).filter(|_| filter.ended) else { return };
         let kept = |skipped: &&Skipped| array.is_ended() || skipped.time >= state.forgotten_before;
         for skipped in array.tally.skipped.iter().filter(kept) {

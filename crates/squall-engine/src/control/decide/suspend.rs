@@ -12,6 +12,7 @@ use crate::control::decide::each::to_each;
 use crate::control::decide::select::select_to_change;
 use crate::control::port::Out;
 use crate::control::state::job::Phase;
+use crate::invariant::invariant;
 
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
@@ -49,8 +50,8 @@ fn decide(c: &Controller, id: JobId, suspend: bool) -> Result<(), Refusal> {
 }
 
 fn signal(c: &mut Controller, id: JobId, signal: i32) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
-    let Some(run) = job.run() else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that was just suspended is known") };
+    let Some(run) = job.run() else { return invariant!("a job that was just suspended has resources") };
     let (job, nodes) = (JobAttempt { job: id, attempt: job.attempt }, run.left.clone());
     c.links.put(&nodes, Down::Signal { job, target: SignalTarget::Full, signal });
 }

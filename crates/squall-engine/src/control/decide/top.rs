@@ -17,6 +17,7 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Hold;
+use crate::invariant::invariant;
 
 /// Key of the jobs that are reordered among each other: user, partition, account, QOS.
 type Line = (u32, usize, String, String);
@@ -33,6 +34,7 @@ pub(crate) fn top(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &
         refused.append(&mut selected.refused);
         let before = affected.len();
         for item in waiting(&c.state, &selected) {
+            // because a job that is held, has a fixed priority or names several partitions keeps its position
             let Some(line) = line_of(&c.state, item) else { continue };
             let all = lines.entry(line).or_default();
             if !all.contains(&item) {
@@ -48,6 +50,7 @@ pub(crate) fn top(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &
     for (line, first) in lines {
         for (item, nice) in nices(c, &line, &first)? {
             let Some(spec) = pending(&c.state, item).map(|found| JobSpec { nice, ..JobSpec::clone(found.spec) }) else {
+                invariant!("a job whose `nice` changes waits");
                 continue;
             };
             let change = JobChange { spec: Some(Arc::new(spec)), ..JobChange::default() };

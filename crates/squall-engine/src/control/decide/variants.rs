@@ -78,6 +78,7 @@ impl Edits {
     /// Adds variants that leave out the job's network options, as far as those matter on this topology.
     fn leave_network(&mut self, state: &State) {
         let wish = Wish::of(&self.own.spec.options.network).unwrap_or_default();
+        // because the spec may name a node or a reservation that is gone
         let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
         match state.index.topology.kind {
             Kind::Tree { .. } => self.with(WhyChange::WithoutSwitches, |spec| spec.options.network.switches = None),
@@ -145,6 +146,7 @@ impl Edits {
         let memory = match need.memory {
             Memory::PerNodeMb(mb) if mb > 1 => Memory::PerNodeMb(less_mb(mb)),
             Memory::PerCpuMb(mb) if mb > 1 => Memory::PerCpuMb(less_mb(mb)),
+            // because the memory may be all of a node's, or can't be less
             _ => return,
         };
         self.with(WhyChange::Memory(memory), |spec| spec.need.memory = memory);

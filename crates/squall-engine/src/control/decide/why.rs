@@ -292,6 +292,7 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
     let mut changes: Vec<(WhyChange, Time)> = Vec::new();
     for ((change, _), time) in variants.into_iter().zip(found) {
         let time = time.filter(|time| expected.is_none_or(|expected| *time < expected));
+        // because the variant may be the job as it is, or start no earlier
         let Some((change, time)) = change.zip(time) else { continue };
         let alike = |known: &WhyChange| std::mem::discriminant(known) == std::mem::discriminant(&change);
         // A larger change is listed only if it gains more.

@@ -12,6 +12,7 @@ use crate::control::net::queries::Asked;
 use crate::control::net::queries::Purpose;
 use crate::control::net::queries::Question;
 use crate::control::port::{LinkId, Out};
+use crate::invariant::invariant;
 use squall_model::id::{Epoch, NodeId};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
@@ -77,7 +78,10 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
     let complete = |asked: &Asked| asked.children.is_empty() || asked.until <= now;
     while let Some(number) = c.queries.asked.iter().find(|(_, asked)| complete(asked)).map(|(&number, _)| number) {
-        let Some(asked) = c.queries.asked.remove(&number) else { continue };
+        let Some(asked) = c.queries.asked.remove(&number) else {
+            invariant!("a query that was found is open");
+            continue;
+        };
         match asked.purpose {
             Purpose::Beat => beaten(c, now, (&asked.to, &asked.tally, asked.until), out),
             Purpose::Broadcast(caller, turn, stage) => {

@@ -27,6 +27,7 @@ use crate::control::net::queries::Purpose;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::fabric::cost::{self, Shape};
+use crate::invariant::invariant;
 
 /// Timeout of a stage of a broadcast. After it the broadcast is continued without the nodes that did not answer, or
 /// retried.
@@ -78,6 +79,7 @@ fn remember(all: &mut Broadcasts, key: (u32, Digest), digest: Digest) {
 /// Forwards the client's next piece of the file.
 pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, (at, bytes): (u64, Bytes), out: &mut Out) {
     let Controller { broadcasts: Broadcasts { all, air, .. }, links, diag, .. } = c;
+    // because pieces may be under way of a file whose broadcast has failed
     let Some(broadcast) = all.get_mut(&caller) else { return };
     let end = at.saturating_add(bytes.0.len() as u64);
     if at != broadcast.come || end > broadcast.wanted {
@@ -117,7 +119,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 
 pub(crate) fn question(c: &mut Controller, now: Time, caller: CallerId, stage: Stage) {
     let Broadcasts { all, air, .. } = &mut c.broadcasts;
-    let Some(one) = all.get_mut(&caller) else { return };
+    let Some(one) = all.get_mut(&caller) else {
+        return invariant!("a question is about a broadcast that is under way");
+    };
     let is = |holding: Holding| (Comparison::Equal, holding.value());
     let (to, variable, (comparison, value), wait) = match stage {
         Stage::Known => (&one.to, Variable::Content(one.content), is(Holding::Has), false),
@@ -161,6 +165,7 @@ pub(crate) fn answered(
 ) {
     let Controller { broadcasts, diag, .. } = c;
     let Broadcasts { turns, all, .. } = broadcasts;
+    // because the client may have gone, or begun another broadcast, before the answer
     let Some(one) = all.get_mut(&caller).filter(|one| one.turn == turn) else { return };
     let mut missing = to.clone();
     missing.subtract(&tally.yes);
@@ -221,7 +226,9 @@ pub(crate) fn answered(
 /// Begins the transfer to the nodes that receive the file, and asks the client for the first pieces.
 fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, out: &mut Out) {
     let Controller { broadcasts: Broadcasts { all, air, .. }, state, .. } = c;
-    let Some(one) = all.get_mut(&caller) else { return };
+    let Some(one) = all.get_mut(&caller) else {
+        return invariant!("a transfer that opens is of a broadcast that is under way");
+    };
     one.receivers = receivers.clone();
     one.sent.union_with(receivers);
     one.late = NodeSet::new();
@@ -282,7 +289,9 @@ pub(crate) fn want(one: &mut Broadcast, caller: CallerId, through: u64, out: &mu
 }
 
 fn expect(c: &mut Controller, now: Time, caller: CallerId) {
-    let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
+    let Some(one) = c.broadcasts.all.get_mut(&caller) else {
+        return invariant!("a broadcast that goes on is under way");
+    };
     c.broadcasts.turns += 1;
     one.turn = c.broadcasts.turns;
     one.resume = None;
@@ -299,7 +308,9 @@ fn commit(c: &mut Controller, now: Time, caller: CallerId) {
 }
 
 fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
-    let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
+    let Some(one) = c.broadcasts.all.get_mut(&caller) else {
+        return invariant!("a file that is placed is of a broadcast that is under way");
+    };
     let Some((at, owner)) = one.place.clone() else { return done(c, caller, None, out) };
     one.placement = c.links.next_number();
     let (epoch, number) = one.placement;
@@ -323,7 +334,9 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
 /// were asked. Gives up in the last stage, after `ROUNDS` retries without progress, or if the time for the broadcast is
 /// over.
 fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (NodeSet, &Tally), out: &mut Out) {
-    let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
+    let Some(one) = c.broadcasts.all.get_mut(&caller) else {
+        return invariant!("a broadcast that is tried again is under way");
+    };
     let had = one.whole.len();
     if matches!(one.stage, Stage::Whole | Stage::Committed | Stage::Shared) {
         one.whole.union_with(&tally.yes);
@@ -339,7 +352,7 @@ fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (Nod
 }
 
 fn done(c: &mut Controller, caller: CallerId, failed: Option<(NodeSet, i32)>, out: &mut Out) {
-    let Some(one) = c.broadcasts.all.remove(&caller) else { return };
+    let Some(one) = c.broadcasts.all.remove(&caller) else { return invariant!("a broadcast that ends was under way") };
     if let Some(known_as) = one.known_as.filter(|_| failed.is_none()) {
         remember(&mut c.broadcasts, (one.content.owner, known_as), one.content.digest);
     }

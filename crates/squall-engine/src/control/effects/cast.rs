@@ -22,6 +22,7 @@ use crate::control::effects::broadcasts;
 use crate::control::net::broadcasts::{Broadcast, Stage};
 use crate::control::net::links::Links;
 use crate::control::port::{CallerId, Out};
+use crate::invariant::invariant;
 
 /// Bytes of a file in one window. After each window the receivers are asked which blocks they lack.
 const WINDOW_BYTES: u64 = CAST_BLOCKS * CAST_BLOCK_BYTES;
@@ -61,7 +62,7 @@ fn down(links: &mut Links, content: ContentId, to: &NodeSet, (at, bytes): &(u64,
 
 /// Sends nodes the client's next piece: by multicast, and down the tree to nodes that do not receive multicast.
 pub(crate) fn piece(one: &mut Broadcast, air: &Air, links: &mut Links, piece: (u64, Bytes), out: &mut Out) {
-    let Some(way) = &mut one.way else { return };
+    let Some(way) = &mut one.way else { return invariant!("a piece is cast of a file that goes by multicast") };
     let mut others = one.receivers.clone();
     others.subtract(&way.hearers);
     down(links, one.content, &others, &piece);
@@ -97,7 +98,10 @@ pub(crate) fn answered(
     out: &mut Out,
 ) {
     let Controller { broadcasts, links, diag, .. } = c;
-    let (air, Some(one)) = (&mut broadcasts.air, broadcasts.all.get_mut(&caller)) else { return };
+    let (air, Some(one)) = (&mut broadcasts.air, broadcasts.all.get_mut(&caller)) else {
+        return invariant!("an answer about a window is of a broadcast that is under way");
+    };
+    // because an answer about an earlier window may come late, or after multicast was given up
     let Some(way) = one.way.as_mut().filter(|way| way.from == from) else { return };
     if missing.is_empty() || way.tries > RECASTS {
         if way.tries == 0 {
@@ -148,12 +152,14 @@ pub(crate) fn answered(
 /// Continues with the next window, as all remaining receivers have this one.
 fn next(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     let Controller { broadcasts, state, .. } = c;
-    let Some(one) = broadcasts.all.get_mut(&caller) else { return };
+    let Some(one) = broadcasts.all.get_mut(&caller) else {
+        return invariant!("a window that ends is of a broadcast that is under way");
+    };
     one.taken = one.come;
     if one.come == one.size {
         return broadcasts::question(c, now, caller, Stage::Whole);
     }
-    let Some(way) = &mut one.way else { return };
+    let Some(way) = &mut one.way else { return invariant!("a window that ends is of a file that goes by multicast") };
     way.from = one.come;
     way.pieces.clear();
     way.tries = 0;

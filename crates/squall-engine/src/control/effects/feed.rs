@@ -37,6 +37,7 @@ fn note(c: &mut Controller, now: Time, event: &Event) {
     if !c.feed.keeps(now) {
         return;
     }
+    // because most events are no news for those who follow jobs and nodes
     let Some(draft) = draft(&c.state, now, event) else { return };
     let Draft { kind, job, step, nodes, name, reason, by } = draft;
     let mail = job.as_ref().and_then(|job| wish(&c.state, job)).map(Box::new);

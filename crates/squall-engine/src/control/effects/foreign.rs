@@ -118,6 +118,7 @@ pub(crate) fn touched(c: &mut Controller, now: Time, id: JobId) {
 }
 
 fn look(c: &mut Controller, now: Time, about: &About) {
+    // because no other cell has asked about most jobs
     let Some(questions) = c.foreign.asked.remove(about) else { return };
     let mut open = BTreeMap::new();
     for (question, callers) in questions {

@@ -45,6 +45,7 @@ pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &m
 
 /// Records how long a job stood still in other jobs' time slices, before the job ends or is suspended.
 pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out) {
+    // because other events, and jobs outside the matrix, leave time slices as they are
     let (Event::JobEnding { id, .. } | Event::JobSuspended { id, .. }) = event else { return };
     let Some(place) = c.state.gang.get(id).copied() else { return };
     let idle = c.state.idle_since(*id, now);
@@ -156,6 +157,7 @@ fn tell_turns(c: &mut Controller) {
     let jobs = std::mem::take(&mut c.todo.turns);
     let (mut to, mut turns) = (NodeSet::new(), Vec::new());
     for id in jobs {
+        // because the job may have ended, or left the matrix, in the same turn
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
         let (Some(place), Some(run)) = (c.state.gang.get(&id), job.run()) else { continue };
         to.union_with(&run.left);

@@ -17,6 +17,7 @@ use crate::control::index::queue::Queue;
 use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Phase};
+use crate::invariant::invariant;
 
 fn item(id: JobId) -> Item {
     Item { id, array: false }
@@ -116,6 +117,7 @@ fn fate(state: &State, id: JobId) -> Option<Fate> {
 /// Marks the components of a heterogeneous job for examination after an event of one of them.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     let (Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } | Event::JobRequeued { id, .. }) = event else {
+        // because other events leave the components as they are
         return;
     };
     if let Some(het) = c.state.het_of(*id) {
@@ -127,7 +129,11 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
 /// Ends or requeues components that must follow another one.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(leader) = c.todo.hets.pop_first() {
-        let Some(het) = c.state.het_of(leader) else { continue };
+        let Some(het) = c.state.het_of(leader) else {
+            invariant!("a component has a leader");
+            continue;
+        };
+        // because the components may all go on as they are
         let Some((outcome, requeue)) = common(&c.state, het) else { continue };
         for id in het.ids() {
             let follows = match fate(&c.state, id) {

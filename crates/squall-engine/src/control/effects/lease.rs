@@ -27,6 +27,7 @@ use crate::control::port::Out;
 use crate::control::state::job::{Ending, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
+use crate::invariant::invariant;
 
 /// Maximum number of running jobs with room in their line that are compared with the pending job to be leased.
 const COMPARED: usize = 64;
@@ -149,6 +150,7 @@ pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) 
         return;
     }
     let job = c.state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt && job.has_not_begun());
+    // because most reports are of scripts that were not leased, or whose begin is known
     let Some(job) = job else { return };
     // An end that was decided before this report is applied after it.
     let decided = if let Phase::Completing(_, ending) = &job.phase { Some((**ending).clone()) } else { None };
@@ -166,8 +168,8 @@ pub(crate) fn advance(c: &mut Controller, now: Time, line: Option<LineId>, out: 
 }
 
 fn begin(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
-    let Some(run) = job.run() else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a leased job is known") };
+    let Some(run) = job.run() else { return invariant!("a leased job has resources") };
     let (attempt, partition, alloc) = (job.attempt, run.partition.clone(), run.alloc.clone());
     c.commit(now, Event::JobStarted { id, attempt, partition, alloc }, out);
     // The node has the job already.

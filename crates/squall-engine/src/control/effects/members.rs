@@ -28,6 +28,7 @@ pub(crate) fn started(c: &mut Controller) {
 /// Ends the connections of nodes that are gone, and has the host revoke their keys.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(id) = c.todo.gone.pop_first() {
+        // because an operator may have created the node again in the same turn
         let Some(node) = c.state.node(id).filter(|node| node.is_gone()) else { continue };
         if !c.dismissed.insert(id) {
             continue;

@@ -23,6 +23,7 @@ use crate::control::port::{CallerId, LinkId, Out};
 use crate::control::state::job::{Phase, Step};
 use crate::control::state::node::Node;
 use crate::control::state::reading::may_requeue;
+use crate::invariant::invariant;
 
 /// Reason text of a lost node with jobs that wait for the node.
 const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
@@ -71,6 +72,7 @@ const GREETING_AGAIN: Span = Span::from_secs(2 * HEARTBEAT_S);
 /// was stopped or starved: what they have sent meanwhile waits to be read. It knows that from how late it comes to what was
 /// due.
 pub(crate) fn doubt_itself(c: &mut Controller, now: Time) {
+    // because it usually comes in time
     let Some(away) = c.queries.due.map(|due| now.since(due)).filter(|away| *away >= LATE) else { return };
     let timeout = Span::from_secs(c.state.config.node_timeout_s);
     c.links.excuse(now, away, (now + GREETING_AGAIN) - timeout);
@@ -126,6 +128,7 @@ pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
 /// Records a report of a node that is in no session. The time in which the node can come back starts again.
 pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
     c.links.hear(now, id);
+    // because a relay may answer for a node of a newer state than this one
     let Some(node) = c.state.node(id) else { return };
     let (timeout, lost) = (c.state.config.node_timeout_s, c.state.config.node_lost_s);
     if node.up {
@@ -159,7 +162,7 @@ pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
 /// operator set the node down or `NodeLostAction` requires it. If the node comes back after that, it is ordered to end
 /// those jobs and gets no others before it has ended them.
 pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
-    let Some(node) = c.state.node(id) else { return };
+    let Some(node) = c.state.node(id) else { return invariant!("a node with a timer is counted") };
     // A reboot has a time of its own.
     if (node.up && c.links.get(id).is_some()) || node.sleeps() || node.is_rebooting() {
         return;
@@ -193,14 +196,17 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
 /// Takes a lost node from a job for good. The job fails; with `--no-kill` it continues on its other nodes.
 pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
     fail(c, now, job, node, why, out);
-    let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else { return };
+    let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else {
+        return invariant!("a job that a node is taken from is known");
+    };
     steps_gone(c, now, &NodeSet::one(node), JobAttempt { job, attempt }, out);
     c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
 }
 
 /// Decides the end of a running job that has lost a node. A job with `--no-kill` continues on its other nodes.
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
+    // because the end of the job may be decided when its node fails
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };
     if c.state.leaves(id, node) || !run.left.contains(node) {
         return;
@@ -230,8 +236,8 @@ fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
 /// Has a job with `--no-kill` continue without a node that has failed. As in Slurm its tasks there are killed, and all
 /// tasks of those steps there that were not started with `--no-kill` themselves.
 fn go_on(c: &mut Controller, now: Time, id: JobId, node: NodeId, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
-    let Phase::Running(run) = &job.phase else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
+    let Phase::Running(run) = &job.phase else { return invariant!("a job that has further nodes runs") };
     // Such a job gives no node back before its end.
     if c.state.gang.contains_key(&id) || c.state.het_of(id).is_some() {
         return;
@@ -255,6 +261,7 @@ fn go_on(c: &mut Controller, now: Time, id: JobId, node: NodeId, out: &mut Out) 
 /// lost. A node that was lost when the step was launched and came back after the job had given it back never had the
 /// step, and reports no end of it.
 pub(crate) fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {
+    // because the steps of a job that ends end with it
     let Some(Phase::Running(run)) = c.state.jobs.get(&job.job).map(|job| &job.phase) else { return };
     let shares = run.steps.iter().map(|(&step, of)| (step, of.left.intersection(nodes), of.start));
     let shares: Vec<(StepNo, NodeSet, Time)> = shares.filter(|(_, nodes, _)| !nodes.is_empty()).collect();

@@ -26,6 +26,7 @@ use crate::control::state::LineId;
 use crate::control::state::gates::first_partition;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};
+use crate::invariant::invariant;
 
 /// Number of the signal SIGCONT on Linux.
 pub(crate) const CONT: i32 = 18;
@@ -68,7 +69,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
         items.push(Item { id, array: true });
         items.extend(c.state.touched(id).filter(|(_, job)| job.is_pending()).map(|(id, _)| Item { id, array: false }));
     } else {
-        let Some(item) = item_of(&c.state, id) else { return };
+        let Some(item) = item_of(&c.state, id) else { return invariant!("a job that changes is known") };
         items.push(item);
         if item.array {
             // The event gives the task a record of its own.
@@ -270,7 +271,9 @@ fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     c.todo.leaving.insert(id);
     c.todo.touched.insert(id);
-    let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else { return };
+    let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else {
+        return invariant!("a job that has just shrunk has resources");
+    };
     c.queue.wake_limited(&c.state, &job.owner, &job.spec, &run.partition);
 }
 
@@ -279,7 +282,7 @@ fn released(c: &mut Controller, id: JobId) {
     boots(c, id);
     c.queue.note_end(&c.state, id);
     programs::changed(c, id);
-    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that was released is known") };
     c.todo.touched.insert(id);
     if matches!(job.phase, Phase::Pending | Phase::Ended(_)) {
         let partition = job.last_run().map_or_else(|| first_partition(&c.state, &job.spec), |run| &run.partition);
@@ -342,8 +345,8 @@ fn updated(c: &mut Controller, now: Time, id: JobId) {
 
 /// Sends a signal to a running job on each of its nodes.
 pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, signal: i32) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
-    let Some(run) = job.run() else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that gets a signal is known") };
+    let Some(run) = job.run() else { return invariant!("a job that gets a signal has resources") };
     let (job, nodes) = (squall_model::job::JobAttempt { job: id, attempt: job.attempt }, run.left.clone());
     signals::send(c, &nodes, JobSignal { job, target, signal });
 }

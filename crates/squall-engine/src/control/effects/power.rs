@@ -24,6 +24,7 @@ use crate::control::info::cluster::names;
 use crate::control::port::{BootingJob, Out, PowerProgram};
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase};
+use crate::invariant::invariant;
 
 /// Most nodes that a program is called with at once.
 const CALL_NODES_MAX: usize = 1000;
@@ -37,6 +38,7 @@ pub(crate) fn started(c: &mut Controller, now: Time, out: &mut Out) {
         [PowerPhase::GoingUp, PowerPhase::GoingDown, PowerPhase::Off].map(|phase| (phase, NodeSet::new()));
     for at in 0..c.state.nodes.len() {
         let id = NodeId(at as u32);
+        // because most nodes were never powered down
         let Some(power) = c.state.nodes[at].power else { continue };
         arm(c, now, id, power.phase);
         if let Some((_, nodes)) = owed.iter_mut().find(|(phase, _)| power.owed && *phase == power.phase) {
@@ -123,7 +125,7 @@ fn retire(c: &mut Controller, now: Time, out: &mut Out) {
 
 /// Looks what is to come of a node.
 fn look(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
-    let Some(node) = c.state.node(id) else { return };
+    let Some(node) = c.state.node(id) else { return invariant!("a node that is looked at is counted") };
     let (power, free) = (node.power.unwrap_or_default(), node.jobs.is_empty());
     let down = power.wish.is_some_and(|wish| wish != PowerWish::Up);
     match power.phase {
@@ -205,7 +207,7 @@ fn is_kept(c: &Controller, id: NodeId) -> bool {
 
 /// Handles the end of the time that a node had: idle ones to be powered down, others to come or to go.
 fn time_is_over(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
-    let Some(node) = c.state.node(id) else { return };
+    let Some(node) = c.state.node(id) else { return invariant!("a node with a timer is counted") };
     let (phase, admin) = (node.power.unwrap_or_default().phase, node.admin);
     let nodes = NodeSet::one(id);
     match phase {
@@ -323,7 +325,7 @@ pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId, out: &mut Ou
 
 /// Lets a job begin when all of its nodes are up. Nodes that were never told of a job that ends release it at once.
 fn wake(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that waits for its nodes is known") };
     let attempt = job.attempt;
     match &job.phase {
         Phase::Running(run) if run.booting.is_some() && run.left.is_disjoint(&c.state.index.asleep) => {

@@ -13,14 +13,17 @@ use crate::control::effects::notice;
 use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::may_requeue;
+use crate::invariant::invariant;
 
 /// Number of the signal SIGTERM on Linux.
 const TERM: i32 = 15;
 
 /// Preempts a running job: at once, or after its grace time.
 pub(crate) fn evict(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { return };
-    let Some(run) = job.run() else { return };
+    let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else {
+        return invariant!("a victim of a pass runs");
+    };
+    let Some(run) = job.run() else { return invariant!("a running job has resources") };
     let grace_s = terms(&c.state, job, run).grace_s;
     if grace_s == 0 || run.grace.is_some() {
         return end(c, now, id, out);

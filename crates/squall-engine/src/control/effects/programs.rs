@@ -17,6 +17,7 @@ use crate::control::state::State;
 use crate::control::state::job::{Job, Phase};
 use crate::control::state::node::Node;
 use crate::control::state::reading::may_requeue;
+use crate::invariant::invariant;
 
 /// Delay before a job starts again after its `PrologSlurmctld` failed.
 const RETRY: Span = Span::from_secs(30);
@@ -35,8 +36,10 @@ fn owed(state: &State, job: &Job) -> Option<Hook> {
 /// Starts the programs that are owed to the jobs that changed. A program of a job waits for one that runs for it.
 pub(crate) fn settle(c: &mut Controller, out: &mut Out) {
     while let Some(id) = c.todo.programs.pop_first() {
+        // because the record may have been removed before the program ended
         let Some(job) = c.state.jobs.get(&id) else { continue };
         let attempt = JobAttempt { job: id, attempt: job.attempt };
+        // because the job may owe no program, or one may still run for it
         let Some(hook) = owed(&c.state, job).filter(|_| !c.programs.running.contains(&id)) else { continue };
         let hooks = &c.state.config.hooks;
         let (paths, limit_s) = match hook {
@@ -48,7 +51,10 @@ pub(crate) fn settle(c: &mut Controller, out: &mut Out) {
             _ => None,
         };
         let derived = exit.map(|_| highest_exit(job));
-        let Some(facts) = facts::facts(&c.state, id) else { continue };
+        let Some(facts) = facts::facts(&c.state, id) else {
+            invariant!("a job that owes a program has resources");
+            continue;
+        };
         c.programs.running.insert(id);
         out.programs.push(Program { hook, job: attempt, facts: Box::new(facts), paths, limit_s, exit, derived });
     }
@@ -72,6 +78,7 @@ pub(crate) fn ended(
     let JobAttempt { job: id, attempt } = job;
     c.programs.running.remove(&id);
     c.todo.programs.insert(id);
+    // because the attempt may be over when its program ends
     let Some(found) = c.state.jobs.get(&id).filter(|found| found.attempt == attempt) else { return };
     if owed(&c.state, found) != Some(hook) {
         return;
@@ -134,6 +141,7 @@ pub(crate) fn changed(c: &mut Controller, id: JobId) {
 /// Ends a running job of which a prolog failed. A batch job is requeued; it avoids the node at fault, and is held if no
 /// other node could run it.
 pub(crate) fn fail_start(c: &mut Controller, now: Time, id: JobId, at: Option<NodeId>, reason: String, out: &mut Out) {
+    // because the end of the job may be decided before its prolog fails
     let Some(job) = c.state.jobs.get(&id).filter(|job| matches!(job.phase, Phase::Running(_))) else { return };
     let forced = c.state.config.hooks.prolog_flags.force_requeue;
     let retry = job.spec.kind.goes_back() && (forced || may_requeue(&c.state, job));

@@ -15,10 +15,12 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::Job;
 use crate::control::state::node::Node;
+use crate::invariant::invariant;
 
 /// Requests the reboot of the nodes of a job that has just started, if the job wants that (`--reboot`). Those that are
 /// being powered up boot anyway.
 pub(crate) fn before_job(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    // because few jobs want a reboot, and there may be no program for it
     let Some(job) = c.state.jobs.get(&id).filter(|job| job.reboots()) else { return };
     let Some(run) = job.run().filter(|_| !c.state.config.health.reboot_program.is_empty()) else { return };
     let is_up = |id: &NodeId| c.state.node(*id).is_some_and(|node| !node.sleeps() && node.reboot.is_none());
@@ -39,7 +41,11 @@ pub(crate) fn is_awaited(state: &State, job: &Job, node: NodeId) -> bool {
 /// Orders the reboots that are due: the node is connected, and no job is on it but those that wait for their nodes.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(id) = c.todo.reboots.pop_first() {
-        let Some(node) = c.state.node(id) else { continue };
+        let Some(node) = c.state.node(id) else {
+            invariant!("a node with a reboot to come is counted");
+            continue;
+        };
+        // because the reboot may have been called off, or the node may never have registered
         let Some((reboot, incarnation)) = node.reboot.clone().zip(node.incarnation) else { continue };
         if reboot.issued.is_some() {
             continue;
@@ -69,6 +75,7 @@ fn waits(state: &State, node: &Node, id: JobId) -> bool {
 pub(crate) fn started(c: &mut Controller, now: Time) {
     for at in 0..c.state.nodes.len() {
         let id = NodeId(at as u32);
+        // because most nodes have no reboot to come
         let Some(reboot) = c.state.nodes[at].reboot.as_ref() else { continue };
         if reboot.issued.is_some() {
             c.timers.set(Timer::Reboot(id), now + Times::of(&c.state, id).up);
@@ -81,7 +88,8 @@ pub(crate) fn started(c: &mut Controller, now: Time) {
 /// Handles the registration of a node with a reboot to come. A node that has rebooted gets the state that the operator
 /// wanted; one that has not is ordered again.
 pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId, before: Option<Incarnation>, out: &mut Out) {
-    let Some(node) = c.state.node(id) else { return };
+    let Some(node) = c.state.node(id) else { return invariant!("a registered node is counted") };
+    // because most nodes have no reboot to come
     let Some(reboot) = node.reboot.clone() else { return };
     if reboot.issued.is_none() {
         c.todo.reboots.insert(id);

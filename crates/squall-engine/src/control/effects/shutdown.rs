@@ -13,6 +13,7 @@ use crate::control::effects::work;
 use crate::control::index::timers::Timer;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::reading::may_requeue;
+use crate::invariant::invariant;
 
 /// Seconds beyond `KillWait` in which nodes must have ended their jobs.
 const PATIENCE_S: u64 = 5;
@@ -32,7 +33,10 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, ke
     let running = c.state.nodes.iter().flat_map(|node| node.jobs.iter().copied());
     let running: std::collections::BTreeSet<JobId> = running.collect();
     for id in running {
-        let Some(job) = c.state.jobs.get(&id) else { continue };
+        let Some(job) = c.state.jobs.get(&id) else {
+            invariant!("a job on a node is known");
+            continue;
+        };
         let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None, special: None });
         let state = requeue.map_or(EndState::Cancelled { by }, |_| EndState::Requeued);
         work::end_running(c, now, id, state, requeue, out);
@@ -48,6 +52,7 @@ pub(crate) fn hurry(c: &mut Controller) {
 
 /// Completes the shutdown when there is nothing left to wait for.
 pub(crate) fn proceed(c: &mut Controller, _now: Time, out: &mut Out) {
+    // because nobody may have asked for a shutdown
     let Some(leaving) = &mut c.leaving else { return };
     let idle = c.state.index.active == 0;
     if leaving.callers.is_empty() || !(leaving.keep_jobs || idle || leaving.hurry) {

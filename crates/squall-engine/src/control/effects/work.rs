@@ -38,6 +38,7 @@ use crate::control::state::job::{Hold, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::outcome_of;
+use crate::invariant::invariant;
 
 /// How often limits on usage over time are compared with the usage.
 const BUDGETS_EVERY: Span = Span::from_secs(60);
@@ -53,6 +54,7 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Limit(id) => end_running(c, now, id, limit_met(c, id), None, out),
         Timer::Warn(id) => warn(c, id),
         Timer::Immediate(id) => {
+            // because the job may have started, and not be told to its client before the controller's prolog has ended
             let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_pending()) else { return };
             let by = job.owner.uid;
             let why = too_late(c, now, id);
@@ -98,6 +100,7 @@ fn limit_met(c: &Controller, id: JobId) -> EndState {
 /// Ends an allocation because its client's connection has ended, or has not been made again in time after a restart of
 /// the controller.
 pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    // because the record may have been removed before the client left
     let Some(job) = c.state.jobs.get(&id) else { return };
     let state = EndState::Cancelled { by: job.owner.uid };
     match job.phase {
@@ -113,6 +116,7 @@ pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
 /// Sends a job the signal of `--signal`, which is due some time before the job's time limit.
 fn warn(c: &mut Controller, id: JobId) {
     let Some(signal) = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| job.spec.signal) else {
+        // because the job may have ended in the same turn
         return;
     };
     let target = if signal.batch_only { SignalTarget::Batch } else { SignalTarget::Steps };
@@ -128,7 +132,9 @@ pub(crate) fn end_pending(
     reason: Option<String>,
     out: &mut Out,
 ) {
-    let Some(pending) = pending::pending(&c.state, item) else { return };
+    let Some(pending) = pending::pending(&c.state, item) else {
+        return invariant!("what ends before its start is pending");
+    };
     let outcome = Outcome { state, exit: ExitCode::OK, reason };
     let event = match pending.array {
         Some(array) => Event::TasksEnded { array: item.id, tasks: array.tally.untouched.clone(), outcome },
@@ -157,6 +163,7 @@ pub(crate) fn end_running(
 pub(crate) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(item) = c.queue.dirty.pop_first() {
         let entered = c.queue.enter(&c.state, &mut c.timers, now, item);
+        // because most of what is examined has just started or ended
         let Some(pending) = pending::pending(&c.state, item) else { continue };
         if pending.spec.dependency.is_none() {
             continue;
@@ -244,9 +251,11 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
 fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let Item { id, array } = start.item;
     let id = if array { pending::next_task(&c.state, id) } else { Some(id) };
-    let Some(id) = id else { return };
+    let Some(id) = id else { return invariant!("a plan starts no more tasks than an array has") };
     let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
-    let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
+    let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else {
+        return invariant!("a plan starts jobs in partitions that there are");
+    };
     let partition = config.name.clone();
     let Given { alloc, gres, slot, .. } = start.given;
     c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
@@ -262,10 +271,14 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
 /// Sends nodes the start of jobs that started in this turn.
 pub(crate) fn send_starts(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.starting) {
+        // because the end of the job may be decided in the same turn, or the controller's prolog runs first
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() || job.is_leased()) else { continue };
         let Some(run) = job.run().filter(|run| !run.configures()) else { continue };
         let mut nodes = run.left.clone();
-        let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else { continue };
+        let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else {
+            invariant!("a job that starts has resources");
+            continue;
+        };
         // The script goes to the first node only.
         if let Some(first) = batch_node(job) {
             nodes.remove(first);
@@ -301,6 +314,7 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
 /// Sends nodes the order to end the jobs for which the end was decided in this turn.
 pub(crate) fn send_ends(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.ending) {
+        // because every node may have released the job in the same turn
         let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
         let nodes = run.left.clone();
         if let Some(message) = end_message(c, id) {
@@ -344,6 +358,7 @@ pub(crate) fn send_stops(c: &mut Controller) {
     while let Some((id, node)) = c.todo.stopping.pop_first() {
         // The time slices of a job in the gang scheduling matrix stop and continue its processes.
         let shares = c.state.gang.contains_key(&id);
+        // because the job may have ended in the same turn, or is stopped by its time slices
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() && !shares) else { continue };
         let suspended = job.run().is_some_and(|run| run.suspended.is_some());
         let signal = if suspended { notice::STOP } else { notice::CONT };
@@ -389,6 +404,7 @@ pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
     let size = c.state.arrays.get(&id).map_or(1, Array::size);
     let waited: Vec<JobId> = c.waits.ends.range(id..JobId(id.0.saturating_add(size))).map(|(&id, _)| id).collect();
     for id in waited {
+        // because the job may still wait or run
         let Some(outcome) = outcome_of(&c.state, id) else { continue };
         for caller in c.waits.ends.remove(&id).unwrap_or_default() {
             out.answers.push((caller, Answer::JobDone { job: id, outcome: outcome.clone() }));
@@ -399,6 +415,7 @@ pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
 /// Tells the client that owns an allocation when it runs, or when it has ended without a request of that client.
 fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
     let waits = programs::are_awaited(c, id);
+    // because no client owns most jobs
     let Some(owning) = c.waits.owners.get_mut(&id) else { return };
     let caller = owning.caller;
     let told = owning.told;

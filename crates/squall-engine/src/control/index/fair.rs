@@ -11,6 +11,7 @@ use crate::control::index::facts;
 use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::ledger::Decay;
+use crate::invariant::invariant;
 
 /// An account's or user's association in the tree of accounts.
 struct Node<'a> {
@@ -200,7 +201,11 @@ pub(crate) fn shares(state: &State, now: Time) -> Vec<Share> {
 fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, [u64; 3]> {
     let mut minutes: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     for job in state.jobs.values().filter(|job| job.is_running()) {
-        let Some(run) = job.run() else { continue };
+        let Some(run) = job.run() else {
+            invariant!("a running job has resources");
+            continue;
+        };
+        // because a job without an association or a time limit does not count
         let Some(own) = gates::association_of(state, &job.owner, &job.spec, &run.partition) else { continue };
         let Some(limit_s) = facts::time_limit_s(state, job, &run.partition) else { continue };
         let ran_s = run.elapsed(now).0 / 1_000_000;

@@ -13,6 +13,7 @@ use squall_sched::topology::Wish;
 use squall_sched::{Item, Request, preferred};
 
 use crate::control::state::State;
+use crate::invariant::invariant;
 
 /// Position of a job or array in a partition's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,8 +145,8 @@ impl Kinds {
     /// Counts one lane (group of jobs with equal request and time limit) less with this request. A request without
     /// lanes is dropped.
     fn left(&mut self, id: KindId) {
-        let Some(slot) = self.all.get_mut(id.0 as usize) else { return };
-        let Some(kind) = slot else { return };
+        let Some(slot) = self.all.get_mut(id.0 as usize) else { return invariant!("a lane has a known request") };
+        let Some(kind) = slot else { return invariant!("a request with lanes is kept") };
         kind.lanes -= 1;
         if kind.lanes == 0 {
             self.ids.remove(&kind.key);

@@ -65,6 +65,7 @@ impl Names {
             let key = key(Item { id, array: false }, job.owner.uid, &job.spec.name);
             (key, !job.is_ended(), job.run().is_some())
         } else {
+            // because a task has no name of its own: its array has it
             return;
         };
         set(&mut self.live, key, live);
@@ -77,6 +78,7 @@ impl Names {
         } else if let Some(job) = state.jobs.get(&id) {
             key(Item { id, array: false }, job.owner.uid, &job.spec.name)
         } else {
+            // because an update may be of a task without a record, whose name its array has
             return;
         };
         self.live.remove(&key);

@@ -14,6 +14,7 @@ use squall_sched::topology::{Kind, Topology, Torus, Wish};
 use crate::control::index::pending::Pending;
 use crate::control::index::queue::Queue;
 use crate::control::state::State;
+use crate::invariant::invariant;
 
 impl Queue {
     /// Prepares a pass: collects on a torus the nodes of running jobs with network links that no other job may use, and
@@ -28,7 +29,10 @@ impl Queue {
         }
         let jobs: BTreeSet<_> = state.nodes.iter().flat_map(|node| node.jobs.iter().copied()).collect();
         for id in jobs {
-            let Some((job, run)) = state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else { continue };
+            let Some((job, run)) = state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else {
+                invariant!("a job on a node has resources");
+                continue;
+            };
             let nodes = run.alloc.nodes();
             let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
             if wish.is_sensitive(nodes.len() as u32) {

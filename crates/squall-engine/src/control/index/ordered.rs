@@ -6,6 +6,7 @@ use crate::control::index::lanes::Shape;
 use crate::control::index::lanes::Want;
 use crate::control::index::pending::pending;
 use crate::control::index::view::Sight;
+use crate::invariant::invariant;
 use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Span;
 use squall_sched::{Candidate, Lanes, UNLIMITED, View as _};
@@ -82,7 +83,7 @@ impl<'a> Ordered<'a> {
     /// Adds the candidates that follow a candidate. One is the next job of its lane (jobs with equal request and time
     /// limit). If the candidate is the first of its lane, the first job of the next lane with this request is another.
     fn follow(&mut self, Next { place, shape, front }: Next) {
-        let Some(line) = self.line else { return };
+        let Some(line) = self.line else { return invariant!("a candidate stands in a line") };
         if self.is_open(shape)
             && let Some(lane) = line.lanes.get(&shape)
             && let Some(next) = lane.places.range((Excluded(place), Unbounded)).next()
@@ -127,6 +128,7 @@ impl<'a> Iterator for Ordered<'a> {
             let Next { place, shape, .. } = self.next_place()?;
             let Sight { state, queue, .. } = self.sight;
             let Some((pending, need)) = pending(state, place.item).zip(queue.kinds.request(shape.want.kind)) else {
+                invariant!("a job in a line waits, and its request is known");
                 continue;
             };
             return Some(Candidate {
@@ -148,7 +150,9 @@ impl<'a> Iterator for Ordered<'a> {
 
 impl<'a> Lanes<Candidate<'a>> for Ordered<'a> {
     fn close(&mut self, longest: Span) {
-        let Some(Next { shape, .. }) = self.last else { return };
+        let Some(Next { shape, .. }) = self.last else {
+            return invariant!("a lane is closed after one of its candidates was taken");
+        };
         let closed = self.closed.entry(shape.want).or_insert(longest);
         *closed = longest.min(*closed);
     }

@@ -30,6 +30,7 @@ use crate::control::index::users;
 use crate::control::state::gates;
 use crate::control::state::job::{Hold, Run};
 use crate::control::state::{LineId, State};
+use crate::invariant::invariant;
 
 /// Maximum number of jobs that are re-examined at once when jobs no longer count against a shared limit.
 const WOKEN_AT_ONCE: usize = 64;
@@ -146,6 +147,7 @@ impl Queue {
             if entered == Entered::Hopeless {
                 self.dirty.insert(pending.item);
             }
+            // because a job that has something to wait for, or fits in no partition, stands in no line
             let Some(shape) = self.shape(state, &pending).filter(|_| starts) else { return };
             for at in partitions_of(state, pending.spec) {
                 ready[at].push((shape, self.place(state, &pending, at)));
@@ -199,6 +201,7 @@ impl Queue {
     /// Removes a job or array from the queue. The state must still have the values from which its position was
     /// calculated.
     pub(crate) fn withdraw(&mut self, state: &State, timers: &mut Timers, item: Item) {
+        // because the event may be about a job that no longer waits
         let Some(pending) = pending(state, item) else { return };
         self.take_out(state, &pending);
         self.unpark(state, &pending);
@@ -296,6 +299,7 @@ impl Queue {
             self.take_out(state, pending);
             return;
         }
+        // because a job that fits in no partition stands in no line; it was parked with that reason
         let Some(shape) = self.shape(state, pending) else { return };
         let backfills = state.config.scheduler_type == SchedulerType::Backfill;
         // The order among equal requests matters if several jobs get reservations, or if each waits its own time for
@@ -305,8 +309,12 @@ impl Queue {
             self.kinds.request(shape.want.kind).is_some_and(waits) || state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
-            let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };
+            let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else {
+                invariant!("each partition has a line and a head");
+                continue;
+            };
             // Behind a job that waits for resources, only backfill starts jobs.
+            // because the job stood there already, so it changes nothing for others
             let Some(untried) = line.insert(&mut self.kinds, shape, place, self.passes) else { continue };
             if head.is_none_or(|head| place < head) || (backfills && (untried || several)) {
                 self.kick = true;
@@ -317,11 +325,15 @@ impl Queue {
     /// Removes a job or array from the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
+        // because a job that never could start has no shape
         let Some(shape) = self.known_shape(pending) else { return };
         let several = state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
-            let Some(line) = self.ready.get_mut(at) else { continue };
+            let Some(line) = self.ready.get_mut(at) else {
+                invariant!("each partition has a line");
+                continue;
+            };
             if line.remove(&mut self.kinds, shape, place) {
                 let first = self.heads[at] == Some(place);
                 self.heads[at] = self.heads[at].filter(|_| !first);
@@ -345,6 +357,7 @@ impl Queue {
     /// Marks for examination tasks of an array that wait for its limit (`%N`), as many as the limit now allows. Called
     /// when a task ended or the limit changed.
     pub(crate) fn wake_throttled(&mut self, state: &State, id: JobId) {
+        // because the id may be that of a job, which no limit of an array throttles
         let Some(array) = state.arrays.get(&id) else { return };
         let room = array.limit.map_or(usize::MAX, |limit| limit.saturating_sub(array.tally.active) as usize);
         let from = (id, Item { id: JobId(0), array: false });
@@ -372,7 +385,10 @@ impl Queue {
         self.passes += 1;
         self.heads.iter_mut().for_each(|head| *head = None);
         for head in heads {
-            let Some(pending) = pending(state, head.item) else { continue };
+            let Some(pending) = pending(state, head.item) else {
+                invariant!("a job that lacked resources in a pass waits");
+                continue;
+            };
             let place = self.place(state, &pending, head.partition);
             if let Some(slot) = self.heads.get_mut(head.partition) {
                 *slot = Some(place);
@@ -397,7 +413,9 @@ impl Queue {
     }
     /// Removes a job that can't start from a partition's queue and records it with the reason as parked.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
-        let Some(pending) = pending(state, skip.item) else { return };
+        let Some(pending) = pending(state, skip.item) else {
+            return invariant!("a job that was passed over in a pass waits");
+        };
         let (shape, place) = (self.known_shape(&pending), self.place(state, &pending, skip.partition));
         if let Some((line, shape)) = self.ready.get_mut(skip.partition).zip(shape) {
             line.remove(&mut self.kinds, shape, place);
@@ -577,7 +595,10 @@ impl Queue {
         let Some(shape) = self.known_shape(pending) else { return reason };
         for at in indices {
             let place = self.place(state, pending, at);
-            let (Some(line), Some(head)) = (self.ready.get(at), self.heads.get(at)) else { continue };
+            let (Some(line), Some(head)) = (self.ready.get(at), self.heads.get(at)) else {
+                invariant!("each partition has a line and a head");
+                continue;
+            };
             if !line.contains(shape, place) {
                 continue;
             }

@@ -43,6 +43,7 @@ impl Signals {
 
     /// Notes that a node was heard in a session.
     pub(crate) fn heard(&mut self, node: NodeId, session: u64) {
+        // because most nodes have got all their signals
         let Some(all) = self.0.get_mut(&node) else { return };
         all.retain_mut(|sent| {
             sent.heard += u8::from(sent.session == Some(session));

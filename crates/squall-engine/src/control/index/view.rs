@@ -26,6 +26,7 @@ use crate::control::index::{facts, limits};
 use crate::control::state::job::Run;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
+use crate::invariant::invariant;
 
 /// Added to the weight of a node that is not powered up, so that all others come first.
 const SLEEPS: u32 = 1 << 31;
@@ -234,6 +235,7 @@ impl View for Sight<'_> {
         let mut cores = CoreSet::new();
         for job in self.state.nodes[id.index()].jobs.iter().filter(|job| !without.contains(job)) {
             let Some((job, run)) = self.state.jobs.get(job).and_then(|found| Some((*job, found.run()?))) else {
+                invariant!("a job on a node has resources");
                 continue;
             };
             let own = self.row_of(job, run, ranked);

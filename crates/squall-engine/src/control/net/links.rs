@@ -247,6 +247,7 @@ impl Links {
     }
     /// Ends the session of a node that has not responded for too long.
     pub(crate) fn forget(&mut self, node: NodeId) {
+        // because a node that is powered down may have lost its session before
         let Some(member) = self.members.remove(&node) else { return };
         self.connected.remove(node);
         if let Some(hop) = self.hops.get_mut(&member.link) {

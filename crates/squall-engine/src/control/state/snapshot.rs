@@ -372,14 +372,17 @@ fn join(
     leaving: BTreeMap<JobId, Alloc>,
 ) {
     for (id, until) in graces {
+        // because parts are read one by one, and a damaged one may name a job that has no attempt
         let Some(run) = jobs.get_mut(&id).and_then(|job| job.run_mut()) else { continue };
         run.grace = Some(until);
     }
     for (id, alloc) in leaving {
+        // because a damaged part may name a job that has no attempt
         let Some(run) = jobs.get_mut(&id).and_then(|job| job.run_mut()) else { continue };
         run.leaving = alloc;
     }
     for (id, Granted { job, steps }) in grants {
+        // because a damaged part may name a job that has no attempt
         let Some(run) = jobs.get_mut(&id).and_then(|job| job.run_mut()) else { continue };
         run.gres = job;
         for (no, held) in steps {

@@ -149,6 +149,7 @@ impl Pmi {
 
     /// Handles bytes received from a task.
     pub fn hear(&mut self, rank: u32, bytes: &[u8], out: &mut Acts) {
+        // because nothing more is read from a task that sent something not understood
         let Some(client) = self.clients.get_mut(&rank) else { return };
         client.unread.extend_from_slice(bytes);
         while let Some(client) = self.clients.get_mut(&rank) {
@@ -162,6 +163,7 @@ impl Pmi {
                     Version::One => self.one(rank, &text, out),
                     Version::Two => self.two(rank, &text, out),
                 },
+                // because the rest of the message has yet to come
                 Ok(None) if client.unread.len() <= UNREAD_MAX => return,
                 Ok(None) => Err("a message without end".to_owned()),
                 Err(text) => Err(text),
@@ -182,6 +184,7 @@ impl Pmi {
             }
         }
         for rank in std::mem::take(&mut self.waiting) {
+            // because a task in the barrier may have sent something not understood since
             let Some(client) = self.clients.get_mut(&rank) else { continue };
             let bytes = match client.version {
                 Version::One => one::barrier_out(result.is_ok()),
@@ -193,6 +196,7 @@ impl Pmi {
 
     /// Passes the answer of the board of published names to a task; it holds the port if the request was a lookup.
     pub fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>, out: &mut Acts) {
+        // because the task may have sent something not understood since, or two requests at once
         let Some(client) = self.clients.get_mut(&rank) else { return };
         let Some(naming) = client.naming.take() else { return };
         let result = match (&naming, result) {

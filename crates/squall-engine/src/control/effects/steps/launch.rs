@@ -15,6 +15,7 @@ use crate::control::index::facts::facts;
 use crate::control::index::layout::{Room, Wanted, reserve};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
+use crate::invariant::invariant;
 
 /// Returns the nodes of a running job, each with the cores, memory and devices that no step holds. None: the job does
 /// not run.
@@ -23,7 +24,10 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let select = state.config.select_type_parameters;
     let mut rooms: Vec<Room> = Vec::new();
     for id in run.alloc.nodes().iter() {
-        let (Some(node), Some(group)) = (state.node(id), run.alloc.on(id)) else { continue };
+        let (Some(node), Some(group)) = (state.node(id), run.alloc.on(id)) else {
+            invariant!("a node of an allocation is counted, and has a part of it");
+            continue;
+        };
         rooms.push(Room {
             node: id,
             name: node.name.clone(),
@@ -42,6 +46,7 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     for step in holding(run) {
         for group in &step.alloc.groups {
             for id in group.nodes.iter().filter(|id| step.left.contains(*id)) {
+                // because a step may still end on nodes that its job has given back
                 let Ok(at) = rooms.binary_search_by_key(&id, |room| room.node) else { continue };
                 rooms[at].free.subtract(&group.cores);
                 rooms[at].free_mb = rooms[at].free_mb.saturating_sub(group.memory_mb);

@@ -32,6 +32,7 @@ use crate::control::effects::work;
 use crate::control::index::layout::{Placed, Unplaced};
 use crate::control::port::{CallerId, Out};
 use crate::control::state::job::{Phase, Step};
+use crate::invariant::invariant;
 
 /// Keeps a step request that came with its job's allocation request. It is handled like any other step request in the
 /// turn in which the job starts, after the job's client was told of the start.
@@ -73,8 +74,8 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
 }
 
 fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Placed, out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return };
-    let Some(run) = job.run() else { return };
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that gets a step is known") };
+    let Some(run) = job.run() else { return invariant!("a job that gets a step has resources") };
     let key = StepKey { job: id, attempt: job.attempt, step: StepNo(run.next_step) };
     let event = Event::StepStarted {
         job: id,
@@ -104,8 +105,10 @@ pub(crate) fn watched(c: &mut Controller, key: StepKey, watcher: Option<CallerId
 
 /// Sends the start of a step to all nodes on which it has not ended.
 fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
-    let Some(step) = step_of(c, key) else { return };
-    let Some(start) = launch::start(&c.state, key, program) else { return };
+    let Some(step) = step_of(c, key) else { return invariant!("a step that is sent is known") };
+    let Some(start) = launch::start(&c.state, key, program) else {
+        return invariant!("the job of a step that is sent has resources");
+    };
     let nodes = step.left.clone();
     c.links.put(&nodes, Down::StartStep(start));
 }
@@ -133,6 +136,7 @@ fn limit_of(c: &Controller, key: StepKey) -> Option<Time> {
 }
 
 fn tell_created(c: &Controller, key: StepKey, caller: CallerId, out: &mut Out) {
+    // because the job may have ended before its `srun` came back, which then gets the step's end alone
     let Some(created) = launch::created(&c.state, key) else { return };
     out.answers.push((caller, created));
 }
@@ -194,6 +198,7 @@ pub(crate) fn kill(c: &mut Controller, key: StepKey) {
 }
 
 fn end_within(c: &mut Controller, key: StepKey, kill_wait_s: u64, why: EndReason) {
+    // because the step may have ended before
     let Some(step) = step_of(c, key).filter(|step| step.ended.is_none()) else { return };
     let nodes = step.left.clone();
     c.links.put(&nodes, Down::EndStep { key, kill_wait_s, why });
@@ -205,6 +210,7 @@ fn end_within(c: &mut Controller, key: StepKey, kill_wait_s: u64, why: EndReason
 pub(crate) fn part_ended(c: &Controller, key: StepKey, nodes: &NodeSet, exit: ExitCode, out: &mut Out) {
     let running = step_of(c, key).is_some_and(|step| step.ended.is_none());
     let caller = c.steps.live.get(&key).and_then(|live| live.caller);
+    // because a `srun` that is away hears it when it comes back
     let Some(caller) = caller.filter(|_| running && !nodes.is_empty()) else { return };
     let names = nodes.iter().filter_map(|node| c.state.node(node)).map(|node| node.name.as_str());
     let answer = Answer::StepPart { step: key.step, nodes: compress(names), exit };
@@ -231,9 +237,10 @@ fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     if !c.steps.first.contains_key(&id) || programs::are_awaited(c, id) {
         return;
     }
+    // because the job may still wait
     let Some(job) = c.state.jobs.get(&id).filter(|job| !job.is_pending()) else { return };
     let ended = job.outcome().is_some();
-    // The message that the job has ended answers the step request, too.
+    // because the message that the job has ended answers the step request, too
     let Some(request) = c.steps.first.remove(&id).filter(|_| !ended) else { return };
     // Nodes must receive the job before its step.
     work::send_starts(c);
@@ -246,11 +253,15 @@ fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
 fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
     let keys: Vec<StepKey> = c.steps.live.range(steps_of(job)).map(|(&key, _)| key).collect();
     for key in keys {
+        // because most steps still run
         let Some(end) = end_of(c, key) else { continue };
         if step_of(c, key).is_none_or(|step| step.layout.ports.is_some()) {
             ports::freed(c, job);
         }
-        let Some(live) = c.steps.live.remove(&key) else { continue };
+        let Some(live) = c.steps.live.remove(&key) else {
+            invariant!("a step that was listed is kept");
+            continue;
+        };
         let callers = live.caller.into_iter().chain(live.watchers);
         out.answers.extend(callers.map(|caller| (caller, end.clone())));
     }
@@ -275,6 +286,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
         return;
     }
     let refusal = match c.state.jobs.get(&job).map(|job| &job.phase) {
+        // because steps wait while their job is suspended, boots its nodes, or has not begun
         Some(Phase::Running(run)) if run.suspended.is_some() || run.booting.is_some() => return,
         Some(Phase::Leased(_)) => return,
         Some(Phase::Running(_)) => None,
@@ -384,7 +396,11 @@ pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
     }
     let jobs = c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default();
     for id in jobs {
-        let Some(job) = c.state.jobs.get(&id) else { continue };
+        let Some(job) = c.state.jobs.get(&id) else {
+            invariant!("a job on a node is known");
+            continue;
+        };
+        // because a job that ends, or that was only leased, has no step to start
         let Phase::Running(run) = &job.phase else { continue };
         if c.state.leaves(id, node) {
             // The node was told to end the job: it must not start a step of it after that.
@@ -402,13 +418,15 @@ pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
 /// Sends a node that has come back the order about a step that it may have missed: the end, or the start if the node
 /// does not have the step.
 fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
+    // because nothing is known of a step between a restart of the controller and the return of its `srun`
     let Some(live) = c.steps.live.get(&key) else { return };
     let message = match (live.ending, &live.program) {
         (Some((kill_wait_s, why)), _) => Down::EndStep { key, kill_wait_s, why },
         (None, Some(program)) if !known => match launch::start(&c.state, key, program) {
             Some(start) => Down::StartStep(start),
-            None => return,
+            None => return invariant!("the job of a step that runs has resources"),
         },
+        // because the node has the step, or its `srun` will bring the program
         (None, _) => return,
     };
     c.send(node, message);
@@ -433,6 +451,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 pub(crate) fn timers(c: &mut Controller, now: Time) {
     while let Some(&(time, key)) = c.steps.timers.first().filter(|(time, _)| *time <= now) {
         c.steps.timers.remove(&(time, key));
+        // because the step may have ended, or be ending, when its time is up
         let Some(live) = c.steps.live.get(&key).filter(|live| live.ending.is_none()) else { continue };
         if limit_of(c, key).is_some_and(|limit| limit <= now) {
             end(c, key, EndReason::TimeLimit, EndState::Timeout);

@@ -89,6 +89,7 @@ impl State {
             self.order_nodes();
         }
         let future = self.is_future(id);
+        // because a journal of another version may have given this node another id
         let Some(node) = self.nodes.get_mut(id.index()).filter(|n| n.name == name) else { return };
         node.incarnation = Some(incarnation);
         let others = node.reported.devices != hardware.devices;
@@ -105,6 +106,7 @@ impl State {
     }
 
     pub(super) fn node_up(&mut self, id: NodeId) {
+        // because a journal of another version may name a node that is not counted here
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         node.up = true;
         if node.admin == NodeAdmin::Resume {
@@ -113,6 +115,7 @@ impl State {
     }
 
     pub(super) fn node_down(&mut self, time: Time, id: NodeId, reason: &str) {
+        // because a journal of another version may name a node that is not counted here
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         node.up = false;
         if node.admin == NodeAdmin::Resume {
@@ -122,6 +125,7 @@ impl State {
 
     pub(super) fn nodes_set(&mut self, time: Time, nodes: &NodeSet, admin: NodeAdmin, reason: Option<&str>, by: u32) {
         for id in nodes.iter() {
+            // because a journal of another version may name a node that is not counted here
             let Some(node) = self.nodes.get_mut(id.index()) else { continue };
             node.admin = admin;
             node.reason = match (admin, reason) {
@@ -155,6 +159,7 @@ impl State {
 
     /// Sets a node's hardware from the node's own report, the configuration and operators' changes.
     pub(super) fn describe(&mut self, id: NodeId) {
+        // because a journal of another version may change a node that is not counted here
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         let at = self.index.entries.get(id.index()).copied().flatten();
         let entry = entry_of(node, at, &self.config);
@@ -191,6 +196,7 @@ impl State {
         self.index.entries = vec![None; self.nodes.len()];
         for (at, entry) in self.config.nodes.iter().enumerate() {
             for name in hostlist::expand(&entry.name).unwrap_or_default() {
+                // because a damaged snapshot may lack a node that its configuration names
                 let Some(id) = self.index.names.get(&name) else { continue };
                 self.index.entries[id.index()].get_or_insert(at);
             }

@@ -56,6 +56,7 @@ impl State {
     }
 
     pub(super) fn nodes_released(&mut self, id: JobId, attempt: Attempt, nodes: &NodeSet) {
+        // because a journal of another version may release nodes of an attempt that is over here
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt) else { return };
         let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return };
         let released = nodes.intersection(&run.left);
@@ -103,7 +104,9 @@ impl State {
 
     /// Frees what a job had given back on those nodes that have now released it.
     fn let_leave(&mut self, id: JobId, released: &NodeSet) {
-        let Some(run) = self.jobs.get_mut(&id).and_then(|job| job.run_mut()) else { return };
+        let Some(run) = self.jobs.get_mut(&id).and_then(|job| job.run_mut()) else {
+            return invariant!("a job that releases nodes has resources");
+        };
         if run.leaving.groups.is_empty() {
             return;
         }
@@ -116,6 +119,7 @@ impl State {
 
     /// Marks cores of a node as held again that a job has just released and that other jobs share with it.
     fn hold_again(&mut self, id: NodeId) {
+        // because a journal of another version may have given the job a node that is not counted here
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         let runs = node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run());
         let held = runs.filter_map(|run| run.alloc.on(id).or_else(|| run.leaving.on(id)));
@@ -124,7 +128,8 @@ impl State {
 
     /// Ends a completing job, or returns it to the queue, if no node holds it any more.
     fn complete_if_released(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return invariant!("a job that gives nodes back is known") };
+        // because a running job gives nodes back as well: it shrinks, or a node is lost
         let Phase::Completing(run, _) = &job.phase else { return };
         if !run.left.is_empty() || self.jobs.get(&id).is_some_and(|job| self.owes_epilog(job)) {
             return;
@@ -218,6 +223,7 @@ impl State {
     }
 
     pub(super) fn tasks_ended(&mut self, time: Time, id: JobId, tasks: &IndexSet, outcome: &Outcome) {
+        // because a journal of another version may end tasks of an array that is forgotten here
         let Some(array) = self.arrays.get_mut(&id) else { return };
         let tasks = array.tally.untouched.intersection(tasks);
         if tasks.is_empty() {
@@ -234,6 +240,7 @@ impl State {
     }
 
     fn array_ended_perhaps(&mut self, id: JobId) {
+        // because other tasks of the array may still wait or run
         let Some(array) = self.arrays.get(&id).filter(|array| array.is_ended()) else { return };
         let spec = std::sync::Arc::clone(&array.spec);
         if let Some(time) = array.tally.last_end
@@ -244,6 +251,7 @@ impl State {
     }
 
     pub(super) fn job_requeued(&mut self, id: JobId, requeue: Requeue) {
+        // because a journal of another version may requeue a job that has not ended here
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.spec.kind.goes_back()) else { return };
         let Phase::Ended(ended) = &job.phase else { return };
         let (time, outcome, spec) = (ended.time, ended.outcome.clone(), std::sync::Arc::clone(&job.spec));
@@ -255,6 +263,7 @@ impl State {
         if own_wants {
             self.want(&spec);
         }
+        // because most jobs are no tasks, and after a clock was set back an array may be forgotten before its tasks
         let Some(task) = task else { return };
         let Some(array) = self.arrays.get_mut(&task.array) else { return };
         let end = array.is_ended().then_some(array.tally.last_end).flatten();

@@ -9,9 +9,11 @@ use squall_model::license;
 
 use crate::control::state::job::Phase;
 use crate::control::state::{Index, State};
+use crate::invariant::invariant;
 
 impl State {
     pub(super) fn gres_granted(&mut self, job: JobId, step: Option<StepNo>, grants: &[Grant]) {
+        // because a journal of another version may grant devices to a job that does not run here
         let Some(run) = self.jobs.get_mut(&job).and_then(|job| job.run_mut()) else { return };
         if let Some(step) = step {
             if let Some(step) = run.steps.get_mut(&step) {
@@ -27,13 +29,19 @@ impl State {
 
     /// Frees the generic resources that a job held on a node.
     pub(super) fn gres_released(&mut self, job: JobId, node: NodeId) {
-        let Some(run) = self.jobs.get(&job).and_then(|job| job.run()) else { return };
+        let Some(run) = self.jobs.get(&job).and_then(|job| job.run()) else {
+            return invariant!("a job that releases nodes has resources");
+        };
         if run.gres.is_empty() {
             return;
         }
+        // because the job may have devices on its other nodes only
         let Some(has) = self.index.gres.get_mut(&node) else { return };
         for (name, indices) in gres::on_node(&run.gres, node) {
-            let Some(held) = has.held.get_mut(&name) else { continue };
+            let Some(held) = has.held.get_mut(&name) else {
+                invariant!("the devices that a job has on a node are held");
+                continue;
+            };
             held.subtract(&indices);
             if held.is_empty() {
                 has.held.remove(&name);
@@ -47,6 +55,7 @@ impl State {
         let all = ids.filter_map(|id| Some((id, self.gres_of(id)?)));
         self.index.gres = all.collect::<BTreeMap<_, _>>();
         for job in self.jobs.values() {
+            // because a job that waits, or is only leased, holds no devices
             let (Phase::Running(run) | Phase::Completing(run, _)) = &job.phase else { continue };
             for grant in &run.gres {
                 grant.nodes.intersection(&run.left).iter().for_each(|node| self.index.hold_gres(node, grant));
@@ -89,6 +98,7 @@ impl Index {
     /// Counts the licenses of a job with this spec as free again.
     pub(super) fn return_licenses(&mut self, spec: &JobSpec) {
         for (name, count) in spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default() {
+            // because `NAME:0` holds nothing, and the end of another such job may have removed the entry
             let Some(held) = self.licenses.get_mut(&name) else { continue };
             *held = held.saturating_sub(count);
             if *held == 0 {

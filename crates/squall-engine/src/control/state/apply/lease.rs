@@ -23,6 +23,7 @@ impl State {
         }
         let place = self.jobs.get(&behind).and_then(|job| job.run()).filter(|run| !run.left.is_empty());
         let place = place.and_then(|run| Some((LineId::of(&run.alloc)?, run.partition.clone(), run.alloc.clone())));
+        // because a journal of another version may lease behind a job that has released its nodes here
         let Some((line, partition, alloc)) = place else { return };
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
         job.attempt = attempt;
@@ -56,7 +57,9 @@ impl State {
 
     /// Records that a leased job runs. If its end is already decided, records that it did run.
     pub(super) fn lease_begun(&mut self, time: Time, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.has_not_begun()) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.has_not_begun()) else {
+            return invariant!("a lease that begins has not begun before");
+        };
         let task = job.task;
         job.phase = match std::mem::replace(&mut job.phase, Phase::Pending) {
             Phase::Leased(mut run) => {
@@ -80,6 +83,7 @@ impl State {
     }
 
     pub(super) fn lease_returned(&mut self, id: JobId, attempt: Attempt) {
+        // because a journal of another version may return a lease that is over here
         let Some(job) = self.jobs.get(&id).filter(|job| job.is_leased() && job.attempt == attempt) else { return };
         let Some((nodes, alloc)) = job.run().map(|run| (run.left.clone(), run.alloc.clone())) else {
             return invariant!("a leased job has resources");
@@ -100,6 +104,7 @@ impl State {
     pub(super) fn let_go(&mut self, id: JobId, nodes: &NodeSet, alloc: &Alloc) {
         let freed = !self.leave_line(id, alloc);
         for node_id in nodes.iter() {
+            // because the allocation lacks nodes that a job gave back before, and which release it now
             let (Some(node), Some(group)) = (self.nodes.get_mut(node_id.index()), alloc.on(node_id)) else { continue };
             node.jobs.remove(&id);
             if freed {
@@ -122,6 +127,7 @@ impl State {
 
     /// Removes a line in which no job waits and at most one has begun.
     fn close_line(&mut self, line: Option<LineId>) {
+        // because most jobs stand in no line
         let Some((line, members)) = line.and_then(|line| Some((line, self.lines.get(&line)?))) else { return };
         let waits = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.has_not_begun());
         if members.len() < 2 && !members.iter().any(waits) {

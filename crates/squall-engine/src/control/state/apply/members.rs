@@ -8,6 +8,7 @@ use squall_model::time::Time;
 
 use crate::control::state::State;
 use crate::control::state::node::{Node, Partition};
+use crate::invariant::invariant;
 
 impl State {
     /// Removes the nodes that only the configuration `before` has described, and takes back those that the present one
@@ -74,7 +75,7 @@ impl State {
 
     /// Makes a removed node a member again. Nothing is kept of one that is gone, unless it has not noticed yet.
     fn take_back(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        let Some(node) = self.nodes.get_mut(id.index()) else { return invariant!("a node that has a name is counted") };
         let was_gone = node.is_gone() && !node.up;
         node.removed = None;
         if was_gone {
@@ -86,6 +87,7 @@ impl State {
     /// Marks the nodes that had left the configuration when a snapshot without such marks was written: those that a
     /// partition of all nodes lacks.
     pub(in crate::control::state) fn note_removed(&mut self) {
+        // because a cluster may have no partition of all nodes
         let Some(whole) = self.partitions.iter().find(|partition| partition.config.has_all_nodes()) else { return };
         let outside = self.outside();
         let left = |id: &NodeId| !whole.nodes.contains(*id) && !outside.contains(*id);

@@ -225,7 +225,7 @@ impl State {
             return;
         }
         let Some((owner, spec)) = self.jobs.get(&id).map(|job| (Arc::clone(&job.owner), Arc::clone(&job.spec))) else {
-            return;
+            return invariant!("a job that is counted is known");
         };
         self.count_submitted(&owner, &spec, 1, sign);
     }

@@ -13,6 +13,7 @@ use crate::control::state::node::Node;
 impl State {
     pub(super) fn nodes_power(&mut self, time: Time, nodes: &NodeSet, phase: PowerPhase, owed: bool) {
         for id in nodes.iter() {
+            // because a journal of another version may name a node that is not counted here
             let Some(node) = self.nodes.get_mut(id.index()) else { continue };
             let wish = node.power.and_then(|power| power.wish);
             node.power = Power { phase, since: time, wish: None, owed }.with_wish(wish);
@@ -45,6 +46,7 @@ impl State {
     /// it got them.
     pub(super) fn job_awake(&mut self, time: Time, id: JobId, attempt: Attempt) {
         let job = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt);
+        // because a journal of another version may wake a job that has ended here
         let Some(Phase::Running(run)) = job.map(|job| &mut job.phase) else { return };
         if run.booting.take().is_some() {
             run.start = time;

@@ -67,6 +67,7 @@ impl State {
             if !self.touch(id) {
                 return;
             }
+            // because a journal of another version may change a job that has ended here
             let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) else { return };
             let had_own = job.has_own_wants();
             let old = std::mem::replace(&mut job.spec, Arc::clone(spec));
@@ -77,6 +78,7 @@ impl State {
             }
             return;
         }
+        // because a journal of another version may change an array that has ended here
         let Some(array) = self.arrays.get_mut(&id).filter(|array| !array.is_ended()) else { return };
         let old = std::mem::replace(&mut array.spec, Arc::clone(spec));
         let size = array.size();
@@ -99,6 +101,7 @@ impl State {
             }
             return;
         }
+        // because a journal of another version may change an array that is forgotten here
         let Some(array) = self.arrays.get_mut(&id) else { return };
         change(&mut array.queue, &mut 0);
         let size = array.size();

@@ -27,6 +27,7 @@ impl State {
         }
         let configuring = self.runs_programs() && !self.config.hooks.prolog_slurmctld.is_empty();
         let asleep = !self.index.asleep.is_disjoint(&alloc.nodes());
+        // because a journal of another version may start a job that does not wait here
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
         let booting = asleep || job.reboots();
         job.attempt = attempt;
@@ -68,6 +69,7 @@ impl State {
     fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
         for group in &alloc.groups {
             for node_id in group.nodes.iter() {
+                // because a journal of another version may start a job on a node that is not counted here
                 let Some(node) = self.nodes.get_mut(node_id.index()) else { continue };
                 debug_assert!(shares || node.cores.is_disjoint(&group.cores), "cores of {} held twice", node.name);
                 node.cores.union_with(&group.cores);
@@ -86,6 +88,7 @@ impl State {
         alloc: &Alloc,
         layout: &Layout,
     ) {
+        // because a journal of another version may start a step of a job that does not run here
         let Some(Phase::Running(run)) = self.jobs.get_mut(&job).map(|job| &mut job.phase) else { return };
         run.next_step = run.next_step.max(no.0.saturating_add(1));
         let step = Step {
@@ -110,6 +113,7 @@ impl State {
         cut: Option<EndState>,
     ) {
         let by = self.jobs.get(&job).and_then(|job| job.cancelled_by());
+        // because a journal of another version may end a step that has ended here
         let Some(step) = self.live_step(job, Some(attempt), no) else { return };
         if step.left.is_disjoint(nodes) {
             return;
@@ -129,11 +133,13 @@ impl State {
     }
 
     pub(super) fn step_limited(&mut self, job: JobId, no: StepNo, time_limit_s: Option<u64>) {
+        // because a journal of another version may limit a step that has ended here
         let Some(step) = self.live_step(job, None, no) else { return };
         Arc::make_mut(&mut step.spec).time_limit_s = time_limit_s;
     }
 
     pub(super) fn step_abandoned(&mut self, time: Time, job: JobId, no: StepNo, outcome: &Outcome) {
+        // because a journal of another version may abandon a step that has ended here
         let Some(step) = self.live_step(job, None, no) else { return };
         step.left = NodeSet::new();
         step.ended = Some((time, outcome.clone()));
@@ -141,6 +147,7 @@ impl State {
 
     pub(super) fn job_suspended(&mut self, time: Time, id: JobId, suspended: bool) {
         let worked = self.works(id);
+        // because a journal of another version may suspend a job that does not run here
         let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) else { return };
         if suspended == run.suspended.is_some() {
             return;
@@ -160,6 +167,7 @@ impl State {
     pub(super) fn shifted(&mut self, time: Time, shift: &Shift) {
         let worked = self.works(shift.job);
         let job = self.jobs.get_mut(&shift.job);
+        // because a journal of another version may shift a job that has ended here
         let Some(Phase::Running(run) | Phase::Completing(run, _)) = job.map(|job| &mut job.phase) else { return };
         run.suspended_total.0 += shift.idle.0;
         self.gang.insert(shift.job, InTurn { turn: shift.turn, since: time });

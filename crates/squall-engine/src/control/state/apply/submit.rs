@@ -11,6 +11,7 @@ use crate::control::state::apply::policy::Sign;
 use crate::control::state::array::{Array, ArrayTally};
 use crate::control::state::job::{Hold, Job, Phase, Queue};
 use crate::control::state::users::content_of;
+use crate::invariant::invariant;
 
 impl State {
     pub(super) fn job_submitted(
@@ -90,7 +91,10 @@ impl State {
             self.forget_alone(id);
         }
         for id in self.wanted_by(spec) {
-            let Some(count) = self.index.wanted.get_mut(&id) else { continue };
+            let Some(count) = self.index.wanted.get_mut(&id) else {
+                invariant!("a job that another one depends on is protected");
+                continue;
+            };
             *count -= 1;
             if *count == 0 {
                 self.index.wanted.remove(&id);
