@@ -15,7 +15,7 @@ mod faults;
 mod launch;
 mod load;
 mod moments;
-#[path = "../traces/mod.rs"]
+#[path = "../harness/traces.rs"]
 mod traces;
 
 use std::time::Duration;

@@ -25,7 +25,7 @@ mod load;
 mod moments;
 mod network;
 mod runs;
-#[path = "../traces/mod.rs"]
+#[path = "../harness/traces.rs"]
 #[expect(dead_code, reason = "logs are elsewhere here")]
 mod traces;
 

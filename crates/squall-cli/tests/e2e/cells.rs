@@ -2,66 +2,36 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::harness::{Cluster, is_over};
 use crate::traces;
 
-/// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// Where the ids of cell 1 begin.
 const CELL_1: u32 = 1 << 26;
 
-/// The cluster, in a folder of its own, ended and removed at the end.
-struct Cluster {
-    dir: PathBuf,
+fn cluster() -> Cluster {
+    let cluster = Cluster::new("cells", "two");
+    cluster.ok(&["links", &cluster.path("bin")]);
+    cluster.up("[[nodes]]\nname = \"n[1-4]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n", &["--cells", "2"]);
+    cluster
 }
 
-impl Cluster {
-    fn new() -> Self {
-        let dir = std::env::temp_dir().join(format!("squall-cells-{}", std::process::id()));
-        drop(fs::remove_dir_all(&dir));
-        fs::create_dir_all(&dir).unwrap();
-        let text = "[[nodes]]\nname = \"n[1-4]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n";
-        fs::write(dir.join("cells.toml"), text).unwrap();
-        let cluster = Self { dir };
-        cluster.ok(&["links", cluster.dir.join("bin").to_str().unwrap()]);
-        let config = cluster.dir.join("cells.toml");
-        cluster.ok(&["up", "--cells", "2", "--config", config.to_str().unwrap()]);
-        cluster
-    }
-    fn state(&self) -> PathBuf {
-        self.dir.join("state")
-    }
-    fn command(&self, args: &[&str]) -> Command {
-        let binary = Path::new(env!("CARGO_BIN_EXE_squall"));
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.dir.join("bin").display());
-        let mut command = Command::new(binary);
-        command.args(args).env_clear().env("PATH", path).env("SQUALL_STATE", self.state()).current_dir(&self.dir);
-        command
-    }
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
+trait Cells {
+    fn start(&self, args: &[&str]) -> Child;
+    fn submit(&self, args: &[&str]) -> u32;
+    fn queue(&self) -> BTreeSet<u32>;
+    fn end_of(&self, job: u32) -> String;
+    fn end(&self, signal: &str, pid_file: &str);
+}
+
+impl Cells for Cluster {
     fn start(&self, args: &[&str]) -> Child {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
-    /// What a command that must succeed prints.
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}\n{}", err(&output), self.logs());
-        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
-    }
     fn submit(&self, args: &[&str]) -> u32 {
         self.ok(&[&["sbatch", "--parsable", "-o", "/dev/null"], args].concat()).parse().unwrap()
-    }
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !holds() {
-            assert!(Instant::now() < end, "in vain: {what}\n{}\n{}", self.ok(&["squeue"]), self.logs());
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
     fn queue(&self) -> BTreeSet<u32> {
         self.ok(&["squeue", "-h", "-o", "%i"]).split_whitespace().map(|id| id.parse().unwrap()).collect()
@@ -76,27 +46,13 @@ impl Cluster {
         });
         say("State,ExitCode")
     }
-    fn kill(&self, pid_file: &str) {
-        self.end("-9", pid_file);
-    }
+    /// Ends the process with the id in a file, and waits for its end.
     fn end(&self, signal: &str, pid_file: &str) {
-        let pid = fs::read_to_string(self.state().join(pid_file)).unwrap().trim().to_owned();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        let stat = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        while !matches!(stat(&pid).rsplit(") ").next().and_then(|rest| rest.chars().next()), None | Some('Z')) {
+        let pid: u32 = self.read(&format!("state/{pid_file}")).trim().parse().unwrap();
+        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+        while !is_over(pid) {
             std::thread::yield_now();
         }
-    }
-    fn logs(&self) -> String {
-        let states = [self.state(), self.state().join("cells/0"), self.state().join("cells/1")];
-        states.iter().map(|state| traces::log_ends(state)).collect()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.run(&["down"]));
-        drop(fs::remove_dir_all(&self.dir));
     }
 }
 
@@ -119,7 +75,7 @@ fn one_of_each(cluster: &Cluster, args: &[&str]) -> (u32, u32) {
 
 #[test]
 fn two_cells_are_one_cluster() {
-    let cluster = Cluster::new();
+    let cluster = cluster();
     assert_eq!(cluster.ok(&["sinfo", "-h", "-o", "%P %D %N"]), "debug* 4 n[1-4]");
     let (a, b) = one_of_each(&cluster, &["--wrap", "exit 3"]);
     assert!(a < CELL_1 && b >= CELL_1);
@@ -152,7 +108,7 @@ fn lists_and_changes(cluster: &Cluster) {
     assert_eq!(cluster.ok(&["sinfo", "-h", "-t", "drain", "-o", "%N"]), "n[2-3]");
     cluster.ok(&["scontrol", "update", "nodename=n[2-3]", "state=resume"]);
     // What is kept by each cell is refused, in words.
-    let refused = cluster.run(&["sacctmgr", "-i", "add", "account", "physics"]);
+    let refused = cluster.squall(&["sacctmgr", "-i", "add", "account", "physics"]);
     assert!(
         !refused.status.success() && err(&refused).contains("each cell keeps its own accounts"),
         "{}",
@@ -188,7 +144,7 @@ fn allocations_and_steps(cluster: &Cluster) {
     let job = cluster.submit(&["-w", "n4", "--wrap", &script]);
     assert_eq!(cluster.end_of(job), "COMPLETED|0:0");
     assert_eq!(fs::read_to_string(out).unwrap().trim(), "4");
-    let waited = cluster.run(&["sbatch", "--wait", "-o", "/dev/null", "--wrap", "exit 5"]);
+    let waited = cluster.squall(&["sbatch", "--wait", "-o", "/dev/null", "--wrap", "exit 5"]);
     assert_eq!(waited.status.code(), Some(5), "{}", err(&waited));
 }
 
@@ -248,7 +204,7 @@ fn across_cells(cluster: &Cluster) {
     let shown = cluster.ok(&["scontrol", "show", "job", &second.to_string()]);
     assert!(shown.contains(&format!("Dependency=afterany:{a}(unfulfilled),afterany:{b}(unfulfilled)")), "{shown}");
     for pid in ["cells/0/run/controller.pid", "cells/1/run/controller.pid", "run/front.pid"] {
-        cluster.kill(pid);
+        cluster.end("-9", pid);
     }
     cluster.ok(&["up"]);
     cluster.ok(&["scontrol", "release", &b.to_string()]);
@@ -256,14 +212,14 @@ fn across_cells(cluster: &Cluster) {
     cluster
         .until("who waits for b only to be ended well never can start", || reason(never) == "DependencyNeverSatisfied");
     assert_eq!([first, second, failed].map(reason), ["Dependency"; 3]);
-    cluster.kill("run/front.pid");
+    cluster.end("-9", "run/front.pid");
     cluster.ok(&["up"]);
     cluster.ok(&["scontrol", "release", &a.to_string()]);
     for job in [first, second, failed] {
         assert_eq!(cluster.end_of(job), "COMPLETED|0:0");
     }
     cluster.ok(&["scancel", &never.to_string()]);
-    let matched = cluster.run(&["sbatch", "-d", &format!("aftercorr:{a}:{b}"), "--wrap", "true"]);
+    let matched = cluster.squall(&["sbatch", "-d", &format!("aftercorr:{a}:{b}"), "--wrap", "true"]);
     assert!(!matched.status.success() && err(&matched).contains("arrays in several cells"), "{}", err(&matched));
 }
 
@@ -281,17 +237,17 @@ fn singletons(cluster: &Cluster) {
 
 fn what_dies(cluster: &Cluster) {
     let (a, b) = one_of_each(cluster, &["--hold", "--wrap", "true"]);
-    cluster.kill("cells/1/run/controller.pid");
-    let listed = cluster.run(&["squeue", "-h", "-o", "%i"]);
+    cluster.end("-9", "cells/1/run/controller.pid");
+    let listed = cluster.squall(&["squeue", "-h", "-o", "%i"]);
     assert!(listed.status.success() && String::from_utf8_lossy(&listed.stdout).trim() == a.to_string());
     assert!(err(&listed).contains("cell 1 does not answer"), "{}", err(&listed));
     // Whatever key it had first, it goes where it is heard.
     for _ in 0..6 {
         assert!(cluster.submit(&["--hold", "--wrap", "true"]) < CELL_1);
     }
-    let refused = cluster.run(&["scontrol", "release", &b.to_string()]);
+    let refused = cluster.squall(&["scontrol", "release", &b.to_string()]);
     assert!(!refused.status.success(), "{refused:?}");
-    cluster.kill("run/front.pid");
+    cluster.end("-9", "run/front.pid");
     cluster.ok(&["up"]);
     assert!(cluster.queue().is_superset(&BTreeSet::from([a, b])));
     // A cell is a cluster as any other to whoever asks it itself.

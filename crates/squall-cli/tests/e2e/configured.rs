@@ -1,65 +1,19 @@
 //! A cluster's configuration with real processes: what is taken, refused, replaced, and found again after a power cut.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A cluster in a folder of its own, ended and removed at the end.
-struct Cluster {
-    dir: PathBuf,
-}
+use crate::harness::{Cluster, text};
 
-impl Cluster {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("squall-configured-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self { dir }
-    }
-    fn state(&self) -> PathBuf {
-        self.dir.join("state")
-    }
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-        command.args(args).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
-        command.env("SQUALL_STATE", self.state()).current_dir(&self.dir);
-        command
-    }
-    fn ok(&self, args: &[&str]) -> String {
-        let out = self.command(args).output().unwrap();
-        assert!(out.status.success(), "{args:?}: {}", text(&out));
-        text(&out)
-    }
-    fn fails(&self, args: &[&str], says: &str) {
-        let out = self.command(args).output().unwrap();
-        assert_eq!(out.status.code(), Some(1), "{args:?}: {}", text(&out));
-        assert!(text(&out).contains(says), "{args:?} should say `{says}`: {}", text(&out));
-    }
-    fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.dir.join(name), content).unwrap();
-    }
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.dir.join(name)).unwrap_or_default()
-    }
-    fn nodes(&self) -> String {
-        self.ok(&["sinfo", "-h", "-o", "%N"]).trim().to_owned()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.command(&["down"]).output());
-        drop(std::fs::remove_dir_all(&self.dir));
-    }
-}
-
-fn text(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+fn nodes(c: &Cluster) -> String {
+    c.ok(&["sinfo", "-h", "-o", "%N"])
 }
 
 /// faults.md A7 (V1): before a file gets its name its content is flushed, and afterwards its folder.
 #[test]
 fn a7_a_configuration_is_flushed_before_and_after_it_is_renamed() {
-    let c = Cluster::new("flushed");
+    let c = Cluster::new("configured", "flushed");
     let (shim, log) = (c.dir.join("shim.so"), c.dir.join("log"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/shim.c");
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").output();
@@ -85,19 +39,19 @@ fn a7_a_configuration_is_flushed_before_and_after_it_is_renamed() {
 /// faults.md A7 (V1): a file that a power cut has emptied is no configuration of a cluster that had nodes.
 #[test]
 fn a7_an_emptied_configuration_is_refused_and_what_is_known_of_it_is_named() {
-    let c = Cluster::new("emptied");
-    c.ok(&["up", "--nodes", "2"]);
-    c.ok(&["down"]);
+    let c = Cluster::new("configured", "emptied");
+    c.said(&["up", "--nodes", "2"]);
+    c.said(&["down"]);
     std::fs::write(c.state().join("squall.toml"), "").unwrap();
     c.fails(&["up"], "it is empty or names no nodes, but this cluster had n[1-2]");
-    c.ok(&["up", "--config", c.state().join("squall.toml.journaled").to_str().unwrap()]);
-    assert_eq!(c.nodes(), "n[1-2]");
+    c.said(&["up", "--config", c.state().join("squall.toml.journaled").to_str().unwrap()]);
+    assert_eq!(nodes(&c), "n[1-2]");
 }
 
 /// faults.md A7 (N4)
 #[test]
 fn a7_five_starts_at_once_make_one_cluster() {
-    let c = Cluster::new("five");
+    let c = Cluster::new("configured", "five");
     let starts: Vec<_> = (0..5)
         .map(|_| c.command(&["up", "--nodes", "2"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
         .collect();
@@ -105,7 +59,7 @@ fn a7_five_starts_at_once_make_one_cluster() {
         let out = start.wait_with_output().unwrap();
         assert!(out.status.success(), "{}", text(&out));
     }
-    assert_eq!(c.nodes(), "n[1-2]");
+    assert_eq!(nodes(&c), "n[1-2]");
     // Those that found another one running try for half a second, and would take its place after `squall down`.
     let state = c.state();
     let daemons = || {
@@ -123,7 +77,7 @@ fn a7_five_starts_at_once_make_one_cluster() {
 /// faults.md D1 (V10)
 #[test]
 fn d1_a_cluster_elsewhere_is_not_the_one_that_commands_talk_to() {
-    let c = Cluster::new("elsewhere");
+    let c = Cluster::new("configured", "elsewhere");
     let state = c.state();
     let without = |args: &[&str]| c.command(args).env_remove("SQUALL_STATE").output().unwrap();
     let out = without(&["up", "--nodes", "1", "--state", state.to_str().unwrap()]);
@@ -132,16 +86,16 @@ fn d1_a_cluster_elsewhere_is_not_the_one_that_commands_talk_to() {
         "{}",
         text(&out)
     );
-    c.ok(&["sbatch", "--hold", "--job-name", "only-elsewhere", "--wrap", "true"]);
-    assert!(c.ok(&["squeue", "-h", "-o", "%j"]).contains("only-elsewhere"));
+    c.said(&["sbatch", "--hold", "--job-name", "only-elsewhere", "--wrap", "true"]);
+    assert!(c.said(&["squeue", "-h", "-o", "%j"]).contains("only-elsewhere"));
     assert!(!text(&without(&["squeue", "-h", "-o", "%j"])).contains("only-elsewhere"));
-    assert!(c.ok(&["up"]).contains("commands talk to this cluster, while SQUALL_STATE says so"));
+    assert!(c.said(&["up"]).contains("commands talk to this cluster, while SQUALL_STATE says so"));
 }
 
 /// faults.md D6 (V11)
 #[test]
 fn d6_what_is_rejected_leaves_nothing_behind_and_the_mended_files_start() {
-    let c = Cluster::new("rejected");
+    let c = Cluster::new("configured", "rejected");
     c.write("c.toml", "[[nodes]]\nname = \"n[1-2\"\n");
     c.fails(&["up", "--config", "c.toml"], "c.toml: line 2: nodes `n[1-2`");
     assert!(!c.state().exists());
@@ -153,14 +107,14 @@ fn d6_what_is_rejected_leaves_nothing_behind_and_the_mended_files_start() {
     c.fails(&["up", "--config", "c.toml"], "gres.conf: line 1: `Nam` is not known");
     assert!(!c.state().exists());
     std::fs::remove_file(c.dir.join("gres.conf")).unwrap();
-    c.ok(&["up", "--config", "c.toml"]);
-    assert_eq!(c.nodes(), "n[1-2]");
+    c.said(&["up", "--config", "c.toml"]);
+    assert_eq!(nodes(&c), "n[1-2]");
 }
 
 /// faults.md D6: a configuration that the controller refuses (another cluster's name) is taken back.
 #[test]
 fn nodes_beside_several_controllers_have_names_of_their_machines() {
-    let c = Cluster::new("heads");
+    let c = Cluster::new("configured", "heads");
     c.write("conf.toml", "[[controllers]]\nname = \"h1\"\naddress = \"127.0.0.1:1\"\n[[controllers]]\nname = \"h2\"\naddress = \"127.0.0.1:2\"\n[log]\netcd = [\"127.0.0.1:3\"]\n");
     c.fails(&["up", "--controller", "h1", "--config", "conf.toml", "--nodes", "2"], "--nodes: where there are several");
     assert!(!c.state().exists(), "nothing is left behind");
@@ -168,55 +122,55 @@ fn nodes_beside_several_controllers_have_names_of_their_machines() {
 
 #[test]
 fn d6_a_running_cluster_keeps_its_configuration_and_an_ended_one_takes_another() {
-    let c = Cluster::new("replaced");
+    let c = Cluster::new("configured", "replaced");
     c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\n");
     c.write("b.toml", "[[nodes]]\nname = \"n[1-3]\"\n");
     c.write("other.toml", "cluster = \"other\"\n[[nodes]]\nname = \"n[1-3]\"\n");
-    c.ok(&["up", "--config", "a.toml"]);
+    c.said(&["up", "--config", "a.toml"]);
     c.fails(&["up", "--config", "b.toml"], "this cluster runs with another configuration");
-    c.ok(&["down"]);
+    c.said(&["down"]);
     c.fails(&["up", "--config", "other.toml"], "belongs to cluster `squall`");
     assert_eq!(c.read("state/squall.toml"), c.read("a.toml"));
-    assert!(c.ok(&["up", "--config", "b.toml"]).contains("the one before is kept as"));
-    assert_eq!((c.nodes().as_str(), c.read("state/squall.toml.old")), ("n[1-3]", c.read("a.toml")));
-    assert!(c.ok(&["up", "--config", "b.toml"]).contains("runs already"));
+    assert!(c.said(&["up", "--config", "b.toml"]).contains("the one before is kept as"));
+    assert_eq!((nodes(&c).as_str(), c.read("state/squall.toml.old")), ("n[1-3]", c.read("a.toml")));
+    assert!(c.said(&["up", "--config", "b.toml"]).contains("runs already"));
 }
 
 #[test]
 fn files_that_are_gone_beside_the_configuration_and_stay_in_force_are_named() {
-    let c = Cluster::new("kept");
+    let c = Cluster::new("configured", "kept");
     c.write("a.toml", "[[nodes]]\nname = \"n1\"\n");
     c.write("gres.conf", "Name=gpu Count=1\n");
-    assert!(!c.ok(&["up", "--config", "a.toml"]).contains("stays in force"));
-    c.ok(&["down"]);
+    assert!(!c.said(&["up", "--config", "a.toml"]).contains("stays in force"));
+    c.said(&["down"]);
     std::fs::remove_file(c.dir.join("gres.conf")).unwrap();
     let named = format!("{} stays in force: delete it", c.state().join("gres.conf").display());
-    assert!(c.ok(&["up", "--config", "a.toml"]).contains(&named));
-    c.ok(&["down"]);
+    assert!(c.said(&["up", "--config", "a.toml"]).contains(&named));
+    c.said(&["down"]);
     c.write("a.toml", "kill_wait_s = 20\n[[nodes]]\nname = \"n1\"\n");
-    assert!(!c.ok(&["up", "--config", "a.toml"]).contains("stays in force"));
+    assert!(!c.said(&["up", "--config", "a.toml"]).contains("stays in force"));
     assert!(!c.state().join("gres.conf").exists());
 }
 
 /// faults.md V11
 #[test]
 fn d6_the_same_start_with_a_port_resumes() {
-    let c = Cluster::new("resumes");
+    let c = Cluster::new("configured", "resumes");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listen = format!("127.0.0.1:{port}");
     c.write("a.toml", "[[nodes]]\nname = \"n1\"\n");
-    c.ok(&["up", "--config", "a.toml", "--listen", &listen]);
-    assert!(c.ok(&["up", "--config", "a.toml", "--listen", &listen]).contains("runs already"));
-    c.ok(&["down"]);
-    c.ok(&["up", "--config", "a.toml", "--listen", &listen]);
+    c.said(&["up", "--config", "a.toml", "--listen", &listen]);
+    assert!(c.said(&["up", "--config", "a.toml", "--listen", &listen]).contains("runs already"));
+    c.said(&["down"]);
+    c.said(&["up", "--config", "a.toml", "--listen", &listen]);
     assert!(c.read("state/squall.toml").contains(&format!("SlurmctldPort = {port}")));
 }
 
 /// faults.md D6, E: `squall down` stops a cluster whatever its files say; `scontrol reconfigure` says what is wrong.
 #[test]
 fn d6_faulty_files_are_named_by_reconfigure_and_do_not_hold_up_the_end() {
-    let c = Cluster::new("faulty");
-    c.ok(&["up", "--nodes", "2"]);
+    let c = Cluster::new("configured", "faulty");
+    c.said(&["up", "--nodes", "2"]);
     let toml = c.read("state/squall.toml");
     c.write("state/topology.conf", "SwitchName=s1 Nodes=n1\nSwitchName=s1 Nodes=n2\n");
     c.fails(&["scontrol", "reconfigure"], "topology.conf: line 2: switch `s1` stands in line 1 already");
@@ -226,7 +180,7 @@ fn d6_faulty_files_are_named_by_reconfigure_and_do_not_hold_up_the_end() {
     c.write("state/squall.toml", &format!("kil_wait_s = 3\n{toml}"));
     c.fails(&["scontrol", "reconfigure"], "did you mean");
     c.fails(&["up"], "unknown key `kil_wait_s`");
-    let said = c.ok(&["down"]);
+    let said = c.said(&["down"]);
     assert!(said.contains("is down") && said.contains("going on without the configuration"), "{said}");
     assert!(!c.state().join("run/node-n1.pid").exists() && !c.state().join("run/controller.pid").exists());
 }
@@ -234,32 +188,32 @@ fn d6_faulty_files_are_named_by_reconfigure_and_do_not_hold_up_the_end() {
 /// faults.md D5
 #[test]
 fn d5_more_than_the_machine_has_is_refused_or_drained_unless_forced() {
-    let c = Cluster::new("more");
+    let c = Cluster::new("configured", "more");
     c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\ncpus = 4000\n");
     c.fails(&["up", "--config", "a.toml"], "a.toml: nodes `n[1-2]`: cpus = 4000, but this machine has");
     c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\ncpus = 4000\nforce = true\n");
-    c.ok(&["up", "--config", "a.toml"]);
-    assert_eq!(c.ok(&["sinfo", "-h", "-N", "-o", "%N %c %T"]), "n1 4000 idle\nn2 4000 idle\n");
-    let memory: Vec<u64> = c.ok(&["sinfo", "-h", "-N", "-o", "%m"]).lines().map(|m| m.parse().unwrap()).collect();
+    c.said(&["up", "--config", "a.toml"]);
+    assert_eq!(c.said(&["sinfo", "-h", "-N", "-o", "%N %c %T"]), "n1 4000 idle\nn2 4000 idle\n");
+    let memory: Vec<u64> = c.said(&["sinfo", "-h", "-N", "-o", "%m"]).lines().map(|m| m.parse().unwrap()).collect();
     let all = std::fs::read_to_string("/proc/meminfo").unwrap();
     let all: u64 = all.lines().next().unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10;
     assert_eq!(memory, [all / 2, all / 2], "nodes of one machine share its memory");
-    c.ok(&["down"]);
+    c.said(&["down"]);
     let unforced = c.read("a.toml").replace("force = true\n", "");
     c.write("state/squall.toml", &unforced);
-    c.ok(&["up"]);
-    let drained = c.ok(&["sinfo", "-h", "-N", "-o", "%N %T %E"]);
+    c.said(&["up"]);
+    let drained = c.said(&["sinfo", "-h", "-N", "-o", "%N %T %E"]);
     assert!(drained.starts_with("n1 drained Low socket*core*thread count"), "{drained}");
-    c.ok(&["down"]);
+    c.said(&["down"]);
     c.write("state/squall.toml", &c.read("a.toml"));
-    c.ok(&["up"]);
-    assert_eq!(c.ok(&["sinfo", "-h", "-N", "-o", "%N %T"]), "n1 idle\nn2 idle\n");
+    c.said(&["up"]);
+    assert_eq!(c.said(&["sinfo", "-h", "-N", "-o", "%N %T"]), "n1 idle\nn2 idle\n");
 }
 
 /// faults.md E
 #[test]
 fn e_odd_topologies_words_and_devices_are_told_and_start() {
-    let c = Cluster::new("odd");
+    let c = Cluster::new("configured", "odd");
     c.write(
         "a.toml",
         "SchedulerParameters = \"kill_invalid_depend,bf_max_job_user=9\"\n[[nodes]]\nname = \"n[1-3]\"\n\
@@ -268,13 +222,13 @@ fn e_odd_topologies_words_and_devices_are_told_and_start() {
     c.write("topology.conf", "SwitchName=s1 Nodes=n[1-2],x1\nSwitchName=s2 Nodes=n2\n");
     c.write("gres.conf", "AutoDetect=nvml\n");
     c.fails(&["up", "--strict", "--config", "a.toml"], "topology.conf: line 1: there is no node `x1`");
-    let said = c.ok(&["up", "--config", "a.toml"]);
+    let said = c.said(&["up", "--config", "a.toml"]);
     for told in ["`x1`", "line 2: node `n2` stands in line 1 already", "node `n3` of", "bf_max_job_user=9"] {
         assert!(said.contains(told), "{told}: {said}");
     }
     c.fails(&["sbatch", "--wrap", "true"], "No partition specified or system default partition");
-    c.ok(&["sbatch", "-p", "a", "-w", "n3", "-W", "-o", "/dev/null", "--wrap", "true"]);
-    assert_eq!(c.ok(&["sinfo", "-h", "-o", "%P %l"]).trim(), "a 1:00:00");
+    c.said(&["sbatch", "-p", "a", "-w", "n3", "-W", "-o", "/dev/null", "--wrap", "true"]);
+    assert_eq!(c.said(&["sinfo", "-h", "-o", "%P %l"]).trim(), "a 1:00:00");
 }
 
 /// Two nodes of 2 sockets of 8 cores of 2 threads, which this machine only pretends to have.
@@ -283,19 +237,19 @@ const SMT: &str = "[[nodes]]\nname = \"n[1-2]\"\nsockets = 2\ncores_per_socket =
 
 #[test]
 fn whole_cores_and_sockets_are_held_as_in_slurm() {
-    let c = Cluster::new("cores");
+    let c = Cluster::new("configured", "cores");
     c.write("b.toml", "SelectTypeParameters = \"CR_Memory\"\n");
     c.fails(&["up", "--config", "b.toml"], "CPUs are given out, too: use CR_CPU_Memory");
     c.write("b.toml", &format!("SelectTypeParameters = \"CR_Core\"\n{SMT}cpus = 24\n"));
     c.fails(&["up", "--config", "b.toml"], "these are no whole cores");
     c.write("a.toml", &format!("SelectTypeParameters = \"CR_Core_Memory\"\n{SMT}"));
-    c.ok(&["up", "--config", "a.toml"]);
+    c.said(&["up", "--config", "a.toml"]);
     let sleeps = |args: &[&str]| {
         let all = [&["sbatch", "--parsable", "-o", "/dev/null"], args, &["--wrap", "sleep 300"]].concat();
-        c.ok(&all).trim().to_owned()
+        c.said(&all).trim().to_owned()
     };
-    let shown = |job: &str| c.ok(&["scontrol", "show", "-d", "job", job]);
-    let held = |job: &str| c.ok(&["squeue", "-h", "-j", job, "-o", "%C %T"]);
+    let shown = |job: &str| c.said(&["scontrol", "show", "-d", "job", job]);
+    let held = |job: &str| c.said(&["squeue", "-h", "-j", job, "-o", "%C %T"]);
     let one = sleeps(&["-n1", "--mem-per-cpu=100"]);
     let said = shown(&one);
     for told in ["NumCPUs=2 NumTasks=1", "AllocTRES=cpu=2,mem=200M,node=1", "CPU_IDs=0-1 Mem=200"] {
@@ -306,14 +260,14 @@ fn whole_cores_and_sockets_are_held_as_in_slurm() {
     assert_eq!(held(&three), "4 RUNNING\n");
     assert_eq!(held(&sleeps(&["-n3", "--threads-per-core=1"])), "6 RUNNING\n");
     assert_eq!(held(&sleeps(&["-n2", "--hint=nomultithread", "-c2"])), "8 RUNNING\n");
-    assert_eq!(c.ok(&["sinfo", "-h", "-o", "%C %z"]), "20/44/0/64 2:8:2\n");
-    let on_node = c.ok(&["srun", "-n1", "sh", "-c", "echo $SLURM_CPUS_ON_NODE $SLURM_JOB_CPUS_PER_NODE"]);
+    assert_eq!(c.said(&["sinfo", "-h", "-o", "%C %z"]), "20/44/0/64 2:8:2\n");
+    let on_node = c.said(&["srun", "-n1", "sh", "-c", "echo $SLURM_CPUS_ON_NODE $SLURM_JOB_CPUS_PER_NODE"]);
     assert_eq!(on_node, "2 2\n");
-    c.ok(&["scancel", "-u", c.ok(&["squeue", "-h", "-o", "%u"]).lines().next().unwrap()]);
+    c.said(&["scancel", "-u", c.said(&["squeue", "-h", "-o", "%u"]).lines().next().unwrap()]);
     c.write("state/squall.toml", &format!("SelectTypeParameters = \"CR_Socket\"\n{SMT}"));
-    c.ok(&["scontrol", "reconfigure"]);
-    assert!(c.ok(&["scontrol", "show", "config"]).contains("SelectTypeParameters    = CR_SOCKET\n"));
-    let socket = c.ok(&["srun", "-n1", "--mem=4000", "sh", "-c", "echo $SLURM_CPUS_ON_NODE"]);
+    c.said(&["scontrol", "reconfigure"]);
+    assert!(c.said(&["scontrol", "show", "config"]).contains("SelectTypeParameters    = CR_SOCKET\n"));
+    let socket = c.said(&["srun", "-n1", "--mem=4000", "sh", "-c", "echo $SLURM_CPUS_ON_NODE"]);
     assert_eq!(socket, "16\n");
     // Memory is not given out, so that a second job with all of it fits beside the first.
     let both = [sleeps(&["-n1", "-w", "n1", "--mem=4000"]), sleeps(&["-n1", "-w", "n1", "--mem=4000"])];
@@ -322,22 +276,22 @@ fn whole_cores_and_sockets_are_held_as_in_slurm() {
 
 #[test]
 fn cores_and_memory_are_kept_and_limited_as_in_slurm() {
-    let c = Cluster::new("kept");
+    let c = Cluster::new("configured", "kept");
     let rules = "SelectTypeParameters = \"CR_Core_Memory\"\nmax_mem_per_cpu_mb = 500\n";
     let partitions = "[[partitions]]\nname = \"all\"\ndefault = true\nLLN = \"YES\"\n[[partitions]]\n\
                       name = \"few\"\nMaxCPUsPerNode = 4\ndef_mem_per_node_mb = 300\n";
     c.write("a.toml", &format!("{rules}{SMT}CoreSpecCount = 1\nMemSpecLimit = 1000\n{partitions}"));
-    c.ok(&["up", "--config", "a.toml"]);
-    let node = c.ok(&["scontrol", "show", "node", "n1"]);
+    c.said(&["up", "--config", "a.toml"]);
+    let node = c.said(&["scontrol", "show", "node", "n1"]);
     for told in ["CPUEfctv=30 CPUTot=32", "RealMemory=4000", "CoreSpecCount=1 MemSpecLimit=1000"] {
         assert!(node.contains(told), "{told}: {node}");
     }
-    let few = c.ok(&["scontrol", "show", "partition", "few"]);
+    let few = c.said(&["scontrol", "show", "partition", "few"]);
     assert!(few.contains("LLN=NO MaxCPUsPerNode=4") && few.contains("DefMemPerNode=300"), "{few}");
     let job = |args: &[&str]| {
         let all = [&["sbatch", "--parsable", "-o", "/dev/null"], args, &["--wrap", "sleep 300"]].concat();
-        let id = c.ok(&all).trim().to_owned();
-        c.ok(&["squeue", "-h", "-j", &id, "-o", "%C %m %N %T"])
+        let id = c.said(&all).trim().to_owned();
+        c.said(&["squeue", "-h", "-j", &id, "-o", "%C %m %N %T"])
     };
     assert_eq!(job(&["-n1"]), "2 500M n1 RUNNING\n");
     assert_eq!(job(&["-n1", "--mem-per-cpu=900"]), "2 450M n2 RUNNING\n");
@@ -348,17 +302,17 @@ fn cores_and_memory_are_kept_and_limited_as_in_slurm() {
 
 #[test]
 fn steps_get_whole_cores_and_jobs_keep_to_sockets() {
-    let c = Cluster::new("smt");
+    let c = Cluster::new("configured", "smt");
     let rules = "SelectTypeParameters = \"CR_Core_Memory,CR_ONE_TASK_PER_CORE,CR_Pack_Nodes\"\n";
     let partitions = "[[partitions]]\nname = \"all\"\ndefault = true\n[[partitions]]\nname = \"few\"\n\
                       MaxCPUsPerSocket = 4\n";
     c.write("a.toml", &format!("{rules}{SMT}{partitions}"));
-    c.ok(&["up", "--config", "a.toml"]);
-    assert!(c.ok(&["scontrol", "show", "partition", "few"]).contains("MaxCPUsPerSocket=4\n"));
-    c.ok(&["links", "bin"]);
+    c.said(&["up", "--config", "a.toml"]);
+    assert!(c.said(&["scontrol", "show", "partition", "few"]).contains("MaxCPUsPerSocket=4\n"));
+    c.said(&["links", "bin"]);
     let in_job = |job: &[&str], command: &str| {
         c.write("job.sh", &format!("#!/bin/sh\nPATH=$PWD/bin:$PATH\n{command}\n"));
-        c.ok(&[&["sbatch", "-W", "-o", "out"], job, &["job.sh"]].concat());
+        c.said(&[&["sbatch", "-W", "-o", "out"], job, &["job.sh"]].concat());
         c.read("out")
     };
     assert_eq!(in_job(&["-N2", "--exclusive", "-n6"], "echo $SLURM_TASKS_PER_NODE"), "5,1\n", "the first is filled");
@@ -374,10 +328,10 @@ fn steps_get_whole_cores_and_jobs_keep_to_sockets() {
     assert_eq!(step("-n1 --threads-per-core=1"), " CPUs=2\n", "it implies --exact");
     let job = |args: &[&str]| {
         let all = [&["sbatch", "--parsable", "-o", "/dev/null"], args, &["--wrap", "sleep 300"]].concat();
-        c.ok(&all).trim().to_owned()
+        c.said(&all).trim().to_owned()
     };
     let shown = |job: &str, key: &str| {
-        let all = c.ok(&["scontrol", "show", "-d", "job", job]);
+        let all = c.said(&["scontrol", "show", "-d", "job", job]);
         let words: Vec<&str> = all.split_whitespace().filter(|word| word.starts_with(key)).collect();
         words.join(" ")
     };
@@ -389,17 +343,17 @@ fn steps_get_whole_cores_and_jobs_keep_to_sockets() {
 
 #[test]
 fn gpus_with_links_and_cores_near_them_come_together() {
-    let c = Cluster::new("links");
+    let c = Cluster::new("configured", "links");
     c.write("a.toml", "GresTypes = \"gpu\"\n[[nodes]]\nname = \"n1\"\ncpus = 4\nforce = true\nGres = \"gpu:4\"\n");
     let lines = [("0-1", "-1,4,0,0"), ("0-1", "4,-1,0,0"), ("2-3", "0,0,-1,4"), ("2-3", "0,0,4,-1")];
     let line = |(gpu, (cores, links)): (usize, (&str, &str))| {
         format!("NodeName=n1 Name=gpu File=/dev/gpu{gpu} Cores={cores} Links={links}\n")
     };
     c.write("gres.conf", &lines.into_iter().enumerate().map(line).collect::<String>());
-    c.ok(&["up", "--config", "a.toml"]);
+    c.said(&["up", "--config", "a.toml"]);
     let job = |gpus: &str| {
-        let id = c.ok(&["sbatch", "--parsable", "-n1", gpus, "-o", "/dev/null", "--wrap", "sleep 300"]);
-        let all = c.ok(&["scontrol", "show", "-d", "job", id.trim()]);
+        let id = c.said(&["sbatch", "--parsable", "-n1", gpus, "-o", "/dev/null", "--wrap", "sleep 300"]);
+        let all = c.said(&["scontrol", "show", "-d", "job", id.trim()]);
         let words = all.split_whitespace().filter(|word| word.starts_with("CPU_IDs=") || word.starts_with("GRES="));
         words.collect::<Vec<_>>().join(" ")
     };
@@ -415,8 +369,8 @@ fn c_names_of_nodes_resolve_in_jobs_of_all_of_them() {
         eprintln!("skipped: without root jobs have the host's name");
         return;
     }
-    let c = Cluster::new("names");
-    c.ok(&["up", "--nodes", "2"]);
+    let c = Cluster::new("configured", "names");
+    c.said(&["up", "--nodes", "2"]);
     c.write(
         "t.py",
         "import socket, os\nme = socket.gethostname()\nassert me == os.environ['SLURMD_NODENAME']\n\
@@ -424,7 +378,7 @@ fn c_names_of_nodes_resolve_in_jobs_of_all_of_them() {
          \x20   socket.create_connection((name, server.getsockname()[1])).close()\n\
          other = socket.gethostbyname('n1')\nprint(me, other)\n",
     );
-    let mut lines: Vec<String> = c.ok(&["srun", "-N2", "python3", "t.py"]).lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = c.said(&["srun", "-N2", "python3", "t.py"]).lines().map(str::to_owned).collect();
     lines.sort_unstable();
     assert_eq!(lines, ["n1 127.0.0.1", "n2 127.0.0.1"]);
     assert!(!std::fs::read_to_string("/etc/hosts").unwrap().contains("Nodes of Squall"), "the host keeps its own");
@@ -433,30 +387,30 @@ fn c_names_of_nodes_resolve_in_jobs_of_all_of_them() {
 /// faults.md D13
 #[test]
 fn d13_every_command_says_what_it_is() {
-    let c = Cluster::new("help");
-    let all = c.ok(&["help"]);
+    let c = Cluster::new("configured", "help");
+    let all = c.said(&["help"]);
     let names: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names.iter().filter(|name| **name != "step") {
-        let help = c.ok(&[name, "--help"]);
+        let help = c.said(&[name, "--help"]);
         assert!(help.lines().count() > 1, "{name}: {help}");
-        assert_eq!(c.ok(&["help", name]), help, "{name}");
+        assert_eq!(c.said(&["help", name]), help, "{name}");
     }
     let out = c.command(&["upp"]).output().unwrap();
     assert!(out.status.code() == Some(2) && text(&out).contains("did you mean `up`?"), "{}", text(&out));
-    c.ok(&["links", "bin"]);
+    c.said(&["links", "bin"]);
     assert!(c.dir.join("bin/squall").is_symlink() && c.dir.join("bin/sbatch").is_symlink());
 }
 
 /// faults.md D8
 #[test]
 fn d8_what_if_behind_cells_starts_every_job_that_ran() {
-    let c = Cluster::new("cells");
-    c.ok(&["up", "--cells", "2", "--nodes", "4"]);
+    let c = Cluster::new("configured", "cells");
+    c.said(&["up", "--cells", "2", "--nodes", "4"]);
     for _ in 0..6 {
-        c.ok(&["sbatch", "-o", "/dev/null", "-W", "--wrap", "true"]);
+        c.said(&["sbatch", "-o", "/dev/null", "-W", "--wrap", "true"]);
     }
-    let said = c.ok(&["what-if"]);
+    let said = c.said(&["what-if"]);
     assert!(said.starts_with("6 jobs") && !said.contains("could never start"), "{said}");
 }
 
@@ -477,21 +431,21 @@ const BY_HAND: &str = "cluster = \"lab\"\n[[nodes]]\nname = \"n1\"\ncpus = 2\nfo
 fn slurms_configuration_places_jobs_as_one_by_hand() {
     let placed = |c: &Cluster| {
         for args in [&["-N2"][..], &["-n1"], &["-C", "fast"], &["-p", "quick", "-N2"], &["-n6"], &["-t", "20"]] {
-            c.ok(&[&["sbatch", "--wait", "-o", "/dev/null"], args, &["--wrap", "true"]].concat());
+            c.said(&[&["sbatch", "--wait", "-o", "/dev/null"], args, &["--wrap", "true"]].concat());
         }
-        c.ok(&["sbatch", "-p", "quick", "-t", "20", "--wrap", "true"]);
-        let jobs = c.ok(&["sacct", "-nPX", "-o", "JobID,Partition,NodeList,AllocCPUS,Timelimit,State"]);
-        let nodes = c.ok(&["sinfo", "-h", "-N", "-o", "%N %c %f %w %P %T"]);
-        format!("{jobs}{}{nodes}", c.ok(&["squeue", "-h", "-o", "%i %T %r"]))
+        c.said(&["sbatch", "-p", "quick", "-t", "20", "--wrap", "true"]);
+        let jobs = c.said(&["sacct", "-nPX", "-o", "JobID,Partition,NodeList,AllocCPUS,Timelimit,State"]);
+        let nodes = c.said(&["sinfo", "-h", "-N", "-o", "%N %c %f %w %P %T"]);
+        format!("{jobs}{}{nodes}", c.said(&["squeue", "-h", "-o", "%i %T %r"]))
     };
-    let (slurms, own) = (Cluster::new("slurms"), Cluster::new("by-hand"));
+    let (slurms, own) = (Cluster::new("configured", "slurms"), Cluster::new("configured", "by-hand"));
     slurms.write("slurm.conf", SLURM_CONF);
     slurms.write("parts.conf", PARTS_CONF);
     own.write("c.toml", BY_HAND);
-    slurms.ok(&["up", "--slurm-conf", "slurm.conf"]);
-    own.ok(&["up", "--config", "c.toml"]);
+    slurms.said(&["up", "--slurm-conf", "slurm.conf"]);
+    own.said(&["up", "--config", "c.toml"]);
     assert_eq!(placed(&slurms), placed(&own));
-    assert!(slurms.ok(&["up", "--slurm-conf", "slurm.conf"]).contains("runs already"));
+    assert!(slurms.said(&["up", "--slurm-conf", "slurm.conf"]).contains("runs already"));
     slurms.write("slurm.conf", &SLURM_CONF.replace("config_overrides", "config_overrides\nSrunProlog=/p\nKilWait=3"));
     slurms.fails(&["up", "--slurm-conf", "slurm.conf"], "slurm.conf:5 KilWait: unknown: ");
 }
@@ -499,7 +453,7 @@ fn slurms_configuration_places_jobs_as_one_by_hand() {
 /// Jobs that Slurm has run are in accounting once, beside those of the cluster.
 #[test]
 fn a_history_is_brought_once_and_shown() {
-    let c = Cluster::new("history");
+    let c = Cluster::new("configured", "history");
     c.write(
         "sacct.txt",
         "JobID|JobIDRaw|JobName|User|Account|Partition|State|ExitCode|Submit|Start|End|Elapsed|NNodes|NCPUS|NodeList|QOS|Planned\n\
@@ -507,18 +461,18 @@ fn a_history_is_brought_once_and_shown() {
          7.batch|7.batch|batch||phys||COMPLETED|0:0|2026-01-02T03:10:00|2026-01-02T03:10:00|2026-01-02T04:10:00|01:00:00|1|4|n1||x\n\
          8_3|9|tasks|nobody-here|bio|long|TIMEOUT|0:15|2026-01-02T03:00:00|2026-01-02T03:10:00|2026-01-02T04:10:00|01:00:00|1|1|n1|high|x\n",
     );
-    let said = c.ok(&["import", "--history", "sacct.txt"]);
+    let said = c.said(&["import", "--history", "sacct.txt"]);
     assert!(
         said.contains("2 jobs were added, 0 were there already\nto give new jobs higher ids: FirstJobId = 10"),
         "{said}"
     );
     assert!(said.contains("columns that are not read: Planned") && said.contains("are of steps"), "{said}");
     c.write("c.toml", "FirstJobId = 10\n[[nodes]]\nname = \"n1\"\n");
-    c.ok(&["up", "--config", "c.toml"]);
-    c.ok(&["sbatch", "-W", "-o", "/dev/null", "-J", "own", "--wrap", "true"]);
+    c.said(&["up", "--config", "c.toml"]);
+    c.said(&["sbatch", "-W", "-o", "/dev/null", "-J", "own", "--wrap", "true"]);
     let columns = "JobID,JobName,User,Account,Partition,State,ExitCode,Start,Elapsed,NNodes,AllocCPUS,NodeList,QOS";
     let sacct = ["sacct", "-anPX", "-S", "2026-01-01", "-o", columns];
-    let all = c.ok(&sacct);
+    let all = c.said(&sacct);
     let mut lines = all.lines();
     assert_eq!(
         lines.next(),
@@ -532,20 +486,20 @@ fn a_history_is_brought_once_and_shown() {
     );
     assert!(lines.next().unwrap().starts_with("10|own|") && lines.next().is_none(), "{all}");
     c.fails(&["import", "--history", "sacct.txt"], "squall down --keep-jobs");
-    c.ok(&["down"]);
-    assert!(c.ok(&["import", "--history", "sacct.txt"]).contains("0 jobs were added, 2 were there already"));
-    c.ok(&["up"]);
-    assert_eq!(c.ok(&sacct), all);
+    c.said(&["down"]);
+    assert!(c.said(&["import", "--history", "sacct.txt"]).contains("0 jobs were added, 2 were there already"));
+    c.said(&["up"]);
+    assert_eq!(c.said(&sacct), all);
 }
 
 /// An import writes a configuration with a report, keeps what is there, and names what can't be read.
 #[test]
 fn an_import_is_written_once_and_checked() {
-    let c = Cluster::new("import");
+    let c = Cluster::new("configured", "import");
     c.write("slurm.conf", &format!("{SLURM_CONF}SrunProlog=/p\n"));
     c.fails(&["import", "."], "slurm.conf:9: Include parts.conf: cannot read ./parts.conf");
     c.write("parts.conf", PARTS_CONF);
-    let said = c.ok(&["import", "."]);
+    let said = c.said(&["import", "."]);
     assert!(
         said.contains("slurm.conf:10 SrunProlog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
         "{said}"
@@ -553,10 +507,10 @@ fn an_import_is_written_once_and_checked() {
     c.fails(&["import", "."], "squall.toml is there already: use --force");
     c.fails(&["import", ".", "--force", "--output", "."], "would replace Slurm's there: use another --output DIR");
     c.write("squall/squall.toml", "before");
-    c.ok(&["import", "slurm.conf", "--force"]);
+    c.said(&["import", "slurm.conf", "--force"]);
     assert_eq!(c.read("squall/squall.toml.old"), "before");
-    assert!(c.ok(&["check", "squall"]).contains("squall/squall.toml: good: cluster lab, 3 nodes, 2 partitions"));
-    let said = c.ok(&["check", "slurm.conf"]);
+    assert!(c.said(&["check", "squall"]).contains("squall/squall.toml: good: cluster lab, 3 nodes, 2 partitions"));
+    let said = c.said(&["check", "slurm.conf"]);
     assert!(said.contains("slurm.conf: good") && said.contains("10 SrunProlog") && !said.contains("taken"), "{said}");
     c.write("slurm.conf", &SLURM_CONF.replace("Weight=5", "Weight=heavy"));
     c.fails(&["check", "slurm.conf"], "slurm.conf:6 NodeName=n[2-3] Weight: wrong: `heavy` is no whole number");
@@ -572,12 +526,12 @@ fn an_import_is_written_once_and_checked() {
 /// Completion of a shell asks the command, which knows the option tables and the cluster.
 #[test]
 fn shells_complete_options_partitions_and_jobs() {
-    let cluster = Cluster::new("complete");
+    let cluster = Cluster::new("configured", "complete");
     cluster.write("c.toml", "[[partitions]]\nname = \"debug\"\n\n[[partitions]]\nname = \"short\"\n");
-    cluster.ok(&["up", "--config", "c.toml"]);
-    cluster.ok(&["sbatch", "--hold", "--job-name=waits", "--wrap", "true"]);
-    cluster.ok(&["links", "bin"]);
-    cluster.ok(&["completions", "share"]);
+    cluster.said(&["up", "--config", "c.toml"]);
+    cluster.said(&["sbatch", "--hold", "--job-name=waits", "--wrap", "true"]);
+    cluster.said(&["links", "bin"]);
+    cluster.said(&["completions", "share"]);
     let complete = |line: &str| {
         let script = format!(
             "PATH=$PWD/bin:$PATH; . share/bash/squall.bash
@@ -598,7 +552,7 @@ fn shells_complete_options_partitions_and_jobs() {
     assert_eq!(complete("squall why "), "1");
     assert_eq!(complete("scontrol show par"), "partition");
     assert_eq!(complete("sbatch jo"), "", "files are the shell's");
-    cluster.ok(&["scancel", "1"]);
+    cluster.said(&["scancel", "1"]);
 }
 
 /// The same with a person's fingers: TAB in a terminal. It needs tmux.
@@ -607,11 +561,11 @@ fn tab_completes_in_a_terminal() {
     if Command::new("tmux").arg("-V").output().is_err() {
         return eprintln!("skipped: tmux is not installed");
     }
-    let cluster = Cluster::new("tab");
+    let cluster = Cluster::new("configured", "tab");
     cluster.write("c.toml", "[[partitions]]\nname = \"debug\"\n\n[[partitions]]\nname = \"short\"\n");
-    cluster.ok(&["up", "--config", "c.toml"]);
-    cluster.ok(&["links", "bin"]);
-    cluster.ok(&["completions", "share"]);
+    cluster.said(&["up", "--config", "c.toml"]);
+    cluster.said(&["links", "bin"]);
+    cluster.said(&["completions", "share"]);
     let bin = cluster.dir.join("bin");
     cluster.write(
         "rc",
@@ -682,10 +636,10 @@ fn top_in_a_terminal() {
     if Command::new("tmux").arg("-V").output().is_err() {
         return eprintln!("skipped: tmux is not installed");
     }
-    let cluster = Cluster::new("top");
+    let cluster = Cluster::new("configured", "top");
     cluster.write("c.toml", "[[partitions]]\nname = \"debug\"\n");
-    cluster.ok(&["up", "--config", "c.toml"]);
-    cluster.ok(&["links", "bin"]);
+    cluster.said(&["up", "--config", "c.toml"]);
+    cluster.said(&["links", "bin"]);
     cluster.fails(&["top"], "it needs a terminal; `squall top --once` prints one screen as text");
     let bin = cluster.dir.join("bin");
     cluster.write("rc", &format!("PATH={}:$PATH\nPS1='ready '\n", bin.display()));
@@ -694,7 +648,7 @@ fn top_in_a_terminal() {
         tmux.shows("ready");
         tmux.keys(&["squall top", "Enter"]);
         tmux.shows("The queue is empty.");
-        cluster.ok(&["sbatch", "--hold", "-J", "seen", "-o", "/dev/null", "--wrap", "true"]);
+        cluster.said(&["sbatch", "--hold", "-J", "seen", "-o", "/dev/null", "--wrap", "true"]);
         let screen = tmux.shows("PD");
         assert!(screen.lines().all(|line| line.chars().count() <= size.0.into()), "{screen}");
         tmux.keys(&["w"]);
@@ -739,8 +693,8 @@ fn top_in_a_terminal() {
 /// Every command has a manual page, which man reads without a warning and shows at 80 columns.
 #[test]
 fn man_reads_the_manual_pages() {
-    let cluster = Cluster::new("man");
-    cluster.ok(&["man", "man"]);
+    let cluster = Cluster::new("configured", "man");
+    cluster.said(&["man", "man"]);
     let pages = ["man1", "man5"].map(|folder| std::fs::read_dir(cluster.dir.join("man").join(folder)).unwrap());
     let pages: Vec<PathBuf> = pages.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();

@@ -1,104 +1,41 @@
 //! Programs around jobs and on nodes, with real processes: prologs, epilogs, checks, reboots.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+
 use std::time::{Duration, Instant};
 
-/// A cluster of two nodes in a folder of its own, ended and removed at the end.
-struct Cluster {
-    dir: PathBuf,
+use crate::harness::{Cluster, text};
+
+/// Starts a cluster of two nodes with these tables in its configuration, and these scripts in its folder.
+fn cluster(name: &str, tables: &str, scripts: &[(&str, &str)]) -> Cluster {
+    let c = Cluster::new("hooks", name);
+    for (name, text) in scripts {
+        c.script(name, text);
+    }
+    c.up(&format!("[[nodes]]\nname = \"n[1-2]\"\ncpus = 2\nforce = true\n{tables}"), &[]);
+    c
 }
 
-impl Cluster {
-    /// Starts a cluster with these tables in its configuration; `DIR` in them is the cluster's folder.
-    fn new(name: &str, tables: &str, scripts: &[(&str, &str)]) -> Self {
-        let dir = std::env::temp_dir().join(format!("squall-hooks-{}-{name}", std::process::id()));
-        let c = Self { dir };
-        fs::create_dir_all(&c.dir).unwrap();
-        for (name, text) in scripts {
-            c.script(name, text);
-        }
-        let text = format!("[[nodes]]\nname = \"n[1-2]\"\ncpus = 2\nforce = true\n{tables}");
-        fs::write(c.dir.join("c.toml"), text.replace("DIR", c.dir.to_str().unwrap())).unwrap();
-        c.ok(&["up", "--config", c.dir.join("c.toml").to_str().unwrap()]);
-        c
-    }
+trait Hooks {
+    fn state_of(&self, node: &str) -> String;
+    fn submit(&self, wrap: &str) -> String;
+    fn seen(&self, args: &[&str], expected: impl Fn(&str) -> bool) -> String;
+}
 
-    fn script(&self, name: &str, text: &str) {
-        let path = self.dir.join(name);
-        let text = format!("#!/bin/sh\n{}\n", text.replace("DIR", self.dir.to_str().unwrap()));
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn squall(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_squall"))
-            .args(args)
-            .env_clear()
-            .env("LANG", "C")
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("SQUALL_STATE", self.dir.join("state"))
-            .current_dir(std::env::temp_dir())
-            .output()
-            .unwrap()
-    }
-
-    fn ok(&self, args: &[&str]) -> String {
-        let out = self.squall(args);
-        assert!(out.status.success(), "{args:?}: {}", text(&out));
-        String::from_utf8(out.stdout).unwrap()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.dir.join(name)).unwrap_or_default()
-    }
-
+impl Hooks for Cluster {
     fn state_of(&self, node: &str) -> String {
-        self.ok(&["sinfo", "-h", "-N", "-n", node, "-o", "%t %E"]).trim().to_owned()
+        self.ok(&["sinfo", "-h", "-N", "-n", node, "-o", "%t %E"])
     }
 
     fn submit(&self, wrap: &str) -> String {
-        self.ok(&["sbatch", "--parsable", "-o", "/dev/null", "--wrap", wrap]).trim().to_owned()
+        self.ok(&["sbatch", "--parsable", "-o", "/dev/null", "--wrap", wrap])
     }
 
-    /// Waits until a command prints what is expected.
-    fn until(&self, args: &[&str], expected: impl Fn(&str) -> bool) -> String {
-        let begin = Instant::now();
-        loop {
-            let said = self.ok(args);
-            if expected(said.trim()) {
-                return said;
-            }
-            assert!(begin.elapsed() < Duration::from_mins(1), "{args:?}: {said}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    /// Waits until a command prints what is expected, and returns that.
+    fn seen(&self, args: &[&str], expected: impl Fn(&str) -> bool) -> String {
+        self.until(&format!("{args:?}"), || expected(&self.ok(args)));
+        self.ok(args)
     }
-
-    fn kill(&self, daemon: &str) {
-        let pid = self.read(&format!("state/run/{daemon}.pid"));
-        assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
-        while fs::metadata(format!("/proc/{}", pid.trim())).is_ok() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.squall(&["down"]));
-        if std::thread::panicking() {
-            for log in ["controller", "node-n1", "node-n2"] {
-                eprintln!("{log}:\n{}", self.read(&format!("state/log/{log}.log")));
-            }
-        }
-        drop(fs::remove_dir_all(&self.dir));
-    }
-}
-
-fn text(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
 }
 
 const BOTH: &str = "[hooks]\nprolog = \"DIR/prolog\"\nepilog = \"DIR/epilog\"\n";
@@ -107,7 +44,7 @@ const BOTH: &str = "[hooks]\nprolog = \"DIR/prolog\"\nepilog = \"DIR/epilog\"\n"
 fn prolog_and_epilog_run_around_a_job_with_slurms_variables() {
     let told = "echo $SLURM_SCRIPT_CONTEXT $SLURM_JOB_ID $SLURM_JOB_UID $SLURM_JOB_PARTITION $SLURMD_NODENAME \
                 $SLURM_JOB_EXIT_CODE2 >> DIR/told; id -u >> DIR/uid; env >> DIR/env; echo said $SLURM_JOB_ID";
-    let c = Cluster::new("around", BOTH, &[("prolog", told), ("epilog", told)]);
+    let c = cluster("around", BOTH, &[("prolog", told), ("epilog", told)]);
     let out = c.dir.join("out");
     let script = format!("echo script >> {}/told; exit 3", c.dir.display());
     let export = ["--export=ALL,LD_PRELOAD=/tmp/evil.so,BASH_ENV=/tmp/evil", "--job-name=$(touch /tmp/owned)"];
@@ -125,7 +62,7 @@ fn prolog_and_epilog_run_around_a_job_with_slurms_variables() {
     ]);
     assert!(job.status.success(), "{}", text(&job));
     let job = String::from_utf8(job.stdout).unwrap().trim().to_owned();
-    c.until(&["squeue", "-h", "-o", "%i"], str::is_empty);
+    c.seen(&["squeue", "-h", "-o", "%i"], str::is_empty);
     let uid = fs::metadata(&c.dir).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)).unwrap();
     let lines = [
         format!("prolog_slurmd {job} {uid} debug n1"),
@@ -143,9 +80,9 @@ fn prolog_and_epilog_run_around_a_job_with_slurms_variables() {
 #[test]
 fn a_prolog_that_fails_drains_its_node_and_the_job_starts_elsewhere() {
     let prolog = "echo $SLURM_JOB_ID >> DIR/tried; test $SLURMD_NODENAME != n1";
-    let c = Cluster::new("prolog", "[hooks]\nprolog = \"DIR/prolog\"\n", &[("prolog", prolog)]);
+    let c = cluster("prolog", "[hooks]\nprolog = \"DIR/prolog\"\n", &[("prolog", prolog)]);
     let job = c.submit("true");
-    c.until(&["squeue", "-h", "-o", "%i"], str::is_empty);
+    c.seen(&["squeue", "-h", "-o", "%i"], str::is_empty);
     assert_eq!(c.ok(&["sacct", "-nXPj", &job, "-o", "State,NodeList"]).lines().last(), Some("COMPLETED|n2"));
     assert_eq!(c.state_of("n1"), "drain Prolog error");
     assert_eq!(c.read("tried"), format!("{job}\n{job}\n"));
@@ -157,17 +94,17 @@ fn a_prolog_that_fails_drains_its_node_and_the_job_starts_elsewhere() {
     // Where it fails everywhere the job is held.
     c.script("prolog", "exit 4");
     let job = c.submit("true");
-    c.until(&["squeue", "-h", "-j", &job, "-o", "%t %r"], |said| said == "PD JobHoldMaxRequeue");
+    c.seen(&["squeue", "-h", "-j", &job, "-o", "%t %r"], |said| said == "PD JobHoldMaxRequeue");
     assert_eq!(c.state_of("n2"), "drain Prolog error");
 }
 
 #[test]
 fn an_epilog_that_hangs_is_killed_and_its_node_drained() {
     let tables = "[hooks]\nepilog = \"DIR/epilog\"\nepilog_timeout_s = 3\n";
-    let c = Cluster::new("epilog", tables, &[("epilog", "sleep 1000 & echo $! >> DIR/child; sleep 1000")]);
+    let c = cluster("epilog", tables, &[("epilog", "sleep 1000 & echo $! >> DIR/child; sleep 1000")]);
     let job = c.ok(&["sbatch", "--parsable", "-w", "n1", "-o", "/dev/null", "--wrap", "true"]).trim().to_owned();
-    c.until(&["squeue", "-h", "-j", &job, "-o", "%t"], |said| said == "CG");
-    c.until(&["squeue", "-h", "-o", "%i"], str::is_empty);
+    c.seen(&["squeue", "-h", "-j", &job, "-o", "%t"], |said| said == "CG");
+    c.seen(&["squeue", "-h", "-o", "%i"], str::is_empty);
     assert_eq!(c.state_of("n1"), "drain Epilog error");
     let child = c.read("child");
     assert!(fs::metadata(format!("/proc/{}", child.trim())).is_err(), "its processes are killed, too");
@@ -178,24 +115,24 @@ fn an_epilog_that_hangs_is_killed_and_its_node_drained() {
 fn a_node_daemon_that_dies_repeats_no_prolog_and_forgets_no_epilog() {
     let script =
         "echo $SLURM_SCRIPT_CONTEXT >> DIR/told; while test -e DIR/wait-$SLURM_SCRIPT_CONTEXT; do sleep 0.05; done";
-    let c = Cluster::new("dies", BOTH, &[("prolog", script), ("epilog", script)]);
+    let c = cluster("dies", BOTH, &[("prolog", script), ("epilog", script)]);
     fs::write(c.dir.join("wait-epilog_slurmd"), "").unwrap();
     c.ok(&["sbatch", "--parsable", "-w", "n1", "-o", "/dev/null", "--wrap", "sleep 2"]);
-    c.until(&["squeue", "-h", "-o", "%t"], |said| said == "R");
+    c.seen(&["squeue", "-h", "-o", "%t"], |said| said == "R");
     while c.read("told").is_empty() {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(500));
     c.kill("node-n1");
     c.ok(&["up"]);
-    c.until(&["squeue", "-h", "-o", "%t"], |said| said == "CG");
+    c.seen(&["squeue", "-h", "-o", "%t"], |said| said == "CG");
     while c.read("told").lines().count() < 2 {
         std::thread::sleep(Duration::from_millis(20));
     }
     c.kill("node-n1");
     fs::remove_file(c.dir.join("wait-epilog_slurmd")).unwrap();
     c.ok(&["up"]);
-    c.until(&["squeue", "-h", "-o", "%i"], str::is_empty);
+    c.seen(&["squeue", "-h", "-o", "%i"], str::is_empty);
     // The epilog that was cut off ran again.
     assert_eq!(c.read("told"), "prolog_slurmd\nepilog_slurmd\nepilog_slurmd\n");
 }
@@ -204,16 +141,16 @@ fn a_node_daemon_that_dies_repeats_no_prolog_and_forgets_no_epilog() {
 fn programs_of_the_controller_run_before_and_after_the_nodes() {
     let tables = "[hooks]\nprolog_slurmctld = \"DIR/before\"\nepilog_slurmctld = \"DIR/after\"\n";
     let told = "echo $SLURM_SCRIPT_CONTEXT $SLURM_JOB_EXIT_CODE >> DIR/told; test ! -e DIR/fail";
-    let c = Cluster::new("head", tables, &[("before", told), ("after", told)]);
+    let c = cluster("head", tables, &[("before", told), ("after", told)]);
     let script = format!("echo script >> {}/told; exit 2", c.dir.display());
     c.submit(&script);
-    c.until(&["squeue", "-h", "-o", "%i"], str::is_empty);
+    c.seen(&["squeue", "-h", "-o", "%i"], str::is_empty);
     let told: Vec<String> = c.read("told").lines().map(|line| line.trim().to_owned()).collect();
     assert_eq!(told, ["prolog_slurmctld", "script", "epilog_slurmctld 512"]);
-    assert_eq!(c.ok(&["srun", "echo", "ran"]), "ran\n");
+    assert_eq!(c.ok(&["srun", "echo", "ran"]), "ran");
     fs::write(c.dir.join("fail"), "").unwrap();
     let job = c.submit("true");
-    c.until(&["squeue", "-h", "-j", &job, "-o", "%t"], |said| said == "PD");
+    c.seen(&["squeue", "-h", "-j", &job, "-o", "%t"], |said| said == "PD");
     assert_eq!(c.state_of("n1").split(' ').next(), Some("idle"), "nodes are not at fault");
     c.ok(&["scancel", &job]);
 }
@@ -222,13 +159,13 @@ fn programs_of_the_controller_run_before_and_after_the_nodes() {
 fn a_check_drains_its_node_and_returns_it() {
     let tables = "[health]\nprogram = \"DIR/check\"\ninterval_s = 1\nresume = true\n";
     let check = "test -e DIR/bad || exit 0; echo scratch is not mounted; echo more; exit 1";
-    let c = Cluster::new("check", tables, &[("check", check)]);
+    let c = cluster("check", tables, &[("check", check)]);
     c.ok(&["scontrol", "update", "nodename=n2", "state=drain", "reason=fan"]);
     fs::write(c.dir.join("bad"), "").unwrap();
     let sinfo = ["sinfo", "-h", "-N", "-n", "n1", "-o", "%t %E"];
-    c.until(&sinfo, |said| said == "drain Health check failed: scratch is not mounted");
+    c.seen(&sinfo, |said| said == "drain Health check failed: scratch is not mounted");
     fs::remove_file(c.dir.join("bad")).unwrap();
-    c.until(&sinfo, |said| said.starts_with("idle"));
+    c.seen(&sinfo, |said| said.starts_with("idle"));
     assert_eq!(c.state_of("n2"), "drain fan");
 }
 
@@ -238,16 +175,16 @@ fn a_reboot_waits_for_the_jobs_and_the_node_comes_back() {
     // What a reboot does: all processes of the node end, and its spool in memory is gone.
     let reboot =
         "echo $1 >> DIR/told; kill -9 $(cat DIR/state/run/node-n1.pid); rm -r DIR/state/node/n1; echo >> DIR/done";
-    let c = Cluster::new("reboot", tables, &[("reboot", reboot)]);
+    let c = cluster("reboot", tables, &[("reboot", reboot)]);
     let job = c.ok(&["sbatch", "--parsable", "-w", "n1", "-o", "/dev/null", "--wrap", "sleep 3"]).trim().to_owned();
-    c.until(&["squeue", "-h", "-j", &job, "-o", "%t"], |said| said == "R");
+    c.seen(&["squeue", "-h", "-j", &job, "-o", "%t"], |said| said == "R");
     c.ok(&["scontrol", "reboot", "ASAP", "nextstate=RESUME", "reason=kernel", "n1"]);
     assert_eq!(c.state_of("n1").split(' ').next(), Some("mix@"));
     c.ok(&["scontrol", "cancel_reboot", "n1"]);
     assert_eq!(c.state_of("n1").split(' ').next(), Some("mix"));
     c.ok(&["scontrol", "reboot", "ASAP", "n1"]);
     let sinfo = ["sinfo", "-h", "-N", "-n", "n1", "-o", "%t"];
-    c.until(&sinfo, |said| said == "boot^");
+    c.seen(&sinfo, |said| said == "boot^");
     assert_eq!(c.ok(&["sacct", "-nXPj", &job, "-o", "State"]).trim(), "COMPLETED");
     let begin = Instant::now();
     while c.read("done").is_empty() && begin.elapsed() < Duration::from_secs(20) {
@@ -255,8 +192,8 @@ fn a_reboot_waits_for_the_jobs_and_the_node_comes_back() {
     }
     assert_eq!(c.read("told"), "now\n");
     c.ok(&["up"]);
-    c.until(&sinfo, |said| said == "idle");
-    assert_eq!(c.ok(&["srun", "-w", "n1", "echo", "back"]), "back\n");
+    c.seen(&sinfo, |said| said == "idle");
+    assert_eq!(c.ok(&["srun", "-w", "n1", "echo", "back"]), "back");
     let refused = c.squall(&["scontrol", "reboot", "n9"]);
     assert!(!refused.status.success() && text(&refused).contains("n9"), "{}", text(&refused));
 }
@@ -275,7 +212,7 @@ setsid SQUALL node $SLURMD_NODENAME --state=DIR/state >> DIR/state/log/node-$SLU
 fn a_job_that_asks_for_it_gets_nodes_that_have_rebooted() {
     let tables = "[health]\nreboot_program = \"DIR/reboot\"\nresume_timeout_s = 50\n";
     let script = REBOOT.replace("SQUALL", env!("CARGO_BIN_EXE_squall"));
-    let c = Cluster::new("job-reboots", tables, &[("reboot", &script)]);
+    let c = cluster("job-reboots", tables, &[("reboot", &script)]);
     let pids = || ["n1", "n2"].map(|node| c.read(&format!("state/run/node-{node}.pid")).trim().to_owned());
     let before = pids();
     fs::write(c.dir.join("off"), "").unwrap();
@@ -293,10 +230,10 @@ fn a_job_that_asks_for_it_gets_nodes_that_have_rebooted() {
     // Its nodes are away: it waits, and nothing of it runs.
     assert_eq!((c.ok(&queue).trim(), &*c.read("told")), ("CF", ""));
     fs::remove_file(c.dir.join("off")).unwrap();
-    c.until(&queue, |said| said == "CD");
+    c.seen(&queue, |said| said == "CD");
     let mut told: Vec<_> = c.read("told").lines().map(str::to_owned).collect();
     told.sort();
     assert_eq!(told, ["0 . n[1-2]", "1 . n[1-2]"], "once, on nodes that it got first");
     assert!(before.iter().zip(pids()).all(|(old, new)| *old != new), "other daemons run: {before:?}, {:?}", pids());
-    c.until(&["sinfo", "-h", "-N", "-o", "%t"], |said| said == "idle\nidle");
+    c.seen(&["sinfo", "-h", "-N", "-o", "%t"], |said| said == "idle\nidle");
 }

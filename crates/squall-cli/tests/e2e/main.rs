@@ -6,6 +6,8 @@ mod cells;
 mod combinations;
 mod configured;
 mod esp;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod hooks;
 mod life;
 mod mpi;
@@ -13,5 +15,5 @@ mod power;
 mod rest;
 mod submit;
 mod torus;
-#[path = "../traces/mod.rs"]
+#[path = "../harness/traces.rs"]
 mod traces;

@@ -1,10 +1,10 @@
 //! Power saving with real processes: programs that end and start node daemons on this machine.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::harness::Cluster;
 
 /// Six nodes of which the daemons are started with the cluster, and two of a cloud.
 const NODES: &str = "[[nodes]]\nname = \"n[1-6]\"\ncpus = 1\nforce = true\n\
@@ -26,52 +26,23 @@ for node in $(SQUALL scontrol show hostnames \"$1\"); do
     setsid SQUALL node \"$node\" --state=DIR/state >> DIR/state/log/node-$node.log 2>&1 &
 done";
 
-struct Cluster {
-    dir: PathBuf,
+fn cluster(name: &str) -> Cluster {
+    let c = Cluster::new("power", name);
+    for (name, text) in [("suspend", SUSPEND), ("resume", RESUME), ("failed", "echo \"$1\" >> DIR/lost")] {
+        c.script(name, text);
+    }
+    c.write("broken", "");
+    c.up(&format!("{NODES}{POWER}"), &[]);
+    c
 }
 
-impl Cluster {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("squall-power-{}-{name}", std::process::id()));
-        let c = Self { dir };
-        fs::create_dir_all(&c.dir).unwrap();
-        for (name, text) in [("suspend", SUSPEND), ("resume", RESUME), ("failed", "echo \"$1\" >> DIR/lost")] {
-            let path = c.dir.join(name);
-            fs::write(&path, c.filled(&format!("#!/bin/sh\n{text}\n"))).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        fs::write(c.dir.join("broken"), "").unwrap();
-        fs::write(c.dir.join("c.toml"), c.filled(&format!("{NODES}{POWER}"))).unwrap();
-        c.ok(&["up", "--config", c.dir.join("c.toml").to_str().unwrap()]);
-        c
-    }
+trait Power {
+    fn states(&self, nodes: &str) -> Vec<String>;
+    fn submit(&self, options: &[&str], wrap: &str) -> String;
+    fn job(&self, id: &str) -> String;
+}
 
-    fn filled(&self, text: &str) -> String {
-        text.replace("DIR", self.dir.to_str().unwrap()).replace("SQUALL", env!("CARGO_BIN_EXE_squall"))
-    }
-
-    fn squall(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_squall"))
-            .args(args)
-            .env_clear()
-            .env("LANG", "C")
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("SQUALL_STATE", self.dir.join("state"))
-            .current_dir(std::env::temp_dir())
-            .output()
-            .unwrap()
-    }
-
-    fn ok(&self, args: &[&str]) -> String {
-        let out = self.squall(args);
-        assert!(out.status.success(), "{args:?}: {}", text(&out));
-        String::from_utf8(out.stdout).unwrap()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.dir.join(name)).unwrap_or_default()
-    }
-
+impl Power for Cluster {
     /// Returns the states of nodes, as `idle~`.
     fn states(&self, nodes: &str) -> Vec<String> {
         let said = self.ok(&["sinfo", "-h", "-N", "-n", nodes, "-o", "%t"]);
@@ -79,54 +50,17 @@ impl Cluster {
     }
 
     fn submit(&self, options: &[&str], wrap: &str) -> String {
-        let fixed = ["sbatch", "--parsable", "-o", "/dev/null", "--wrap", wrap];
-        self.ok(&[&fixed, options].concat()).trim().to_owned()
-    }
-
-    /// Waits until something holds.
-    fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let begin = Instant::now();
-        while !holds() {
-            let seen = self.ok(&["sinfo", "-N"]) + &self.ok(&["squeue", "-a"]);
-            assert!(begin.elapsed() < Duration::from_mins(1), "{what}:\n{seen}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        self.ok(&[&["sbatch", "--parsable", "-o", "/dev/null", "--wrap", wrap], options].concat())
     }
 
     fn job(&self, id: &str) -> String {
-        self.ok(&["squeue", "-h", "-t", "all", "-j", id, "-o", "%t %N"]).trim().to_owned()
+        self.ok(&["squeue", "-h", "-t", "all", "-j", id, "-o", "%t %N"])
     }
-
-    fn pid(&self, daemon: &str) -> Option<u32> {
-        let pid = self.read(&format!("state/run/{daemon}.pid")).trim().parse().ok()?;
-        fs::metadata(format!("/proc/{pid}")).is_ok().then_some(pid)
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.squall(&["down"]));
-        for node in ["c1", "c2"] {
-            if let Some(pid) = self.pid(&format!("node-{node}")) {
-                drop(Command::new("kill").arg(pid.to_string()).status());
-            }
-        }
-        if std::thread::panicking() {
-            for log in ["controller", "node-n1", "node-c1"] {
-                eprintln!("{log}:\n{}", self.read(&format!("state/log/{log}.log")));
-            }
-        }
-        drop(fs::remove_dir_all(&self.dir));
-    }
-}
-
-fn text(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
 }
 
 #[test]
 fn nodes_sleep_wake_for_jobs_and_are_replaced_if_they_do_not_come() {
-    let c = Cluster::new("all");
+    let c = cluster("all");
     assert_eq!(c.states("c[1-2]"), ["idle~", "idle~"]);
     let shown = c.ok(&["scontrol", "show", "node", "c1"]);
     assert!(shown.contains("State=IDLE+CLOUD+POWERED_DOWN"), "{shown}");

@@ -3,5 +3,5 @@
 
 mod machines;
 mod site;
-#[path = "../traces/mod.rs"]
+#[path = "../harness/traces.rs"]
 mod traces;

@@ -13,7 +13,7 @@ mod kept;
 mod library;
 mod scripts;
 mod steps;
-#[path = "../traces/mod.rs"]
+#[path = "../harness/traces.rs"]
 mod traces;
 mod users;
 mod watch;

@@ -4,80 +4,41 @@ mod starts;
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// A cluster in a folder of its own, ended and removed at the end.
-struct Cluster {
-    dir: PathBuf,
+use crate::harness::{Cluster, text};
+
+trait Life {
+    fn squall_with(&self, args: &[&str], variable: &str, value: &str) -> Output;
+    fn submit(&self) -> String;
+    fn queue(&self) -> Vec<String>;
+    fn pid_of(&self, daemon: &str) -> String;
+    fn signal(&self, daemon: &str, signal: &str);
+    fn connect(&self) -> UnixStream;
 }
 
-impl Cluster {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("squall-life-{}-{name}", std::process::id()));
-        Self { dir }
-    }
-    fn state(&self) -> PathBuf {
-        self.dir.join("state")
-    }
-    fn squall(&self, args: &[&str]) -> Output {
-        self.squall_with(args, "LANG", "C")
-    }
+impl Life for Cluster {
     fn squall_with(&self, args: &[&str], variable: &str, value: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_squall"))
-            .args(args)
-            .env_clear()
-            .env(variable, value)
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("SQUALL_STATE", self.state())
-            .current_dir(std::env::temp_dir())
-            .output()
-            .unwrap()
-    }
-    fn ok(&self, args: &[&str]) -> String {
-        let out = self.squall(args);
-        assert!(out.status.success(), "{args:?}: {}", text(&out));
-        String::from_utf8(out.stdout).unwrap()
-    }
-    fn fails(&self, args: &[&str], says: &str) {
-        let out = self.squall(args);
-        assert_eq!(out.status.code(), Some(1), "{args:?}: {}", text(&out));
-        assert!(text(&out).contains(says), "{args:?} should say `{says}`: {}", text(&out));
+        self.command(args).env(variable, value).output().unwrap()
     }
     fn submit(&self) -> String {
-        self.ok(&["sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"]).trim().to_owned()
+        self.ok(&["sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"])
     }
     fn queue(&self) -> Vec<String> {
         self.ok(&["squeue", "-h", "-o", "%i"]).split_whitespace().map(str::to_owned).collect()
     }
-    fn pid(&self, daemon: &str) -> String {
-        std::fs::read_to_string(self.state().join(format!("run/{daemon}.pid"))).unwrap().trim().to_owned()
+    /// The process id in a daemon's file, whether it runs or not.
+    fn pid_of(&self, daemon: &str) -> String {
+        self.read(&format!("state/run/{daemon}.pid")).trim().to_owned()
     }
     fn signal(&self, daemon: &str, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.pid(daemon)]).status().unwrap().success());
-    }
-    fn kill(&self, daemon: &str) {
-        let pid = self.pid(daemon);
-        self.signal(daemon, "-9");
-        while Path::new(&format!("/proc/{pid}")).exists() && !is_zombie(&pid) {
-            std::thread::yield_now();
-        }
+        assert!(Command::new("kill").args([signal, &self.pid_of(daemon)]).status().unwrap().success());
     }
     fn connect(&self) -> UnixStream {
         UnixStream::connect(self.state().join("run/controller.sock")).unwrap()
     }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.squall(&["down"]));
-        drop(std::fs::remove_dir_all(&self.dir));
-    }
-}
-
-fn text(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
 fn is_zombie(pid: &str) -> bool {
@@ -86,21 +47,21 @@ fn is_zombie(pid: &str) -> bool {
 
 #[test]
 fn up_again_resumes_whatever_died_and_down_ends_all() {
-    let c = Cluster::new("resume");
+    let c = Cluster::new("life", "resume");
     assert!(c.ok(&["up", "--nodes", "2"]).contains("is up: 2 nodes (n[1-2])"));
     assert!(c.ok(&["up"]).contains("runs already"));
     c.fails(&["up", "--nodes", "3"], "this cluster has 2 node(s) (n[1-2])");
-    let (controller, node) = (c.pid("controller"), c.pid("node-n2"));
+    let (controller, node) = (c.pid_of("controller"), c.pid_of("node-n2"));
     let mut ids = vec![c.submit()];
     c.kill("controller");
     c.ok(&["up"]);
     ids.push(c.submit());
-    assert_eq!(c.pid("node-n2"), node, "a living daemon is left alone");
+    assert_eq!(c.pid_of("node-n2"), node, "a living daemon is left alone");
     c.kill("node-n1");
     c.ok(&["up"]);
-    assert_ne!(c.pid("controller"), controller);
+    assert_ne!(c.pid_of("controller"), controller);
     assert_eq!(c.queue(), ids);
-    let daemons = ["controller", "node-n1", "node-n2"].map(|d| c.pid(d));
+    let daemons = ["controller", "node-n1", "node-n2"].map(|d| c.pid_of(d));
     assert!(c.ok(&["down"]).contains("is down"));
     for pid in daemons {
         assert!(!Path::new(&format!("/proc/{pid}")).exists() || is_zombie(&pid), "{pid} still lives");
@@ -113,7 +74,7 @@ fn up_again_resumes_whatever_died_and_down_ends_all() {
 /// faults.md R9.
 #[test]
 fn a_message_about_a_hostile_archive_does_not_control_the_terminal() {
-    let c = Cluster::new("hostile");
+    let c = Cluster::new("life", "hostile");
     std::fs::create_dir_all(&c.dir).unwrap();
     let name = "x\u{1b}]0;title\u{7}\u{1b}[31mevil";
     std::fs::write(c.dir.join(name), "").unwrap();
@@ -127,7 +88,7 @@ fn a_message_about_a_hostile_archive_does_not_control_the_terminal() {
 
 #[test]
 fn a_backup_of_a_running_cluster_is_restored_and_nothing_happens_twice() {
-    let c = Cluster::new("restored");
+    let c = Cluster::new("life", "restored");
     let (state, file) = (c.state(), c.dir.join("backup"));
     let (state, file) = (state.to_str().unwrap(), file.to_str().unwrap());
     std::fs::create_dir_all(c.state()).unwrap();
@@ -203,9 +164,9 @@ fn a_backup_of_a_running_cluster_is_restored_and_nothing_happens_twice() {
 /// faults.md A3: one node's word ended the controller, as often as the node liked.
 #[test]
 fn a3_a_node_that_lies_about_epochs_stops_nobody_else() {
-    let c = Cluster::new("lies");
+    let c = Cluster::new("life", "lies");
     c.ok(&["up", "--nodes", "3"]);
-    let controller = c.pid("controller");
+    let controller = c.pid_of("controller");
     let lies = |node: &str| {
         c.kill(&format!("node-{node}"));
         let session = c.state().join("node").join(node).join("session");
@@ -221,7 +182,7 @@ fn a3_a_node_that_lies_about_epochs_stops_nobody_else() {
     let mut liars = vec![lies("n2")];
     until("n2 is drained", || drained("n2"));
     c.ok(&["sbatch", "--wait", "-o", "/dev/null", "-N2", "-w", "n[1,3]", "--wrap", "true"]);
-    assert_eq!(c.pid("controller"), controller);
+    assert_eq!(c.pid_of("controller"), controller);
     // Two of three are most of them: this state is old.
     liars.push(lies("n3"));
     let path = format!("/proc/{controller}");
@@ -240,7 +201,7 @@ fn a3_a_node_that_lies_about_epochs_stops_nobody_else() {
 /// faults.md R1: the second restoration of a backup ran ended jobs again, and gave ids twice.
 #[test]
 fn r1_a_backup_that_is_restored_again_runs_nothing_again() {
-    let c = Cluster::new("again");
+    let c = Cluster::new("life", "again");
     let (state, file) = (c.state(), c.dir.join("backup"));
     let (state, file) = (state.to_str().unwrap(), file.to_str().unwrap());
     std::fs::create_dir_all(c.state()).unwrap();
@@ -273,7 +234,7 @@ fn r1_a_backup_that_is_restored_again_runs_nothing_again() {
         assert!(!ids.contains(&next), "{next} was given before: {ids:?}");
         ids.push(next);
         until("the job waits", || c.ok(&["squeue", "-h", "-j", &back, "-o", "%T"]).trim() == "PENDING");
-        assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State", "-j", &once]), "NODE_FAIL\n");
+        assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State", "-j", &once]), "NODE_FAIL");
         let last = job("--requeue");
         until("a job that follows has run", || count(&last) == 1);
         ids.push(last);
@@ -283,7 +244,7 @@ fn r1_a_backup_that_is_restored_again_runs_nothing_again() {
 
 #[test]
 fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
-    let c = Cluster::new("keeper");
+    let c = Cluster::new("life", "keeper");
     c.ok(&["up"]);
     let (pid, go) = (c.dir.join("pid"), c.dir.join("go"));
     let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7", pid.display(), go.display());
@@ -313,12 +274,12 @@ fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
     while !c.queue().is_empty() {
         std::thread::yield_now();
     }
-    assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", &job]), "FAILED|7:0\n");
+    assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", &job]), "FAILED|7:0");
 }
 
 #[test]
 fn one_controller_on_one_state_and_clear_words_on_damage() {
-    let c = Cluster::new("damage");
+    let c = Cluster::new("life", "damage");
     c.ok(&["up"]);
     c.fails(&["controller"], "another controller is running on this state directory");
     let ids = [c.submit(), c.submit(), c.submit()];
@@ -343,9 +304,9 @@ fn one_controller_on_one_state_and_clear_words_on_damage() {
 
 #[test]
 fn malformed_frames_end_their_connection_and_nothing_else() {
-    let c = Cluster::new("frames");
+    let c = Cluster::new("life", "frames");
     c.ok(&["up"]);
-    let pid = c.pid("controller");
+    let pid = c.pid_of("controller");
     let frames: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0xff; 64],
@@ -364,12 +325,12 @@ fn malformed_frames_end_their_connection_and_nothing_else() {
     let silent: Vec<UnixStream> = (0..50).map(|_| c.connect()).collect();
     c.submit();
     drop(silent);
-    assert_eq!(c.pid("controller"), pid);
+    assert_eq!(c.pid_of("controller"), pid);
 }
 
 #[test]
 fn who_asks_a_stopped_controller_gives_up_and_who_waits_for_a_job_waits() {
-    let c = Cluster::new("stopped");
+    let c = Cluster::new("life", "stopped");
     c.ok(&["up"]);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| c.squall(&["sbatch", "--wait", "-o", "/dev/null", "--wrap", "sleep 12; exit 3"]));
@@ -390,7 +351,7 @@ fn who_asks_a_stopped_controller_gives_up_and_who_waits_for_a_job_waits() {
 
 #[test]
 fn a_rack_runs_jobs_on_nodes_that_are_none() {
-    let c = Cluster::new("rack");
+    let c = Cluster::new("life", "rack");
     assert!(c.ok(&["up", "--rack", "300"]).contains("is up: 300 nodes (n[1-300])"));
     let job = ["sbatch", "--wait", "--parsable", "-N", "300", "--comment", "timer_ms=20", "--wrap", "true"];
     let id = c.ok(&job).trim().to_owned();
@@ -407,7 +368,7 @@ fn a_rack_runs_jobs_on_nodes_that_are_none() {
 /// Issue 31: levels, fields, SIGHUP, and names that users made.
 #[test]
 fn logs_have_levels_and_fields_and_are_opened_again_at_sighup() {
-    let c = Cluster::new("logs");
+    let c = Cluster::new("life", "logs");
     std::fs::create_dir_all(&c.dir).unwrap();
     let config = c.dir.join("squall.toml");
     std::fs::write(&config, "SlurmctldDebug = \"debug\"\n[[nodes]]\nname = \"a1\"\n").unwrap();
@@ -475,7 +436,7 @@ fn what_changes_the_configuration_is_logged(c: &Cluster, read: &dyn Fn(&str) -> 
 
 #[test]
 fn long_paths_bad_options_and_other_clusters() {
-    let mut c = Cluster::new("paths");
+    let mut c = Cluster::new("life", "paths");
     c.fails(&["up", "--rack", "some"], "`some` is not a number from 1 to");
     c.fails(&["up", "--nodes", "0"], "`0` is not a number from 1 to 1024");
     c.fails(&["up", "--config", "/no/such/file"], "cannot read /no/such/file");
@@ -503,7 +464,7 @@ fn long_paths_bad_options_and_other_clusters() {
 
 #[test]
 fn a_node_that_falls_silent_is_named_and_holds_up_nobody_else() {
-    let c = Cluster::new("silent");
+    let c = Cluster::new("life", "silent");
     c.ok(&["up", "--nodes", "4"]);
     c.signal("node-n3", "-STOP");
     let states = || c.ok(&["sinfo", "-h", "-N", "-o", "%N=%T"]);
@@ -529,7 +490,7 @@ fn who_has_closed_stderr_gets_the_exit_code_all_the_same() {
 
 #[test]
 fn a_sites_task_prolog_comes_before_the_users_and_its_epilog_after() {
-    let c = Cluster::new("scripts");
+    let c = Cluster::new("life", "scripts");
     std::fs::create_dir_all(&c.dir).unwrap();
     let path = |name: &str| c.dir.join(name).display().to_string();
     let write = |name: &str, text: &str| {
@@ -548,7 +509,7 @@ fn a_sites_task_prolog_comes_before_the_users_and_its_epilog_after() {
     let shown = c.ok(&["scontrol", "show", "config"]);
     assert!(shown.contains(&format!("TaskProlog              = {}\n", path("site"))), "{shown}");
     let (prolog, epilog) = (format!("--task-prolog={}", path("own")), format!("--task-epilog={}", path("own-after")));
-    assert_eq!(c.ok(&["srun", &prolog, &epilog, "sh", "-c", "echo $WHO $SITE"]), "own after site 00\n");
+    assert_eq!(c.ok(&["srun", &prolog, &epilog, "sh", "-c", "echo $WHO $SITE"]), "own after site 00");
     let read = || std::fs::read_to_string(&told).unwrap_or_default();
     assert_eq!(read(), "own\nsite\n");
     // A batch script is a task, too; its environment is that of its steps.
@@ -568,21 +529,21 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_kept_cluster_gets_killed_daemons_back_until_down() {
-    let c = Cluster::new("kept");
+    let c = Cluster::new("life", "kept");
     assert!(c.ok(&["up", "--keep", "--nodes", "1"]).contains("started again, until `squall down`"));
     let job = c.submit();
     for daemon in ["controller", "node-n1"] {
-        let pid = c.pid(daemon);
+        let pid = c.pid_of(daemon);
         c.kill(daemon);
-        until(daemon, || c.pid(daemon) != pid);
+        until(daemon, || c.pid_of(daemon) != pid);
     }
     until("an answer", || c.squall(&["squeue"]).status.success());
     assert_eq!(c.queue(), [job]);
     let log = std::fs::read_to_string(c.state().join("log/supervisor.log")).unwrap();
     assert!(log.contains("daemon=\"the controller\"") && log.contains("daemon=\"node n1\""), "{log}");
-    let supervisor = c.pid("supervisor");
+    let supervisor = c.pid_of("supervisor");
     c.ok(&["up", "--keep"]);
-    assert_eq!(c.pid("supervisor"), supervisor, "one is enough");
+    assert_eq!(c.pid_of("supervisor"), supervisor, "one is enough");
     assert!(c.ok(&["down"]).contains("is down"));
     assert!(!Path::new(&format!("/proc/{supervisor}")).exists() || is_zombie(&supervisor));
     assert!(std::fs::read_dir(c.state().join("run")).unwrap().flatten().all(|file| {
@@ -593,7 +554,7 @@ fn a_kept_cluster_gets_killed_daemons_back_until_down() {
 
 #[test]
 fn daemons_tell_systemd_that_they_are_ready_run_and_end() {
-    let c = Cluster::new("notify");
+    let c = Cluster::new("life", "notify");
     c.ok(&["up"]);
     c.ok(&["down"]);
     let path = c.dir.join("notify");
@@ -624,7 +585,7 @@ fn daemons_tell_systemd_that_they_are_ready_run_and_end() {
 
 #[test]
 fn the_doctor_names_what_is_wrong_and_the_remedy() {
-    let c = Cluster::new("doctor");
+    let c = Cluster::new("life", "doctor");
     c.ok(&["up"]);
     let report = c.ok(&["doctor"]);
     for line in ["ok   config ", "ok   daemons   the controller runs as process ", "ok   answers ", "ok   versions "] {
@@ -649,14 +610,14 @@ fn the_doctor_names_what_is_wrong_and_the_remedy() {
 /// Regression test of fault P9 in faults.md.
 #[test]
 fn p9_a_stopped_relay_takes_no_other_node_down() {
-    let c = Cluster::new("relay");
+    let c = Cluster::new("life", "relay");
     std::fs::create_dir_all(&c.dir).unwrap();
     let config = c.dir.join("squall.toml");
     let nodes = "tree_width = 2\n[[nodes]]\nname = \"n[1-4]\"\ncpus = 1\nmemory_mb = 100\nforce = true\n";
     std::fs::write(&config, nodes).unwrap();
     c.ok(&["up", "--config", config.to_str().unwrap()]);
     let states = || c.ok(&["sinfo", "-hN", "-o", "%N %t"]);
-    let others = "n2 idle\nn3 idle\nn4 idle\n";
+    let others = "n2 idle\nn3 idle\nn4 idle";
     assert_eq!(states(), format!("n1 idle\n{others}"));
     let log = c.state().join("log/node-n2.log");
     assert!(std::fs::read_to_string(log).unwrap().contains("attached to n1"), "n1 is a relay");

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::{Cluster, is_zombie, text, until};
+use super::{is_zombie, until};
+use crate::harness::{Cluster, text};
 
 /// Returns the processes with this state folder in their command line.
 fn processes_of(state: &Path) -> Vec<String> {
@@ -22,7 +23,7 @@ fn processes_of(state: &Path) -> Vec<String> {
 /// faults.md R8: of five `up` at once two to five failed, and `down` left a loser that started later.
 #[test]
 fn r8_up_may_be_called_five_times_at_once_and_down_calls_all_off() {
-    let c = Cluster::new("at-once");
+    let c = Cluster::new("life", "at-once");
     std::fs::create_dir_all(&c.dir).unwrap();
     let up = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
@@ -57,7 +58,7 @@ fn r8_up_may_be_called_five_times_at_once_and_down_calls_all_off() {
 /// faults.md P15: daemons of a cluster whose folder was removed ran for ever.
 #[test]
 fn p15_daemons_and_jobs_of_a_removed_state_folder_end() {
-    let c = Cluster::new("removed");
+    let c = Cluster::new("life", "removed");
     std::fs::create_dir_all(&c.dir).unwrap();
     let (config, pid) = (c.dir.join("c.toml"), c.dir.join("pid"));
     std::fs::write(&config, "kill_wait_s = 1\n[[nodes]]\nname = \"n[1-2]\"\ncpus = 1\nforce = true\n").unwrap();
@@ -79,7 +80,7 @@ fn p15_daemons_and_jobs_of_a_removed_state_folder_end() {
 /// faults.md P14.
 #[test]
 fn p14_a_configuration_of_slurm_is_known_as_one() {
-    let c = Cluster::new("slurms");
+    let c = Cluster::new("life", "slurms");
     std::fs::create_dir_all(&c.dir).unwrap();
     let config = c.dir.join("slurm.conf");
     std::fs::write(&config, "ClusterName=old\nSlurmctldHost=head\nNodeName=n[1-4] CPUs=8\nPartitionName=p Nodes=ALL\n")
@@ -91,7 +92,7 @@ fn p14_a_configuration_of_slurm_is_known_as_one() {
 /// faults.md R5: a machine that had joined sent the cluster's mails and served its dashboard, too.
 #[test]
 fn r5_a_machine_that_has_joined_starts_its_own_daemon_only() {
-    let c = Cluster::new("joined");
+    let c = Cluster::new("life", "joined");
     let place = squall_files::place::Place::at(&c.state()).unwrap();
     squall_host::life::make_folders(&place).unwrap();
     std::fs::create_dir(place.keys()).unwrap();
