@@ -312,8 +312,9 @@ impl World {
         self.kill_node_daemon(node);
         self.nodes[node].hear(LIE);
         self.start_node(node, Span::from_millis(1));
+        let asked = self.judge.last_admin(node);
         self.run_until(self.now + COME)?;
-        self.check_lie(node);
+        self.check_lie(node, asked);
         self.judge.check_over()?;
         self.disturb(COME);
         self.cut_power(node, None);
@@ -323,11 +324,13 @@ impl World {
         self.run_until(self.now + COME)
     }
 
-    /// Checks that a node which lies is drained and left out, and that nothing else has changed.
-    fn check_lie(&mut self, node: usize) {
+    /// Checks that a node which lies is drained and left out, and that nothing else has changed. `asked`: the last request
+    /// about the node before it lied, as an operator may resume it afterwards.
+    fn check_lie(&mut self, node: usize, asked: Option<usize>) {
         let name = self.nodes[node].name.clone();
         let drained = self.controllers[0].state().and_then(|state| is_left_out(state, &name));
-        if drained != Some(true) || self.controllers[0].is_connected(&name) {
+        let resumed = drained == Some(false) && self.judge.last_admin(node) != asked;
+        if drained != Some(true) && !resumed || self.controllers[0].is_connected(&name) {
             self.judge.violate_awake("a node that knows of a newer controller is drained and left out", name);
         }
     }
@@ -354,7 +357,7 @@ impl World {
             return self.judge.violate_awake("a controller that is older than most nodes know says so and ends", text);
         }
         for node in restoration.knowing.0.clone() {
-            self.check_lie(node);
+            self.check_lie(node, self.judge.last_admin(node));
         }
     }
 

@@ -43,6 +43,11 @@ impl Judge {
         }
     }
 
+    /// Returns the number of the call with the last request about a node.
+    pub(crate) fn last_admin(&self, node: usize) -> Option<usize> {
+        self.drains.last.get(&node).copied()
+    }
+
     /// Records that a node was created again, and so is not drained.
     pub(super) fn is_new(&mut self, node: usize) {
         self.drains.drained.remove(&node);
