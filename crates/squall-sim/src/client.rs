@@ -22,6 +22,7 @@ use crate::mutation::Mutation;
 use crate::order::{Order, Truth, selection};
 use crate::query::Question;
 use crate::trace::{Who, answer_name};
+use crate::workload::FAST;
 use crate::world::{Happening, World};
 
 /// State of all simulated users.
@@ -513,10 +514,13 @@ impl World {
             Wish::Update { order, array_limit, time_limit_s } => {
                 let array_limit = array_limit.map(Some);
                 // Some updates ask for a new number of nodes: running jobs give nodes back, pending ones change their
-                // request. Components of one job could then be more than there are nodes: they wait for ever.
-                let single = array_limit.is_none() && self.clients.placed[order].order.beside == 0;
+                // request. Components of one job could then be more than there are nodes, and one in the smaller partition
+                // more than that has: they wait for ever.
+                let placed = &self.clients.placed[order].order;
+                let single = array_limit.is_none() && placed.beside == 0;
+                let most = if placed.partition.as_deref() == Some(FAST) { self.nodes.len() / 2 } else { usize::MAX };
                 let count = time_limit_s.filter(|limit| single && limit % 3 == 0);
-                let nodes = count.map(|limit| (1 + (limit % 4) as u32, None));
+                let nodes = count.map(|limit| ((1 + limit as usize % 4).min(most) as u32, None));
                 let time_limit_s = time_limit_s.map(Some);
                 let change = JobUpdate { array_limit, time_limit_s, nodes, ..JobUpdate::default() };
                 Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
