@@ -163,51 +163,79 @@ impl Tres {
     }
 }
 
+/// What a limit counts. Its row in the table of limits has this and the [`Scope`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// Running jobs.
+    Running,
+    /// Pending and running jobs.
+    Submitted,
+    /// Time, in seconds.
+    Time,
+    /// A resource.
+    Of(Tres),
+}
+
 impl Limit {
-    /// Variants of `Limit` that limit a resource, each with what it counts and the resource.
-    const NAMED: [(Self, Scope, Tres); 15] = [
-        (Self::GrpCpu, Scope::Grp, Tres::Cpu),
-        (Self::GrpMem, Scope::Grp, Tres::Mem),
-        (Self::GrpNode, Scope::Grp, Tres::Node),
-        (Self::MaxCpu, Scope::Job, Tres::Cpu),
-        (Self::MaxMem, Scope::Job, Tres::Mem),
-        (Self::MaxNode, Scope::Job, Tres::Node),
-        (Self::UserCpu, Scope::User, Tres::Cpu),
-        (Self::UserMem, Scope::User, Tres::Mem),
-        (Self::UserNode, Scope::User, Tres::Node),
-        (Self::AccountCpu, Scope::Account, Tres::Cpu),
-        (Self::AccountMem, Scope::Account, Tres::Mem),
-        (Self::AccountNode, Scope::Account, Tres::Node),
-        (Self::MinCpu, Scope::Least, Tres::Cpu),
-        (Self::MinMem, Scope::Least, Tres::Mem),
-        (Self::MinNode, Scope::Least, Tres::Node),
+    /// All limits but those of `Tres`, in the order of their numbers.
+    #[rustfmt::skip]
+    pub const ALL: [Self; 25] = [
+        Self::GrpJobs, Self::GrpSubmit, Self::GrpWall, Self::GrpCpu, Self::GrpMem, Self::GrpNode,
+        Self::MaxJobs, Self::MaxSubmit, Self::MaxWall, Self::MaxCpu, Self::MaxMem, Self::MaxNode,
+        Self::UserJobs, Self::UserSubmit, Self::UserCpu, Self::UserMem, Self::UserNode,
+        Self::AccountJobs, Self::AccountSubmit, Self::AccountCpu, Self::AccountMem, Self::AccountNode,
+        Self::MinCpu, Self::MinMem, Self::MinNode,
     ];
+
+    /// Returns the limit's row: over which jobs it counts, and what.
+    const fn row(self) -> (Scope, Counts) {
+        match self {
+            Self::GrpJobs => (Scope::Grp, Counts::Running),
+            Self::GrpSubmit => (Scope::Grp, Counts::Submitted),
+            Self::GrpWall => (Scope::GrpUsed, Counts::Time),
+            Self::GrpCpu => (Scope::Grp, Counts::Of(Tres::Cpu)),
+            Self::GrpMem => (Scope::Grp, Counts::Of(Tres::Mem)),
+            Self::GrpNode => (Scope::Grp, Counts::Of(Tres::Node)),
+            Self::MaxJobs | Self::UserJobs => (Scope::User, Counts::Running),
+            Self::MaxSubmit | Self::UserSubmit => (Scope::User, Counts::Submitted),
+            Self::MaxWall => (Scope::Job, Counts::Time),
+            Self::MaxCpu => (Scope::Job, Counts::Of(Tres::Cpu)),
+            Self::MaxMem => (Scope::Job, Counts::Of(Tres::Mem)),
+            Self::MaxNode => (Scope::Job, Counts::Of(Tres::Node)),
+            Self::UserCpu => (Scope::User, Counts::Of(Tres::Cpu)),
+            Self::UserMem => (Scope::User, Counts::Of(Tres::Mem)),
+            Self::UserNode => (Scope::User, Counts::Of(Tres::Node)),
+            Self::AccountJobs => (Scope::Account, Counts::Running),
+            Self::AccountSubmit => (Scope::Account, Counts::Submitted),
+            Self::AccountCpu => (Scope::Account, Counts::Of(Tres::Cpu)),
+            Self::AccountMem => (Scope::Account, Counts::Of(Tres::Mem)),
+            Self::AccountNode => (Scope::Account, Counts::Of(Tres::Node)),
+            Self::MinCpu => (Scope::Least, Counts::Of(Tres::Cpu)),
+            Self::MinMem => (Scope::Least, Counts::Of(Tres::Mem)),
+            Self::MinNode => (Scope::Least, Counts::Of(Tres::Node)),
+            Self::Tres(scope, tres) => (scope, Counts::Of(tres)),
+        }
+    }
 
     /// Returns the limit on `tres` over the jobs of `scope`.
     pub fn of(scope: Scope, tres: Tres) -> Self {
-        let named = Self::NAMED.iter().find(|named| (named.1, named.2) == (scope, tres));
-        named.map_or(Self::Tres(scope, tres), |named| named.0)
+        let named = Self::ALL.into_iter().find(|limit| limit.row() == (scope, Counts::Of(tres)));
+        named.unwrap_or(Self::Tres(scope, tres))
+    }
+
+    /// Returns what the limit counts.
+    pub const fn counts(self) -> Counts {
+        self.row().1
     }
 
     /// Returns the limited resource. None: the limit is on a number of jobs or on time.
-    pub fn tres(self) -> Option<Tres> {
-        match self {
-            Self::Tres(_, tres) => Some(tres),
-            _ => Self::NAMED.iter().find(|named| named.0 == self).map(|named| named.2),
-        }
+    pub const fn tres(self) -> Option<Tres> {
+        if let Counts::Of(tres) = self.row().1 { Some(tres) } else { None }
     }
 
     /// Returns over which jobs the limit counts.
-    pub fn scope(self) -> Scope {
-        match self {
-            Self::Tres(scope, _) => scope,
-            Self::GrpJobs | Self::GrpSubmit => Scope::Grp,
-            Self::GrpWall => Scope::GrpUsed,
-            Self::MaxWall => Scope::Job,
-            Self::MaxJobs | Self::MaxSubmit | Self::UserJobs | Self::UserSubmit => Scope::User,
-            Self::AccountJobs | Self::AccountSubmit => Scope::Account,
-            _ => Self::NAMED.iter().find(|named| named.0 == self).map_or(Scope::Job, |named| named.1),
-        }
+    pub const fn scope(self) -> Scope {
+        self.row().0
     }
 
     /// Returns whether associations below inherit the limit. Limits on all jobs together apply only where they are set.

@@ -3,7 +3,7 @@
 
 pub mod columns;
 pub mod format;
-mod limit_reason;
+pub mod limits;
 pub mod metrics;
 pub mod options;
 pub mod page;
@@ -14,5 +14,3 @@ pub mod rest;
 pub mod script;
 pub mod shapes;
 pub mod verbs;
-
-pub use limit_reason::limit_reason;

@@ -2,7 +2,7 @@
 
 use squall_model::wire::client::{HostProblem, Refusal};
 
-use crate::limit_reason::limit_reason;
+use crate::limits::limit_reason;
 
 /// A row of the table of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
-use squall_model::policy::{AssocKey, Association, Policy};
+use squall_model::policy::{AssocKey, Association, Policy, Whose};
 use squall_model::wire::standing::Share;
-use squall_text::columns::records::{self, Row};
+use squall_text::columns::records::Row;
+use squall_text::limits;
 
 use crate::routes::Shared;
 use crate::web::chart;
@@ -17,29 +18,6 @@ use crate::web::queue::pager;
 
 /// Rows of a page.
 const ROWS: usize = 100;
-/// Limits that are shown, by the names of sacctmgr.
-const LIMITS: &[&str] = &[
-    "GrpJobs",
-    "GrpSubmit",
-    "GrpTRES",
-    "GrpTRESMins",
-    "GrpTRESRunMins",
-    "GrpWall",
-    "MaxJobs",
-    "MaxSubmit",
-    "MaxTRES",
-    "MaxTRESPerNode",
-    "MaxTRESMins",
-    "MaxWall",
-    "MaxTRESPerUser",
-    "MaxJobsPerUser",
-    "MaxSubmitPerUser",
-    "MaxTRESPerAccount",
-    "MaxJobsPerAccount",
-    "MaxSubmitPerAccount",
-    "MinTRES",
-];
-
 /// What of the accounts is asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -60,13 +38,11 @@ pub(crate) async fn show(
 }
 
 /// Returns the limits that are set of a record, as text.
-fn limits(kind: &str, row: &Row) -> String {
-    let columns = records::find(kind).map(|entity| entity.columns).unwrap_or_default();
-    let set = LIMITS.iter().filter_map(|name| {
-        let column = columns.iter().find(|column| column.name == *name)?;
-        Some((column.name, (column.get)(row))).filter(|(_, value)| !value.is_empty())
-    });
-    set.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+fn set_limits(whose: Whose, row: &Row) -> String {
+    let all = limits::ROWS.iter().filter(|limit| !limit.place(whose).path.is_empty());
+    let set = all.filter_map(|limit| limit.columns.first()).map(|column| (column.name, (column.get)(row)));
+    let set = set.filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name}={value}"));
+    set.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the page.
@@ -103,7 +79,7 @@ fn line(body: &mut Html, share: &Share, policy: &Policy) {
     let depth = ["d0", "d1", "d2", "d3", "d4"][share.depth.min(4) as usize];
     let key = AssocKey { partition: share.partition.clone(), ..AssocKey::user(&share.account, &share.user) };
     let own = policy.associations.get(&key).cloned().unwrap_or_else(Association::default);
-    let set = limits("association", &Row { own, ..Row::default() });
+    let set = set_limits(Whose::Association, &Row { own, ..Row::default() });
     body.put(
         "<tr><th scope=\"row\" class=\"{}\"><a href=\"{}\"><bdi>{}</bdi></a></th><td>",
         &[&depth, &link("/jobs", &[("account", &share.account)]), &share.account],
@@ -136,7 +112,7 @@ fn qos(body: &mut Html, policy: &Policy) {
     body.raw("<div class=\"scroll\"><table class=\"rows\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\" class=\"n\">Priority</th><th scope=\"col\">Preempts</th><th scope=\"col\">Description</th><th scope=\"col\">Limits</th></tr></thead><tbody>");
     for (name, qos) in policy.qos.iter().take(ROWS) {
         let own = Association { limits: qos.limits.clone(), ..Association::default() };
-        let set = limits("qos", &Row { own, level: qos.clone(), ..Row::default() });
+        let set = set_limits(Whose::Qos, &Row { own, level: qos.clone(), ..Row::default() });
         body.put("<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td>{}</td><td>{}</td><td class=\"limits\">{}</td></tr>", &[
             name,
             &qos.priority,

@@ -3,6 +3,7 @@
 
 use super::records::{Entity, Row};
 use crate::format::sheet::{Column, Sheet};
+use crate::limits;
 
 type C = Column<Row>;
 
@@ -56,7 +57,7 @@ const fn empty(name: &'static str, width: i32) -> C {
     C::titled(name, name, width, |_| String::new())
 }
 
-/// Fields that an entity without them shows empty, with Slurm's titles and widths.
+/// Fields that an entity without them shows empty, as it does limits, with Slurm's titles and widths.
 static EMPTY: &[C] = &[
     empty("Account", 10),
     C::titled("Acct", "Account", 10, |_| String::new()),
@@ -93,18 +94,7 @@ static EMPTY: &[C] = &[
     empty("FedStateRaw", 11),
     empty("Flags", 20),
     empty("GraceTime", 10),
-    empty("GrpCPUMins", 11),
-    empty("GrpCPURunMins", 13),
-    empty("GrpCPUs", 8),
-    empty("GrpJobs", 7),
     empty("GrpJobsAccrue", 13),
-    empty("GrpMem", 7),
-    empty("GrpNodes", 8),
-    C::titled("GrpSubmitJobs", "GrpSubmit", 9, |_| String::new()),
-    empty("GrpTRES", 13),
-    empty("GrpTRESMins", 13),
-    empty("GrpTRESRunMins", 13),
-    empty("GrpWall", 11),
     empty("ID", 6),
     empty("Info", 20),
     empty("InstanceId", 20),
@@ -112,32 +102,13 @@ static EMPTY: &[C] = &[
     empty("LastConsumed", 12),
     empty("LimitFactor", 11),
     empty("Lineage", -20),
-    empty("MaxCPUMins", 11),
     empty("MaxCPURunMinsPU", 15),
-    empty("MaxCPUs", 8),
-    empty("MaxCPUsPU", 9),
-    empty("MaxJobs", 7),
     empty("MaxJobsAccrue", 13),
     empty("MaxJobsAccruePA", 15),
     empty("MaxJobsAccruePU", 15),
-    empty("MaxJobsPA", 9),
-    empty("MaxJobsPU", 9),
-    empty("MaxNodes", 8),
-    empty("MaxNodesPU", 10),
-    C::titled("MaxSubmitJobs", "MaxSubmit", 9, |_| String::new()),
-    empty("MaxSubmitPA", 11),
-    empty("MaxSubmitPU", 11),
-    empty("MaxTRES", 13),
-    empty("MaxTRESMins", 13),
-    empty("MaxTRESPA", 13),
-    empty("MaxTRESPerNode", 14),
-    empty("MaxTRESPU", 13),
     empty("MaxTRESRunMinsPA", 16),
     empty("MaxTRESRunMinsPU", 16),
-    C::titled("MaxWallDurationPerJob", "MaxWall", 11, |_| String::new()),
-    empty("MinCPUs", 8),
     empty("MinPrioThres", 12),
-    empty("MinTRES", 13),
     empty("Name", 10),
     empty("NodeCount", 9),
     empty("NodeInx", 9),
@@ -178,12 +149,14 @@ static EMPTY: &[C] = &[
 impl Entity {
     /// Returns the sheet for `format=`, such as `Name,MaxTRESPerJob%30`. Error: the name that no entity of Slurm has.
     pub fn sheet(&self, format: &str) -> Result<Sheet<Row>, String> {
-        let mut sheet = Sheet::empty();
+        let (mut sheet, columns) = (Sheet::empty(), self.columns());
+        let limits = limits::ROWS.iter().flat_map(|row| row.columns);
+        let others: Vec<C> = limits.chain(EMPTY).copied().collect();
         for item in format.split(',') {
             let (name, width) = item.split_once('%').map_or((item, ""), |(name, _)| (name, &item[name.len()..]));
             let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name.trim()));
             let known = alias.map_or_else(|| item.to_owned(), |(_, field)| format!("{field}{width}"));
-            let parsed = Sheet::parse(&known, self.columns).or_else(|_| Sheet::parse(&known, EMPTY));
+            let parsed = Sheet::parse(&known, &columns).or_else(|_| Sheet::parse(&known, &others));
             sheet.append(parsed.map_err(|_| name.trim().to_owned())?);
         }
         Ok(sheet)

@@ -1,9 +1,10 @@
 //! Entities that sacctmgr lists, and the fields of each.
 
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
-use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos, Scope, Tres};
+use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos, Scope, Tres, Whose};
 
 use crate::format::sheet::Column;
+use crate::limits;
 
 /// Names of accounted resources (Slurm's TRES), in the order of their ids, from 1 on.
 pub const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
@@ -113,18 +114,18 @@ impl Row {
     }
 
     /// Formats a limit that is a count; empty if it isn't set.
-    fn count(&self, limit: Limit) -> String {
+    pub(crate) fn count(&self, limit: Limit) -> String {
         self.own.limits.get(&limit).map(u64::to_string).unwrap_or_default()
     }
 
     /// Formats a limit that is a length of time; empty if it isn't set.
-    fn time(&self, limit: Limit) -> String {
+    pub(crate) fn time(&self, limit: Limit) -> String {
         self.own.limits.get(&limit).map(|seconds| format_limit(Some(*seconds))).unwrap_or_default()
     }
 
     /// Formats the limits of resources in one scope as `cpu=10,mem=4G,node=2`, in resource-minutes for limits over
     /// time.
-    fn tres(&self, scope: Scope) -> String {
+    pub(crate) fn tres(&self, scope: Scope) -> String {
         let set = Tres::ALL.into_iter().filter_map(|tres| {
             let most = *self.own.limits.get(&Limit::of(scope, tres))?;
             let value = match tres {
@@ -138,7 +139,7 @@ impl Row {
     }
 
     /// Formats the limit of one resource in one scope; empty if it isn't set.
-    fn one(&self, scope: Scope, tres: Tres) -> String {
+    pub(crate) fn one(&self, scope: Scope, tres: Tres) -> String {
         let most = self.own.limits.get(&Limit::of(scope, tres));
         most.map(|most| if is_timed(scope) { most / 60 } else { *most }.to_string()).unwrap_or_default()
     }
@@ -162,11 +163,21 @@ pub struct Entity {
     shown: &'static str,
     /// Further fields shown with the option `--associations`.
     associated: &'static str,
-    /// All fields that the entity can show.
-    pub columns: &'static [C],
+    /// Fields that the entity can show apart from limits.
+    own: &'static [C],
+    /// The kind of record of which the entity shows limits. None: of none.
+    whose: Option<Whose>,
 }
 
 impl Entity {
+    /// Returns all fields that the entity can show, those with the same first letters together.
+    pub fn columns(&self) -> Vec<C> {
+        let limits = limits::ROWS.iter().filter(|row| self.whose.is_some_and(|whose| row.is_of(whose)));
+        let mut all: Vec<C> = limits.flat_map(|row| row.columns).chain(self.own).copied().collect();
+        all.sort_by_key(|column| column.name.get(..3).map(str::to_ascii_lowercase));
+        all
+    }
+
     /// Returns the names of the fields shown without `format=`, separated by commas.
     pub fn format(&self, associations: bool) -> String {
         if associations { format!("{},{}", self.shown, self.associated) } else { self.shown.to_owned() }
@@ -194,7 +205,8 @@ const ENTITIES: &[Entity] = &[
         shown: "Account,Description,Organization",
         associated: "Cluster,ParentName,User,Share,Priority,GrpJobs,GrpNodes,GrpCPUs,GrpMem,GrpSubmit,GrpWall,\
                      GrpCPUMins,MaxJobs,MaxNodes,MaxCPUs,MaxSubmit,MaxWall,MaxCPUMins,QOS,DefaultQOS",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
     Entity {
         name: "association",
@@ -202,7 +214,8 @@ const ENTITIES: &[Entity] = &[
         shown: "Cluster,Account,User,Partition,Share,Priority,GrpJobs,GrpTRES,GrpSubmit,GrpWall,GrpTRESMins,MaxJobs,\
                 MaxTRES,MaxTRESPerNode,MaxSubmit,MaxWall,MaxTRESMins,QOS,DefaultQOS,GrpTRESRunMins",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
     Entity {
         name: "cluster",
@@ -210,30 +223,41 @@ const ENTITIES: &[Entity] = &[
         shown: "Cluster,ControlHost,ControlPort,RPC,Share,GrpJobs,GrpTRES,GrpSubmit,MaxJobs,MaxTRES,MaxSubmit,MaxWall,\
                 QOS,DefaultQOS",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
     Entity {
         name: "event",
         least: 1,
         shown: "Cluster,NodeName,TimeStart,TimeEnd,State,Reason%30,User",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
     Entity {
         name: "federation",
         least: 1,
         shown: "Federation,Cluster,ID%2,Features,FedState",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
     Entity {
         name: "instance",
         least: 1,
         shown: "Cluster,Extra,InstanceId,InstanceType,NodeName,TimeStart,TimeEnd",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
-    Entity { name: "problem", least: 1, shown: "Cluster,Account,User,Problem", associated: "", columns: COLUMNS },
+    Entity {
+        name: "problem",
+        least: 1,
+        shown: "Cluster,Account,User,Problem",
+        associated: "",
+        own: COLUMNS,
+        whose: Some(Whose::Association),
+    },
     Entity {
         name: "qos",
         least: 1,
@@ -242,41 +266,66 @@ const ENTITIES: &[Entity] = &[
                 MaxTRESPerUser,MaxJobsPerUser,MaxSubmitPerUser,MaxTRESPerAccount,MaxJobsPerAccount,\
                 MaxSubmitPerAccount,MinTRES",
         associated: "",
-        columns: QOS_COLUMNS,
+        own: QOS_COLUMNS,
+        whose: Some(Whose::Qos),
     },
     Entity {
         name: "resource",
         least: 4,
         shown: "Name,Server,Type%8,Count,Allocated,ServerType",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
     Entity {
         name: "reservation",
         least: 4,
         shown: "Cluster,Name%15,TRES%30,TimeStart,TimeEnd,UnusedWall",
         associated: "",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
-    Entity { name: "runawayjobs", least: 2, shown: "ID", associated: "", columns: COLUMNS },
-    Entity { name: "transaction", least: 1, shown: "Time,Action,Actor,Where,Info", associated: "", columns: COLUMNS },
-    Entity { name: "tres", least: 2, shown: "Type,Name%15,ID", associated: "", columns: TRES_COLUMNS },
+    Entity {
+        name: "runawayjobs",
+        least: 2,
+        shown: "ID",
+        associated: "",
+        own: COLUMNS,
+        whose: Some(Whose::Association),
+    },
+    Entity {
+        name: "transaction",
+        least: 1,
+        shown: "Time,Action,Actor,Where,Info",
+        associated: "",
+        own: COLUMNS,
+        whose: Some(Whose::Association),
+    },
+    Entity { name: "tres", least: 2, shown: "Type,Name%15,ID", associated: "", own: TRES_COLUMNS, whose: None },
     Entity {
         name: "user",
         least: 1,
         shown: "User,DefaultAccount,AdminLevel",
         associated: "Cluster,Account,Partition,Share,Priority,MaxJobs,MaxNodes,MaxCPUs,MaxSubmit,MaxWall,MaxCPUMins,\
                      QOS,DefaultQOS",
-        columns: COLUMNS,
+        own: COLUMNS,
+        whose: Some(Whose::Association),
     },
-    Entity { name: "wckey", least: 1, shown: "WCKey,Cluster,User", associated: "", columns: COLUMNS },
+    Entity {
+        name: "wckey",
+        least: 1,
+        shown: "WCKey,Cluster,User",
+        associated: "",
+        own: COLUMNS,
+        whose: Some(Whose::Association),
+    },
 ];
 
 fn none(_: &Row) -> String {
     String::new()
 }
 
-/// Fields of all entities but QOS; most are empty where no limits are set.
+/// Fields of all entities but QOS.
 static COLUMNS: &[C] = &[
     C::new("Account", 10, |r| r.account.clone()),
     C::new("Acct", 10, |r| r.account.clone()),
@@ -302,34 +351,13 @@ static COLUMNS: &[C] = &[
     C::new("Federation", 10, none),
     C::new("FedState", 12, none),
     C::new("Flags", 20, |r| r.past.flags.clone()),
-    C::new("GrpCPUMins", 11, |r| r.one(Scope::GrpUsed, Tres::Cpu)),
-    C::new("GrpCPURunMins", 13, |r| r.one(Scope::GrpDue, Tres::Cpu)),
-    C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
-    C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
     C::new("GrpJobsAccrue", 13, none),
-    C::new("GrpMem", 7, |r| r.count(Limit::GrpMem)),
-    C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
-    C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
-    C::new("GrpTRES", 13, |r| r.tres(Scope::Grp)),
-    C::new("GrpTRESMins", 13, |r| r.tres(Scope::GrpUsed)),
-    C::new("GrpTRESRunMins", 13, |r| r.tres(Scope::GrpDue)),
-    C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
     C::new("Info", 20, |r| r.past.info.clone()),
     C::titled("InstanceId", "Instance ID", 20, none),
     C::titled("InstanceType", "Instance Type", 20, none),
     C::new("LFT", 6, none),
-    C::new("MaxCPUMins", 11, |r| r.one(Scope::JobDue, Tres::Cpu)),
-    C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
-    C::new("MaxJobs", 7, |r| r.count(Limit::MaxJobs)),
     C::new("MaxJobsAccrue", 13, none),
-    C::new("MaxNodes", 8, |r| r.count(Limit::MaxNode)),
-    C::titled("MaxSubmitJobs", "MaxSubmit", 9, |r| r.count(Limit::MaxSubmit)),
-    C::new("MaxTRES", 13, |r| r.tres(Scope::Job)),
-    C::new("MaxTRESPerJob", 13, |r| r.tres(Scope::Job)),
-    C::new("MaxTRESPerNode", 14, |r| r.tres(Scope::Node)),
-    C::new("MaxTRESMins", 13, |r| r.tres(Scope::JobDue)),
-    C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
     C::new("Name", 10, |r| r.name.clone()),
     C::new("NodeName", -15, |r| r.past.node.clone()),
     C::titled("Organization", "Org", 20, |r| r.organization.clone()),
@@ -372,42 +400,7 @@ static QOS_COLUMNS: &[C] = &[
     C::titled("Description", "Descr", 20, |r| r.level.description.clone()),
     C::new("Flags", 40, |r| r.level.flags.join(",")),
     C::new("GraceTime", 10, |r| format_elapsed(r.level.grace_s)),
-    C::new("GrpCPUMins", 11, |r| r.one(Scope::GrpUsed, Tres::Cpu)),
-    C::new("GrpCPURunMins", 13, |r| r.one(Scope::GrpDue, Tres::Cpu)),
-    C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
-    C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
-    C::new("GrpMem", 7, |r| r.count(Limit::GrpMem)),
-    C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
-    C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
-    C::new("GrpTRES", 13, |r| r.tres(Scope::Grp)),
-    C::new("GrpTRESMins", 13, |r| r.tres(Scope::GrpUsed)),
-    C::new("GrpTRESRunMins", 13, |r| r.tres(Scope::GrpDue)),
-    C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
-    C::titled("MaxJobsPerUser", "MaxJobsPU", 9, |r| r.count(Limit::UserJobs)),
-    C::titled("MaxJobsPU", "MaxJobsPU", 9, |r| r.count(Limit::UserJobs)),
-    C::titled("MaxJobsPerAccount", "MaxJobsPA", 9, |r| r.count(Limit::AccountJobs)),
-    C::titled("MaxJobsPA", "MaxJobsPA", 9, |r| r.count(Limit::AccountJobs)),
-    C::titled("MaxSubmitPerUser", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
-    C::titled("MaxSubmitJobsPerUser", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
-    C::titled("MaxSubmitPU", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
-    C::titled("MaxSubmitPerAccount", "MaxSubmitPA", 11, |r| r.count(Limit::AccountSubmit)),
-    C::titled("MaxSubmitPA", "MaxSubmitPA", 11, |r| r.count(Limit::AccountSubmit)),
-    C::new("MaxTRES", 13, |r| r.tres(Scope::Job)),
-    C::new("MaxTRESPerNode", 14, |r| r.tres(Scope::Node)),
-    C::new("MaxTRESMins", 13, |r| r.tres(Scope::JobDue)),
-    C::titled("MaxTRESPerUser", "MaxTRESPU", 13, |r| r.tres(Scope::User)),
-    C::titled("MaxTRESPU", "MaxTRESPU", 13, |r| r.tres(Scope::User)),
-    C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, |r| r.tres(Scope::Account)),
-    C::titled("MaxTRESPA", "MaxTRESPA", 13, |r| r.tres(Scope::Account)),
-    C::new("MaxNodes", 8, |r| r.count(Limit::MaxNode)),
-    C::new("MaxNodesPU", 10, |r| r.one(Scope::User, Tres::Node)),
-    C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
-    C::new("MaxCPUMins", 11, |r| r.one(Scope::JobDue, Tres::Cpu)),
-    C::new("MaxCPUsPU", 9, |r| r.one(Scope::User, Tres::Cpu)),
-    C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
-    C::new("MinCPUs", 8, |r| r.one(Scope::Least, Tres::Cpu)),
-    C::new("MinTRES", 13, |r| r.tres(Scope::Least)),
     C::new("Name", 10, |r| r.name.clone()),
     C::new("Preempt", 10, |r| r.level.preempt.join(",")),
     C::new("PreemptExemptTime", 19, |r| r.level.exempt_s.map(|s| format_limit(Some(s))).unwrap_or_default()),

@@ -21,6 +21,14 @@ pub struct Column<R: 'static> {
     pub get: fn(&R) -> String,
 }
 
+impl<R> Clone for Column<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Column<R> {}
+
 impl<R> Column<R> {
     /// Returns a column with its name as title.
     pub const fn new(name: &'static str, width: i32, get: fn(&R) -> String) -> Self {
@@ -50,7 +58,7 @@ pub enum Style {
 /// The chosen columns, each with its width and whether it is left-aligned.
 #[derive(Debug)]
 pub struct Sheet<R: 'static> {
-    chosen: Vec<(&'static Column<R>, usize, bool)>,
+    chosen: Vec<(Column<R>, usize, bool)>,
     /// Title and width of further columns on the right; their texts are passed with each row.
     further: Vec<(String, usize)>,
 }
@@ -58,12 +66,12 @@ pub struct Sheet<R: 'static> {
 impl<R> Sheet<R> {
     /// Parses a list of columns such as `jobid,state%20,jobname%-30`. Names may be abbreviated; `ALL` means every
     /// column. Error: the name or item that is not valid.
-    pub fn parse(text: &str, columns: &'static [Column<R>]) -> Result<Self, String> {
+    pub fn parse(text: &str, columns: &[Column<R>]) -> Result<Self, String> {
         let mut chosen = Vec::new();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (name, width) = item.split_once('%').map_or((item, None), |(name, width)| (name, Some(width)));
             if name.eq_ignore_ascii_case("all") {
-                chosen.extend(columns.iter().map(|c| (c, c.width.unsigned_abs() as usize, c.width < 0)));
+                chosen.extend(columns.iter().map(|c| (*c, c.width.unsigned_abs() as usize, c.width < 0)));
                 continue;
             }
             let Some(column) = find(columns, name) else { return Err(name.to_owned()) };
@@ -72,7 +80,7 @@ impl<R> Sheet<R> {
                 Some(text) => text.parse().map_err(|_| item.to_owned())?,
             };
             let cells = usize::try_from(width.unsigned_abs()).unwrap_or(WIDTH_MAX).clamp(1, WIDTH_MAX);
-            chosen.push((column, cells, width < 0));
+            chosen.push((*column, cells, width < 0));
         }
         Ok(Self { chosen, further: Vec::new() })
     }
@@ -169,7 +177,7 @@ impl<R> Sheet<R> {
 }
 
 /// Returns the column that a name means: the one of that name, of its plural, or the first one that begins with it.
-fn find<R>(columns: &'static [Column<R>], name: &str) -> Option<&'static Column<R>> {
+fn find<'a, R>(columns: &'a [Column<R>], name: &str) -> Option<&'a Column<R>> {
     let starts = |c: &&Column<R>| c.name.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name));
     let plural = |c: &&Column<R>| starts(c) && c.name.get(name.len()..) == Some("s");
     let named = columns.iter().find(|c| c.name.eq_ignore_ascii_case(name));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use squall_model::duration::{format_elapsed, format_memory_mb};
 use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
-use squall_model::policy::{Limit, Scope, Tres, Whose};
+use squall_model::policy::{Limit, Tres, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
@@ -13,6 +13,7 @@ use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart
 use crate::format::clock::Clock;
 use crate::format::colour;
 use crate::format::words;
+use crate::limits;
 
 /// Returns all that is known about why a job is pending, as lines. `coloured`: with colours of a terminal.
 pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
@@ -198,44 +199,18 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
 
 /// Describes the limit that a job has reached, and tells which command shows it.
 fn limit_text(whose: Whose, limit: Limit) -> String {
-    use Limit as L;
-    let what = match (limit, limit.tres()) {
-        (_, Some(tres)) => tres_text(limit.scope(), tres),
-        (L::GrpJobs, _) => "the limit of running jobs of all its users together is reached".into(),
-        (L::GrpSubmit, _) => "the limit of submitted jobs of all its users together is reached".into(),
-        (L::GrpWall, _) => "the limit of running time of all its users together is reached".into(),
-        (L::MaxJobs | L::UserJobs, _) => "its user's limit of running jobs is reached".into(),
-        (L::MaxSubmit | L::UserSubmit, _) => "its user's limit of submitted jobs is reached".into(),
-        (L::AccountJobs, _) => "its account's limit of running jobs is reached".into(),
-        (L::AccountSubmit, _) => "its account's limit of submitted jobs is reached".into(),
-        _ => Cow::Borrowed("it asks for a longer time than a job may have"),
+    let (more, fewer, noun) = match limit.tres() {
+        Some(Tres::Cpu) => ("more", "fewer", "CPUs"),
+        Some(Tres::Mem) => ("more", "less", "memory"),
+        Some(Tres::Node) => ("more", "fewer", "nodes"),
+        Some(Tres::Gpu) => ("more", "fewer", "GPUs"),
+        None => ("", "", ""),
     };
+    let what = limits::why(limit).replace("{noun}", noun).replace("{more}", more).replace("{fewer}", fewer);
     match whose {
         Whose::Association => format!("{what}, by its association: sacctmgr show assoc"),
         Whose::Qos => format!("{what}, by its QOS: sacctmgr show qos"),
     }
-}
-
-/// Describes a limit of one resource that a job has reached.
-fn tres_text(scope: Scope, tres: Tres) -> Cow<'static, str> {
-    let (more, fewer, noun) = match tres {
-        Tres::Cpu => ("more", "fewer", "CPUs"),
-        Tres::Mem => ("more", "less", "memory"),
-        Tres::Node => ("more", "fewer", "nodes"),
-        Tres::Gpu => ("more", "fewer", "GPUs"),
-    };
-    let text = match scope {
-        Scope::Grp => format!("the limit of {noun} of all its users together is reached"),
-        Scope::GrpUsed => format!("the budget of {noun} of all its users together is used up"),
-        Scope::GrpDue => format!("running jobs of all its users will use up their budget of {noun}"),
-        Scope::Job => format!("it asks for {more} {noun} than a job may have"),
-        Scope::JobDue => format!("it asks for {noun} for a longer time than a job may have"),
-        Scope::Node => format!("it asks for {more} {noun} on each node than a job may have"),
-        Scope::User => format!("its user's limit of {noun} is reached"),
-        Scope::Account => format!("its account's limit of {noun} is reached"),
-        Scope::Least => format!("it asks for {fewer} {noun} than a job must have"),
-    };
-    text.into()
 }
 
 fn test_text(test: NodeTest) -> &'static str {

@@ -168,7 +168,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::Licenses => "Licenses",
         PendingReason::Reservation => "Reservation",
         PendingReason::ReservationDeleted => "ReservationDeleted",
-        PendingReason::Limit(whose, limit) => crate::limit_reason(*whose, *limit),
+        PendingReason::Limit(whose, limit) => crate::limits::limit_reason(*whose, *limit),
     }
 }
 

@@ -3,9 +3,10 @@
 
 use serde_json::Value;
 use squall_model::duration::format_elapsed;
-use squall_model::policy::{Account, AdminLevel, AssocKey, Association, PolicyChange, ROOT, User};
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, PolicyChange, ROOT, User, Whose};
 
 use super::body::{self, ENDLESS, list, text, warn};
+use crate::limits::{self, What};
 use crate::shapes::problem::path;
 use crate::shapes::table::Shape;
 use crate::shapes::{Kind, Problem, Version, Warning};
@@ -335,93 +336,71 @@ enum Spelling {
 
 use Spelling::{Names, Number, Resources, Seconds, Shares};
 
-/// Fields of records and bodies: the path of each, sacctmgr's key, and how its value is spelled.
+/// Fields of records and bodies apart from limits: the path of each, sacctmgr's key, and how its value is spelled.
 type Fields = &'static [(&'static str, &'static str, Spelling)];
 
+/// Fields of a kind of record, and whether a limit has a path there.
+type Record = (Fields, fn(&limits::Row, &str) -> bool);
+
 /// Fields of associations.
-const OF_ASSOCIATION: Fields = &[
-    ("default.qos", "defaultqos", Spelling::Text),
-    ("qos", "qoslevel", Names),
-    ("priority", "priority", Number),
-    ("shares_raw", "fairshare", Shares),
-    ("max.jobs.per.count", "grpjobs", Number),
-    ("max.jobs.per.submitted", "grpsubmitjobs", Number),
-    ("max.jobs.per.wall_clock", "maxwalldurationperjob", Number),
-    ("max.jobs.active", "maxjobs", Number),
-    ("max.jobs.total", "maxsubmitjobs", Number),
-    ("max.tres.total", "grptres", Resources),
-    ("max.tres.group.minutes", "grptresmins", Resources),
-    ("max.tres.group.active", "grptresrunmins", Resources),
-    ("max.tres.minutes.per.job", "maxtresminsperjob", Resources),
-    ("max.tres.per.job", "maxtresperjob", Resources),
-    ("max.tres.per.node", "maxtrespernode", Resources),
-    ("max.per.account.wall_clock", "grpwall", Number),
-];
+const OF_ASSOCIATION: Record = (
+    &[
+        ("default.qos", "defaultqos", Spelling::Text),
+        ("qos", "qoslevel", Names),
+        ("priority", "priority", Number),
+        ("shares_raw", "fairshare", Shares),
+    ],
+    |row, path| row.place(Whose::Association).path == path,
+);
 
 /// Fields of the association in the bodies that add users and accounts.
-const OF_CONDITION: Fields = &[
-    ("defaultqos", "defaultqos", Spelling::Text),
-    ("qoslevel", "qoslevel", Names),
-    ("fairshare", "fairshare", Shares),
-    ("priority", "priority", Number),
-    ("grpjobs", "grpjobs", Number),
-    ("grpsubmitjobs", "grpsubmitjobs", Number),
-    ("grpwall", "grpwall", Number),
-    ("grptres", "grptres", Resources),
-    ("grptresmins", "grptresmins", Resources),
-    ("grptresrunmins", "grptresrunmins", Resources),
-    ("maxjobs", "maxjobs", Number),
-    ("maxsubmitjobs", "maxsubmitjobs", Number),
-    ("maxwalldurationperjob", "maxwalldurationperjob", Number),
-    ("maxtresperjob", "maxtresperjob", Resources),
-    ("maxtrespernode", "maxtrespernode", Resources),
-    ("maxtresminsperjob", "maxtresminsperjob", Resources),
-];
+const OF_CONDITION: Record = (
+    &[
+        ("defaultqos", "defaultqos", Spelling::Text),
+        ("qoslevel", "qoslevel", Names),
+        ("fairshare", "fairshare", Shares),
+        ("priority", "priority", Number),
+    ],
+    |row, key| !row.place(Whose::Association).path.is_empty() && row.name.eq_ignore_ascii_case(key),
+);
 
 /// Fields of QOS.
-const OF_QOS: Fields = &[
-    ("description", "description", Spelling::Text),
-    ("priority", "priority", Number),
-    ("limits.grace_time", "gracetime", Number),
-    ("preempt.list", "preempt", Names),
-    ("preempt.mode", "preemptmode", Spelling::PreemptMode),
-    ("preempt.exempt_time", "preemptexempttime", Seconds),
-    ("usage_factor", "usagefactor", Spelling::Factor),
-    ("flags", "flags", Spelling::Flags),
-    ("limits.max.active_jobs.count", "grpjobs", Number),
-    ("limits.max.jobs.count", "grpsubmitjobs", Number),
-    ("limits.max.tres.total", "grptres", Resources),
-    ("limits.max.tres.minutes.total", "grptresmins", Resources),
-    ("limits.max.tres.minutes.per.qos", "grptresrunmins", Resources),
-    ("limits.max.tres.minutes.per.job", "maxtresminsperjob", Resources),
-    ("limits.max.tres.per.account", "maxtresperaccount", Resources),
-    ("limits.max.tres.per.job", "maxtresperjob", Resources),
-    ("limits.max.tres.per.node", "maxtrespernode", Resources),
-    ("limits.max.tres.per.user", "maxtresperuser", Resources),
-    ("limits.max.wall_clock.per.qos", "grpwall", Number),
-    ("limits.max.wall_clock.per.job", "maxwalldurationperjob", Number),
-    ("limits.max.jobs.active_jobs.per.account", "maxjobsperaccount", Number),
-    ("limits.max.jobs.active_jobs.per.user", "maxjobsperuser", Number),
-    ("limits.max.jobs.per.account", "maxsubmitjobsperaccount", Number),
-    ("limits.max.jobs.per.user", "maxsubmitjobsperuser", Number),
-    ("limits.min.tres.per.job", "mintresperjob", Resources),
-];
+const OF_QOS: Record = (
+    &[
+        ("description", "description", Spelling::Text),
+        ("priority", "priority", Number),
+        ("limits.grace_time", "gracetime", Number),
+        ("preempt.list", "preempt", Names),
+        ("preempt.mode", "preemptmode", Spelling::PreemptMode),
+        ("preempt.exempt_time", "preemptexempttime", Seconds),
+        ("usage_factor", "usagefactor", Spelling::Factor),
+        ("flags", "flags", Spelling::Flags),
+    ],
+    |row, path| row.place(Whose::Qos).path == path,
+);
+
+/// Returns how the value of a limit is spelled.
+fn spelling_of(limit: &limits::Row) -> Spelling {
+    if matches!(limit.what, What::Each(_)) { Resources } else { Number }
+}
 
 /// Applies a field as a setting of sacctmgr.
 fn set(
-    fields: Fields,
+    (fields, is_limit): Record,
     field: &str,
     value: &Value,
     place: &str,
     mut apply: impl FnMut(&Setting) -> Result<(), Wrong>,
 ) -> Read {
-    let Some((_, key, spelling)) = fields.iter().find(|(name, ..)| *name == field) else {
+    let own = fields.iter().find(|(name, ..)| *name == field).map(|(_, key, spelling)| ((*key).to_owned(), *spelling));
+    let limit = || limits::ROWS.iter().find(|row| !field.is_empty() && is_limit(row, field));
+    let Some((key, spelling)) = own.or_else(|| limit().map(|row| (row.name.to_lowercase(), spelling_of(row)))) else {
         // A limit that is not kept here may be in the body as long as it is not set.
         let unset = value.as_str() == Some(ENDLESS) || value.as_array().is_some_and(Vec::is_empty);
         return if unset { Ok(()) } else { Err(Problem::not_done(place, "This limit is not kept here")) };
     };
     let mut put = |sign: Option<bool>, value: String, place: &str| {
-        let done = apply(&Setting { key: (*key).to_owned(), sign, value, text: String::new() });
+        let done = apply(&Setting { key: key.clone(), sign, value, text: String::new() });
         done.map_err(|wrong| match wrong {
             Wrong::Value(text) => Problem::malformed(place, text.trim_start()),
             Wrong::NotDone(text) => Problem::not_done(place, text.trim_start()),
@@ -551,7 +530,7 @@ mod tests {
     use serde_json::{Value, json};
     use squall_model::policy::{AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, Scope, Tres};
 
-    use super::{Fields, Ledger, OF_ASSOCIATION, OF_CONDITION, OF_QOS, Spelling, set};
+    use super::{Ledger, OF_ASSOCIATION, OF_CONDITION, OF_QOS, Record, Spelling, Whose, limits, set, spelling_of};
     use crate::columns::entities;
     use crate::shapes::policy::records;
     use crate::shapes::{Kind, Problem, Version, Warning, record};
@@ -680,26 +659,33 @@ mod tests {
             Spelling::PreemptMode => json!(["CANCEL"]),
             Spelling::Flags => json!(["ADD", "DENY_LIMIT"]),
         };
-        for fields in [OF_ASSOCIATION, OF_CONDITION] {
+        let all = |record: Record, whose: Whose| {
+            let of_limits = limits::ROWS.iter().filter(move |row| !row.place(whose).path.is_empty()).map(move |row| {
+                let [path, key] = [row.place(whose).path.to_owned(), row.name.to_lowercase()];
+                (if record.1(row, &path) { path } else { key }, spelling_of(row))
+            });
+            record.0.iter().map(|(path, _, spelling)| ((*path).to_owned(), *spelling)).chain(of_limits)
+        };
+        for record in [OF_ASSOCIATION, OF_CONDITION] {
             let mut seen = Vec::new();
-            for (path, _, spelling) in fields {
+            for (path, spelling) in all(record, Whose::Association) {
                 let mut own = Association { shares: Some(1), ..Association::default() };
                 let before = own.clone();
-                let given = sample(*spelling, path);
-                set(fields, path, &given, path, |setting| setting.change_association(&mut own)).unwrap();
+                let given = sample(spelling, &path);
+                set(record, &path, &given, &path, |setting| setting.change_association(&mut own)).unwrap();
                 assert!(own != before && !seen.contains(&own), "{path} has no key of its own");
                 seen.push(own);
             }
         }
         let mut seen = Vec::new();
-        for (path, _, spelling) in OF_QOS {
+        for (path, spelling) in all(OF_QOS, Whose::Qos) {
             let mut qos = Qos::default();
-            set(OF_QOS, path, &sample(*spelling, path), path, |setting| setting.change_qos(&mut qos)).unwrap();
+            set(OF_QOS, &path, &sample(spelling, &path), &path, |setting| setting.change_qos(&mut qos)).unwrap();
             assert!(qos != Qos::default() && !seen.contains(&qos), "{path} has no key of its own");
             seen.push(qos);
         }
-        // Each limit that one kind of body takes, the others take, too.
-        let keys = |fields: Fields| fields.iter().map(|(_, key, _)| *key).collect::<BTreeSet<_>>();
+        // Each field that one kind of body takes, the others take, too.
+        let keys = |(fields, _): Record| fields.iter().map(|(_, key, _)| *key).collect::<BTreeSet<_>>();
         assert_eq!(keys(OF_ASSOCIATION), keys(OF_CONDITION));
     }
 }

@@ -2,9 +2,10 @@
 //! resources.
 
 use serde_json::{Value, json};
-use squall_model::policy::{Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres};
+use squall_model::policy::{Counts, Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres, Whose};
 
 use crate::columns::records::{CONTROL_PORT, Row, is_timed, tres_id};
+use crate::limits::{self, What};
 use crate::shapes::{Kind, narrow, or_infinite};
 
 /// Returns the kind of answer, the key of the list and the list of records for an entity of sacctmgr, such as
@@ -40,12 +41,19 @@ fn tres(row: &Row, scope: Scope) -> Value {
     Tres::ALL.into_iter().filter_map(most).collect()
 }
 
-fn count(row: &Row, limit: Limit) -> Value {
-    or_infinite(row.own.limits.get(&limit).copied())
-}
-
-fn minutes(row: &Row, limit: Limit) -> Value {
-    or_infinite(row.own.limits.get(&limit).map(|seconds| seconds / 60))
+/// Returns a record with its limits at their places. Times are in minutes.
+fn with_limits(mut record: Value, row: &Row, whose: Whose) -> Value {
+    for limit in limits::ROWS.iter().filter(|limit| !limit.place(whose).path.is_empty()) {
+        let shown = match limit.what {
+            What::Each(scope) => tres(row, scope),
+            What::One(one) => {
+                let unit = if one.counts() == Counts::Time { 60 } else { 1 };
+                or_infinite(row.own.limits.get(&one).map(|most| most / unit))
+            }
+        };
+        *limit.place(whose).path.split('.').fold(&mut record, |at, field| &mut at[field]) = shown;
+    }
+    record
 }
 
 fn list(text: &str) -> Vec<&str> {
@@ -58,33 +66,13 @@ fn association(row: &Row, policy: &Policy) -> Value {
     lineage.reverse();
     let user = format!("0-{}", row.user);
     lineage.extend((!row.user.is_empty()).then_some(user.as_str()));
-    json!({
+    let record = json!({
         "accounting": [],
         "account": row.account,
         "cluster": row.cluster,
         "comment": "",
         "default": {"qos": row.own.default_qos},
         "flags": [],
-        "max": {
-            "jobs": {
-                "per": {
-                    "count": count(row, Limit::GrpJobs),
-                    "accruing": or_infinite(None),
-                    "submitted": count(row, Limit::GrpSubmit),
-                    "wall_clock": minutes(row, Limit::MaxWall),
-                },
-                "active": count(row, Limit::MaxJobs),
-                "accruing": or_infinite(None),
-                "total": count(row, Limit::MaxSubmit),
-            },
-            "tres": {
-                "total": tres(row, Scope::Grp),
-                "group": {"minutes": tres(row, Scope::GrpUsed), "active": tres(row, Scope::GrpDue)},
-                "minutes": {"total": [], "per": {"job": tres(row, Scope::JobDue)}},
-                "per": {"job": tres(row, Scope::Job), "node": tres(row, Scope::Node)},
-            },
-            "per": {"account": {"wall_clock": minutes(row, Limit::GrpWall)}},
-        },
         "id": row.number(),
         "is_default": !row.user.is_empty() && row.account == row.default_account,
         "lineage": format!("/{}/", lineage.join("/")).replace("//", "/"),
@@ -96,7 +84,8 @@ fn association(row: &Row, policy: &Policy) -> Value {
         // Slurm's number for `parent`: the shares of the parent account.
         "shares_raw": row.own.shares.unwrap_or(u32::from(u16::MAX)),
         "user": row.user,
-    })
+    });
+    with_limits(record, row, Whose::Association)
 }
 
 fn short(row: &Row) -> Value {
@@ -178,43 +167,15 @@ fn qos(row: &Row) -> Value {
         Some(PreemptMode::Requeue) => "REQUEUE",
         Some(PreemptMode::Suspend) => "SUSPEND",
     };
-    json!({
+    let record = json!({
         "description": description,
         "flags": flags.iter().map(|name| flag(name)).collect::<Vec<_>>(),
         "id": row.number(),
-        "limits": {
-            "grace_time": grace_s,
-            "max": {
-                "active_jobs": {"accruing": or_infinite(None), "count": count(row, Limit::GrpJobs)},
-                "tres": {
-                    "total": tres(row, Scope::Grp),
-                    "minutes": {
-                        "total": tres(row, Scope::GrpUsed),
-                        "per": {
-                            "qos": tres(row, Scope::GrpDue), "job": tres(row, Scope::JobDue), "account": [], "user": [],
-                        },
-                    },
-                    "per": {
-                        "account": tres(row, Scope::Account), "job": tres(row, Scope::Job), "node": tres(row, Scope::Node), "user": tres(row, Scope::User),
-                    },
-                },
-                "wall_clock": {
-                    "per": {"qos": minutes(row, Limit::GrpWall), "job": minutes(row, Limit::MaxWall)},
-                },
-                "jobs": {
-                    "count": count(row, Limit::GrpSubmit),
-                    "active_jobs": {
-                        "per": {"account": count(row, Limit::AccountJobs), "user": count(row, Limit::UserJobs)},
-                    },
-                    "per": {"account": count(row, Limit::AccountSubmit), "user": count(row, Limit::UserSubmit)},
-                },
-                "accruing": {"per": {"account": or_infinite(None), "user": or_infinite(None)}},
-            },
-            "min": {"priority_threshold": or_infinite(None), "tres": {"per": {"job": tres(row, Scope::Least)}}},
-        },
+        "limits": {"grace_time": grace_s},
         "name": row.name,
         "preempt": {"list": preempt, "mode": [mode], "exempt_time": or_infinite(*exempt_s)},
         "priority": narrow(Some(*priority)),
         "usage_factor": *usage_factor as f64 / 1e6,
-    })
+    });
+    with_limits(record, row, Whose::Qos)
 }

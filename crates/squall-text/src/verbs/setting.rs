@@ -3,10 +3,11 @@
 
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::policy::{
-    Account, AdminLevel, Association, Limit, Limits, Policy, PreemptMode, Qos, Scope, Tres, User,
+    Account, AdminLevel, Association, Counts, Limit, Limits, Policy, PreemptMode, Qos, Scope, Tres, User, Whose,
 };
 
 use crate::columns::records::{TRES, is_timed, starts};
+use crate::limits::{self, What};
 
 /// Quotes that may enclose a value, as in `format="account,user"`. They are not part of it.
 pub const QUOTES: [char; 2] = ['\'', '"'];
@@ -131,14 +132,14 @@ impl Setting {
             limits.remove(&limit);
             return Ok(());
         }
-        let value = match (limit, limit.tres()) {
-            (Limit::GrpWall | Limit::MaxWall, _) => self.seconds()?,
-            (_, Some(tres)) => {
+        let value = match limit.counts() {
+            Counts::Time => self.seconds()?,
+            Counts::Running | Counts::Submitted => self.number()?,
+            Counts::Of(tres) => {
                 let memory = || parse_memory_mb(&self.value).map_err(|_| self.bad());
                 let value = if tres == Tres::Mem { memory()? } else { self.number()? };
                 value.saturating_mul(if is_timed(limit.scope()) { 60 } else { 1 })
             }
-            _ => self.number()?,
         };
         limits.insert(limit, value);
         Ok(())
@@ -169,59 +170,10 @@ impl Setting {
     }
 
     /// Sets the limit that the key names.
-    fn change_limits(&self, limits: &mut Limits, of_qos: bool) -> Result<(), Wrong> {
-        let singular: &[(&str, usize, Limit)] = &[
-            ("grpjobs", 4, Limit::GrpJobs),
-            ("grpsubmitjobs", 4, Limit::GrpSubmit),
-            ("grpwall", 4, Limit::GrpWall),
-            ("grpcpus", 6, Limit::GrpCpu),
-            ("grpmemory", 4, Limit::GrpMem),
-            ("grpnodes", 4, Limit::GrpNode),
-            ("maxwalldurationperjob", 4, Limit::MaxWall),
-            ("maxcpusperjob", 6, Limit::MaxCpu),
-            ("maxnodesperjob", 4, Limit::MaxNode),
-            ("maxmemperjob", 4, Limit::MaxMem),
-            ("grpcpumins", 8, Limit::Tres(Scope::GrpUsed, Tres::Cpu)),
-            ("grpcpurunmins", 7, Limit::Tres(Scope::GrpDue, Tres::Cpu)),
-            ("maxcpuminsperjob", 8, Limit::Tres(Scope::JobDue, Tres::Cpu)),
-        ];
-        let own: &[(&str, usize, Limit)] = if of_qos {
-            &[
-                ("maxjobsperuser", 4, Limit::UserJobs),
-                ("maxjobspu", 9, Limit::UserJobs),
-                ("maxjobsperaccount", 11, Limit::AccountJobs),
-                ("maxjobsperacct", 14, Limit::AccountJobs),
-                ("maxjobspa", 9, Limit::AccountJobs),
-                ("maxsubmitjobsperuser", 4, Limit::UserSubmit),
-                ("maxsubmitperuser", 11, Limit::UserSubmit),
-                ("maxsubmitpu", 11, Limit::UserSubmit),
-                ("maxsubmitjobspu", 15, Limit::UserSubmit),
-                ("maxsubmitjobsperaccount", 17, Limit::AccountSubmit),
-                ("maxsubmitperaccount", 13, Limit::AccountSubmit),
-                ("maxsubmitjobsperacct", 20, Limit::AccountSubmit),
-                ("maxsubmitperacct", 16, Limit::AccountSubmit),
-                ("maxsubmitpa", 11, Limit::AccountSubmit),
-                ("maxsubmitjobspa", 15, Limit::AccountSubmit),
-                ("maxcpusperuser", 11, Limit::UserCpu),
-                ("maxcpuspu", 9, Limit::UserCpu),
-                ("maxnodesperuser", 12, Limit::UserNode),
-                ("maxnodespu", 10, Limit::UserNode),
-                ("mincpusperjob", 6, Limit::MinCpu),
-                ("minnodesperjob", 6, Limit::MinNode),
-            ]
-        } else {
-            &[("maxjobs", 4, Limit::MaxJobs), ("maxsubmitjobs", 4, Limit::MaxSubmit)]
-        };
-        let tres = || OF_BOTH.iter().chain(OF_LEVELS.iter().filter(|_| of_qos));
-        // Exact names first: some names abbreviate others.
-        let exact = |name: &str| name == self.key;
-        let of_tres = tres().find(|t| exact(t.0)).or_else(|| tres().find(|t| self.is(t.0, t.1)));
-        let singles = || own.iter().chain(singular);
-        let of_one = singles().find(|s| exact(s.0)).or_else(|| singles().find(|s| self.is(s.0, s.1)));
-        match (of_one, of_tres) {
-            (Some(one), _) => self.change_limit(limits, one.2),
-            (None, Some(tres)) => self.change_tres(limits, tres.2),
-            (None, None) => Err(Wrong::Key),
+    fn change_limits(&self, limits: &mut Limits, whose: Whose) -> Result<(), Wrong> {
+        match limits::by_key(&self.key, whose).ok_or(Wrong::Key)?.what {
+            What::One(limit) => self.change_limit(limits, limit),
+            What::Each(scope) => self.change_tres(limits, scope),
         }
     }
 
@@ -267,7 +219,7 @@ impl Setting {
         } else if self.is("priority", 3) {
             own.priority = self.small()?;
         } else {
-            return self.change_limits(&mut own.limits, false);
+            return self.change_limits(&mut own.limits, Whose::Association);
         }
         Ok(())
     }
@@ -313,34 +265,11 @@ impl Setting {
         } else if self.is("flags", 1) {
             self.as_flags()?.change_list(&mut qos.flags);
         } else {
-            return self.change_limits(&mut qos.limits, true);
+            return self.change_limits(&mut qos.limits, Whose::Qos);
         }
         Ok(())
     }
 }
-
-/// Limits of several resources that associations and QOS have: key, fewest letters of it, and what they count.
-const OF_BOTH: &[(&str, usize, Scope)] = &[
-    ("grptres", 7, Scope::Grp),
-    ("grptresmins", 8, Scope::GrpUsed),
-    ("grptresrunmins", 8, Scope::GrpDue),
-    ("maxtresperjob", 4, Scope::Job),
-    ("maxtrespj", 9, Scope::Job),
-    ("maxtresminsperjob", 8, Scope::JobDue),
-    ("maxtresminspj", 13, Scope::JobDue),
-    ("maxtrespernode", 11, Scope::Node),
-    ("maxtrespn", 9, Scope::Node),
-];
-
-/// Limits of several resources that QOS alone have.
-const OF_LEVELS: &[(&str, usize, Scope)] = &[
-    ("maxtresperuser", 11, Scope::User),
-    ("maxtrespu", 9, Scope::User),
-    ("maxtresperaccount", 11, Scope::Account),
-    ("maxtresperacct", 14, Scope::Account),
-    ("maxtrespa", 9, Scope::Account),
-    ("mintresperjob", 4, Scope::Least),
-];
 
 /// Returns whether Slurm accounts for a resource, given by name or by number.
 fn is_resource(name: &str) -> bool {

@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use squall_model::duration::format_limit;
-use squall_model::policy::{
-    Account, AdminLevel, AssocKey, Association, Limit, Policy, PolicyChange, ROOT, Scope, User,
-};
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Counts, Policy, PolicyChange, ROOT, User};
 
 use super::change;
 use super::policy;
 use crate::command::listing::call::{Call, Fail};
 use squall_text::columns::entities::with_root_if_shown;
 use squall_text::columns::records::is_timed;
+use squall_text::limits::{self, What};
 use squall_text::options::flag::Arguments;
 use squall_text::verbs::accounts::Draft;
 use squall_text::verbs::setting::{Setting, Wrong};
@@ -103,36 +102,16 @@ pub(super) fn options(own: &Association) -> String {
         None => ":Fairshare=parent".to_owned(),
     };
     for (limit, value) in &own.limits {
-        let name = match limit {
-            Limit::GrpJobs => "GrpJobs",
-            Limit::GrpSubmit => "GrpSubmitJobs",
-            Limit::GrpWall => "GrpWall",
-            Limit::GrpCpu => "GrpCPUs",
-            Limit::GrpMem => "GrpMemory",
-            Limit::GrpNode => "GrpNodes",
-            Limit::MaxJobs => "MaxJobs",
-            Limit::MaxSubmit => "MaxSubmitJobs",
-            Limit::MaxWall => "MaxWallDurationPerJob",
-            Limit::MaxCpu => "MaxCPUsPerJob",
-            Limit::MaxMem => "MaxMemPerJob",
-            Limit::MaxNode => "MaxNodesPerJob",
-            Limit::Tres(Scope::Grp, _) => "GrpTRES",
-            Limit::Tres(Scope::GrpUsed, _) => "GrpTRESMins",
-            Limit::Tres(Scope::GrpDue, _) => "GrpTRESRunMins",
-            Limit::Tres(Scope::Job, _) => "MaxTRESPerJob",
-            Limit::Tres(Scope::JobDue, _) => "MaxTRESMinsPerJob",
-            Limit::Tres(Scope::Node, _) => "MaxTRESPerNode",
-            _ => continue,
-        };
-        let value = match limit {
+        let Some(row) = limits::dumped(*limit) else { continue };
+        let value = match (row.what, limit.tres(), limit.counts()) {
             // The quotes are needed: colons separate the options.
-            Limit::GrpWall | Limit::MaxWall => format!("'{}'", format_limit(Some(*value))),
-            Limit::Tres(scope, tres) => {
-                format!("{}={}", tres.name(), if is_timed(*scope) { value / 60 } else { *value })
+            (_, _, Counts::Time) => format!("'{}'", format_limit(Some(*value))),
+            (What::Each(scope), Some(tres), _) => {
+                format!("{}={}", tres.name(), if is_timed(scope) { value / 60 } else { *value })
             }
             _ => value.to_string(),
         };
-        let _ = write!(text, ":{name}={value}");
+        let _ = write!(text, ":{}={value}", row.name);
     }
     if let Some(priority) = own.priority {
         let _ = write!(text, ":Priority={priority}");
@@ -274,7 +253,7 @@ fn load_line(
 }
 
 /// Splits at colons outside quotes.
-fn split(text: &str) -> Vec<String> {
+pub(super) fn split(text: &str) -> Vec<String> {
     let (mut parts, mut quoted) = (vec![String::new()], false);
     for c in text.chars() {
         quoted ^= c == '\'';

@@ -3,14 +3,16 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use squall_model::policy::{Association, Policy, ROOT};
+use squall_model::policy::{AssocKey, Association, Counts, Policy, ROOT, Whose};
 use squall_model::wire::client::Request;
+use squall_text::limits::{ROWS, Row, What};
 use squall_text::rest::policy::Ledger;
 use squall_text::shapes::Kind;
 use squall_text::verbs::accounts::Draft;
 
-use super::sacctmgr;
+use super::{dump, sacctmgr};
 use crate::command::listing::fake::{Fake, check, fake, run, run_with, transcript};
+use crate::command::scontrol::scontrol;
 
 /// Runs commands one after the other in the same cluster; returns each with what it printed and its exit status.
 fn answers(fake: &mut Fake, calls: &[&[&str]]) -> String {
@@ -20,6 +22,62 @@ fn answers(fake: &mut Fake, calls: &[&[&str]]) -> String {
         let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
     }
     text
+}
+
+/// Sets the limit of a row to a number, and checks that all that show limits show it. `add`: the record.
+fn set_and_shown(whose: Whose, row: &Row, number: u64, (add, entity, list): (&str, &str, &str)) {
+    let mut fake = fake();
+    let (each, time) = match row.what {
+        What::Each(_) => (true, false),
+        What::One(limit) => (false, limit.counts() == Counts::Time),
+    };
+    let value = if each { format!("cpu={number}") } else { number.to_string() };
+    let setting = format!("{}={value}", row.name.to_lowercase());
+    let set = answers(&mut fake, &[&["-i", "add", entity, add, &setting]]);
+    assert!(set.ends_with("[0]\n"), "{set}");
+    let shown = if time { format!("{:02}:{:02}:00", number / 60, number % 60) } else { value.clone() };
+    for column in row.columns {
+        let format = format!("format={}", column.name);
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &["-nP", "show", list, &format], &[]).out;
+        let bare = shown.trim_start_matches("cpu=");
+        assert!(seen.lines().any(|line| line == shown || line == bare), "{format}: {seen}");
+    }
+    let seen = run_with(&mut fake, "scontrol", scontrol, &["show", "assoc_mgr"], &[]).out;
+    let of_cpus = format!("cpu={number}");
+    let marks = [format!("={number}("), format!("={number} "), format!("={number}\n"), of_cpus];
+    assert!(marks.iter().any(|mark| seen.contains(mark)), "{}: {seen}", row.name);
+    let path = row.place(whose).path;
+    if !path.is_empty() {
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &["--json=v0.0.43", "show", list], &[]).out;
+        let seen: serde_json::Value = serde_json::from_str(&seen).unwrap();
+        let records = ["associations", "qos"].into_iter().find_map(|key| seen[key].as_array()).unwrap();
+        let at = format!("/{}{}", path.replace('.', "/"), if each { "/0/count" } else { "/number" });
+        assert!(records.iter().any(|one| one.pointer(&at) == Some(&json!(number))), "{at}");
+    }
+    if whose == Whose::Association {
+        let own = &fake.policy.associations[&AssocKey::account(add)];
+        let line = dump::options(own);
+        let mut again = Association { parent: ROOT.to_owned(), id: own.id, ..Association::default() };
+        for option in dump::split(&line).iter().filter(|option| option.starts_with(['G', 'M'])) {
+            let (key, value) = option.split_once('=').unwrap();
+            let setting = squall_text::verbs::setting::Setting::of(&format!("{key}={}", value.trim_matches('\'')));
+            setting.change_association(&mut again).unwrap();
+        }
+        assert_eq!(again.limits, own.limits, "{line}");
+    }
+}
+
+#[test]
+fn each_limit_is_set_and_shown_everywhere() {
+    for (row, number) in ROWS.iter().zip(71..) {
+        for (whose, record) in
+            [(Whose::Association, ("phys", "account", "assoc")), (Whose::Qos, ("normal", "qos", "qos"))]
+        {
+            if row.is_of(whose) {
+                set_and_shown(whose, row, number, record);
+            }
+        }
+    }
 }
 
 #[test]

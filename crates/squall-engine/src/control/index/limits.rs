@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Owner};
-use squall_model::policy::{AssocKey, Association, Limit, NORMAL, Scope, Tres, Whose};
+use squall_model::policy::{AssocKey, Association, Counts, Limit, NORMAL, Scope, Tres, Whose};
 use squall_model::time::Time;
 use squall_sched::{Gate, UNLIMITED};
 
@@ -66,13 +66,13 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     let safe = state.config.accounting_storage_enforce.safe;
     let due = |limit: Limit| if safe || limit.scope() == Scope::GrpDue { due_s(state, gate, limit, now) } else { 0 };
     let left = |(limit, most): (Limit, u64)| {
-        let used = match (limit, limit.tres()) {
-            (Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs, _) => tally.jobs,
-            (Limit::GrpSubmit | Limit::MaxSubmit | Limit::UserSubmit | Limit::AccountSubmit, _) => return None,
-            _ if limit.scope() == Scope::GrpUsed => used_s(state, gate, limit, now).saturating_add(due(limit)),
-            _ if limit.scope() == Scope::GrpDue => due(limit),
-            (_, Some(tres)) => tally.of(tres),
-            _ => return None,
+        let used = match (limit.scope(), limit.counts()) {
+            (_, Counts::Running) => tally.jobs,
+            (_, Counts::Submitted) => return None,
+            (Scope::GrpUsed, _) => used_s(state, gate, limit, now).saturating_add(due(limit)),
+            (Scope::GrpDue, _) => due(limit),
+            (_, Counts::Of(tres)) => tally.of(tres),
+            (_, Counts::Time) => return None,
         };
         Some((limit, most.saturating_sub(used)))
     };
@@ -158,9 +158,7 @@ pub(crate) fn refused(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -
     for gate in gates(state, owner, spec, partition) {
         let submitted = state.index.tallies.by_gate.get(&gate).map_or(0, |tally| tally.submitted);
         for (limit, most) in limits_of(state, gate) {
-            let counts =
-                matches!(limit, Limit::GrpSubmit | Limit::MaxSubmit | Limit::UserSubmit | Limit::AccountSubmit);
-            if counts && submitted + size > most {
+            if limit.counts() == Counts::Submitted && submitted + size > most {
                 return Some((gate.whose(), limit));
             }
         }
@@ -187,16 +185,14 @@ pub(crate) fn broken(
     let wall = set.unwrap_or_else(|| facts::default_limit_s(state, partition)).unwrap_or(u64::MAX);
     let all = Tally { submitted: 0, jobs: 1, cpus, memory_mb, nodes, gpus: gpus(spec, nodes as u32) };
     let safe = state.config.accounting_storage_enforce.safe;
-    let asked = |limit: Limit| match (limit, limit.tres().map(|tres| all.of(tres)), limit.scope()) {
-        (Limit::MaxWall, ..) => wall,
-        (Limit::GrpWall, ..) if safe => wall,
-        (_, Some(amount), Scope::GrpDue | Scope::JobDue) => amount.saturating_mul(wall),
-        (_, Some(amount), Scope::GrpUsed) if safe => amount.saturating_mul(wall),
-        (.., Scope::GrpUsed) => 0,
-        (_, Some(amount), Scope::Node) => amount / nodes.max(1),
-        (_, Some(amount), _) => amount,
-        (Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs, ..) => 1,
-        _ => 0,
+    let asked = |limit: Limit| match (limit.scope(), limit.counts()) {
+        (Scope::GrpUsed, _) if !safe => 0,
+        (_, Counts::Time) => wall,
+        (Scope::GrpUsed | Scope::GrpDue | Scope::JobDue, Counts::Of(tres)) => all.of(tres).saturating_mul(wall),
+        (Scope::Node, Counts::Of(tres)) => all.of(tres) / nodes.max(1),
+        (_, Counts::Of(tres)) => all.of(tres),
+        (_, Counts::Running) => 1,
+        (_, Counts::Submitted) => 0,
     };
     let of_job = |limit: Limit| matches!(limit.scope(), Scope::Job | Scope::JobDue | Scope::Node);
     let account = account_of(state, spec);
