@@ -348,7 +348,7 @@ fn audit_a_dump_of_slurm_is_loaded() {
     let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &load, &[]);
     drop(std::fs::remove_file(path));
     assert_eq!(seen.code, 0, "{}", seen.err);
-    let own = &fake.policy.associations[&squall_model::policy::AssocKey::account("acc1")];
+    let own = &fake.policy.associations[&AssocKey::account("acc1")];
     assert_eq!((own.shares, own.qos.join(",")), (None, "q1".to_owned()));
 }
 
