@@ -514,8 +514,7 @@ impl World {
             Wish::Update { order, array_limit, time_limit_s } => {
                 let array_limit = array_limit.map(Some);
                 // Some updates ask for a new number of nodes: running jobs give nodes back, pending ones change their
-                // request. Components of one job could then be more than there are nodes, and one in the smaller partition
-                // more than that has: they wait for ever.
+                // request. Components, or jobs of the smaller partition, could then wait for nodes for ever.
                 let placed = &self.clients.placed[order].order;
                 let single = array_limit.is_none() && placed.beside == 0;
                 let most = if placed.partition.as_deref() == Some(FAST) { self.nodes.len() / 2 } else { usize::MAX };
