@@ -73,10 +73,11 @@ demo: program ## a 4-node cluster on this machine: batch, srun, array, dependenc
 test: ## everything that must hold: lints, simulator, instructions of a job, unit, property and end-to-end tests, crashes (scaled)
 	@rm -f target/stages
 	@scripts/stage format cargo fmt --all --check
+	@scripts/stage lints $(LINTS)
 	@scripts/stage build cargo test $(WHOLE) --no-run
 	@scripts/stage simulator $(CHECKED) sim --seeds $(TEST_SEEDS) --nodes 64 --hours 1
 	@scripts/stage path bench/path $(CHECKED)
-	@RUST_TEST_THREADS=4 BESIDE='scripts/stage lints $(LINTS)' scripts/stage tests scripts/tests 3 $(WHOLE)
+	@RUST_TEST_THREADS=4 scripts/stage tests scripts/tests 3 $(WHOLE)
 	@echo && cat target/stages
 
 check: ## formatting, lints, the house's walls
