@@ -166,7 +166,7 @@ impl Chart {
 
     fn axes(&self, canvas: &mut Canvas, x: &Scale, y: &Scale) {
         let (left, right, top, bottom) = FRAME;
-        let (across, up) = ((left + right) / 2.0, (top + bottom) / 2.0);
+        let (across, up) = (f64::midpoint(left, right), f64::midpoint(top, bottom));
         canvas.text((across, 40.0), TITLE, &self.title, MIDDLE);
         for value in &x.labels {
             let at = left + (value - x.from) / (x.until - x.from) * (right - left);

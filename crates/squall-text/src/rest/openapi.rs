@@ -72,12 +72,12 @@ fn named(version: Version, name: &str) -> Value {
 
 /// Returns the schema of a list.
 fn list(each: Value) -> Value {
-    json!({"type": "array", "items": each})
+    [("type", Value::from("array")), ("items", each)].into_iter().collect()
 }
 
 /// Returns the schema of an object with these properties.
 fn object(properties: Value) -> Value {
-    json!({"type": "object", "properties": properties})
+    [("type", Value::from("object")), ("properties", properties)].into_iter().collect()
 }
 
 /// Returns the schemas of a version, by name.
