@@ -100,7 +100,7 @@ fn is_labelled(line: &str) -> bool {
     line.trim().split_once(": ").is_some_and(|(label, _)| label.parse::<u32>().is_ok())
 }
 
-/// Returns whether a line of output is as shown. Runs of digits count as one digit and runs of blanks as one blank;
+/// Returns whether a line of output is as shown. Numbers and sets of numbers are alike, and so are runs of blanks;
 /// `...` stands for any text.
 fn fits(shown: &str, line: &str) -> bool {
     let (shown, line) = (plain(shown), plain(line));
@@ -111,22 +111,32 @@ fn fits(shown: &str, line: &str) -> bool {
     rest.is_some()
 }
 
-/// Returns the line with one `0` for each run of digits and one blank for each run of blanks, without blanks at its ends.
+/// Returns the line with one `0` for each number or set of numbers in brackets and one blank for each run of blanks,
+/// without blanks at its ends. Example: `n[1,3-4]   2` becomes `n0 0`, as which nodes a job gets depends on timing.
 fn plain(line: &str) -> String {
     let mut plain = String::new();
-    for c in line.trim().chars() {
-        let c = if c.is_ascii_digit() {
+    let mut rest = line.trim();
+    while let Some(c) = rest.chars().next() {
+        let width = c.len_utf8();
+        let set = rest.strip_prefix('[').and_then(|inner| inner.split_once(']')).filter(|(set, _)| is_set(set));
+        let c = if set.is_some() || c.is_ascii_digit() {
             '0'
         } else if c.is_whitespace() {
             ' '
         } else {
             c
         };
+        rest = set.map_or(&rest[width..], |(_, after)| after);
         if !(matches!(c, '0' | ' ') && plain.ends_with(c)) {
             plain.push(c);
         }
     }
     plain
+}
+
+/// Returns whether a text is a set of numbers, such as `1,3-4`.
+fn is_set(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(|c| c.is_ascii_digit() || matches!(c, ',' | '-'))
 }
 
 /// Returns what a page does, from top to bottom. The error names the line.
