@@ -10,7 +10,7 @@ WHOLE := --locked --profile ci --workspace --features squall-cli/lab
 LINTS := cargo clippy $(WHOLE) --all-targets -- -D warnings
 SEEDS ?= 1..500
 # Of `make test`: other ones for each commit.
-TEST_SEEDS ?= $(shell scripts/seeds 20)
+TEST_SEEDS ?= $(shell scripts/seeds 60)
 KILLS ?= 200
 LAUNCHES ?= 1000
 EVENTS ?= 125

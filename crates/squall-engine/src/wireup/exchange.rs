@@ -376,7 +376,7 @@ impl Exchange {
 
     fn advance(&mut self, gathering: &Gathering, out: &mut Acts) {
         let ready = |open: &&mut Open| !open.risen && open.round.is_none() && open.is_complete();
-        // because somebody has yet to join, or what is here went up before
+        // because a process has yet to join, or the data here went up before
         let Some(open) = self.open.get_mut(gathering).filter(ready) else { return };
         open.risen = true;
         let (size, here) = open.size();

@@ -50,8 +50,9 @@ const REPEAT_S: u64 = 60;
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
-/// Most scheduling passes in a turn. A job that passes start and end in turn would otherwise hold up everything else.
-const PASSES_MAX: u32 = 1000;
+/// Most scheduling passes in a turn that preempt jobs. Two jobs that start and end each other would otherwise hold up
+/// everything else.
+const PREEMPTING_PASSES_MAX: u32 = 1000;
 
 /// Pause after a turn with so many passes.
 const PASS_PAUSE: Span = Span::from_secs(1);
@@ -146,7 +147,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     nodes::drop_silent_children(c, now, out);
     broadcasts::settle(c, now);
     answers::settle(c, now, out);
-    let mut passes = 0;
+    let mut preempting = 0;
     loop {
         power::settle(c, now, out);
         het::settle(c, now, out);
@@ -158,12 +159,11 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             continue;
         }
         if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
-            passes += 1;
-            if passes < PASSES_MAX {
-                work::schedule(c, now, out);
+            if preempting < PREEMPTING_PASSES_MAX {
+                preempting += u32::from(work::schedule(c, now, out));
                 continue;
             }
-            invariant!("jobs that scheduling passes start aren't ended by them for ever");
+            invariant!("no two jobs start and preempt each other for ever");
             c.timers.set(Timer::Pass, now + PASS_PAUSE);
         }
         lease::grant(c, now, out);

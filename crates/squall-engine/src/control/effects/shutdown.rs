@@ -52,7 +52,7 @@ pub(crate) fn hurry(c: &mut Controller) {
 
 /// Completes the shutdown when there is nothing left to wait for.
 pub(crate) fn proceed(c: &mut Controller, _now: Time, out: &mut Out) {
-    // because nobody may have asked for a shutdown
+    // because no shutdown may have been requested
     let Some(leaving) = &mut c.leaving else { return };
     let idle = c.state.index.active == 0;
     if leaving.callers.is_empty() || !(leaving.keep_jobs || idle || leaving.hurry) {

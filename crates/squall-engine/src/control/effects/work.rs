@@ -204,8 +204,9 @@ pub(crate) fn rules(config: &Config) -> Rules {
     Rules { discipline, depth: parameters.depth(), kept }
 }
 
-/// Makes one scheduling pass: starts the jobs that the policy chooses, and preempts jobs for them.
-pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
+/// Makes one scheduling pass: starts the jobs that the policy chooses, and preempts jobs for them. Returns whether it
+/// preempts any.
+pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) -> bool {
     c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let config = &c.state.config;
@@ -241,11 +242,13 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
             begin(c, now, start, out);
         }
     }
+    let preempts = !plan.evictions.is_empty();
     for eviction in plan.evictions {
         preempt::evict(c, now, eviction.victim, out);
     }
     // Starts and releases of this pass do not need another pass; jobs that may start because of them do.
     c.queue.kick = again;
+    preempts
 }
 
 fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
