@@ -18,13 +18,13 @@ use squall_text::format::job::{JobRow, rows};
 use squall_text::format::layout::Layout;
 use squall_text::format::sheet::{Sheet, Style};
 use squall_text::format::when::looking_back;
-use squall_text::options::asked::Asked;
+use squall_text::options::submit::SubmitOptions;
 use squall_text::options::values::{array, checked, dependency, jobs as job_ids, node_state, number, signal, when};
 use squall_text::options::{Source, Tool, collect, counts};
 use squall_text::rest::policy::Ledger;
 use squall_text::rest::{change, job, paths};
 use squall_text::script::{Script, translate};
-use squall_text::shapes::Kind;
+use squall_text::shapes::AnswerKind;
 use squall_text::verbs::accounts::Draft;
 
 /// Host lists of at most this many names are made in full.
@@ -105,7 +105,7 @@ pub(crate) fn formats(bytes: &[u8]) {
 fn asked(tool: Tool, words: &[OsString]) {
     let Ok(lines) = collect::lines(tool, words) else { return };
     for line in &lines {
-        let mut asked = Asked::new(tool);
+        let mut asked = SubmitOptions::new(tool);
         if collect::obey_line(&mut asked, tool, line).is_ok() {
             collect::settle_hint(&mut asked);
             drop((collect::verify(&asked), counts::settle(&mut asked)));
@@ -128,13 +128,13 @@ pub(crate) fn script(bytes: &[u8]) {
     for directive in script.directives().unwrap_or_default() {
         let words: Vec<OsString> = directive.words.iter().map(OsString::from).collect();
         let Ok(line) = collect::line(Tool::Sbatch, &words) else { continue };
-        let mut asked = Asked::new(Tool::Sbatch);
+        let mut asked = SubmitOptions::new(Tool::Sbatch);
         for found in &line.options {
             drop(collect::obey(&mut asked, Tool::Sbatch, found, &Source::Script(directive.line)));
         }
         drop((collect::verify(&asked), counts::settle(&mut asked)));
     }
-    drop(translate::obey(&mut Asked::new(Tool::Sbatch), &script));
+    drop(translate::obey(&mut SubmitOptions::new(Tool::Sbatch), &script));
 }
 
 /// JSON bodies of all operations.
@@ -144,7 +144,7 @@ pub(crate) fn rest_body(bytes: &[u8]) {
     drop((job::submit(&given, &caller), job::allocate(&given, &caller)));
     drop((change::job(&given), change::node(&given), change::reservation(&given), change::kill(&given)));
     let mut draft = Draft::default();
-    for kind in Kind::RECORDS {
+    for kind in AnswerKind::RECORDS {
         drop(Ledger::new(&mut draft, "c").enter(kind, &given));
     }
     drop(Ledger::new(&mut draft, "c").add_users(&given));

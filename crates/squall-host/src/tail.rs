@@ -110,7 +110,7 @@ pub(crate) fn output_of(state: &State, id: JobId) -> Result<(Arc<Owner>, String)
     }
     let default = if task.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
     let array = task.map(|task| (task.array.0, task.index));
-    let known = path::Known { job: id.0, array, user: &owner.user, name: &spec.name, host };
+    let known = path::PathValues { job: id.0, array, user: &owner.user, name: &spec.name, host };
     Ok((Arc::clone(owner), path::expand(spec.stdout.as_deref().unwrap_or(default), &spec.work_dir, &known)))
 }
 

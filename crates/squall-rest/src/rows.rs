@@ -14,7 +14,7 @@ use squall_model::encoding;
 use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
-use squall_text::shapes::{self, Kind, Version};
+use squall_text::shapes::{self, AnswerKind, Version};
 
 use crate::users::name_of;
 
@@ -47,7 +47,7 @@ impl Rows {
             let id = row.info.id.0;
             let bytes = match known.get(&id) {
                 Some((same, bytes)) if *same == key => bytes.clone(),
-                _ => shapes::record(version, Kind::Jobs, shapes::job::job(&row)).into(),
+                _ => shapes::record(version, AnswerKind::Jobs, shapes::job::job(&row)).into(),
             };
             all.push(bytes.clone());
             rendered.insert(id, (key, bytes));
@@ -64,7 +64,7 @@ impl Rows {
             let key = hash(&encoding::to_vec(node));
             let bytes = match known.get(&node.name) {
                 Some((same, bytes)) if *same == key => bytes.clone(),
-                _ => shapes::record(version, Kind::Nodes, shapes::node::node(node, cluster, user)).into(),
+                _ => shapes::record(version, AnswerKind::Nodes, shapes::node::node(node, cluster, user)).into(),
             };
             all.push(bytes.clone());
             rendered.insert(node.name.clone(), (key, bytes));

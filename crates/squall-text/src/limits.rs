@@ -7,13 +7,13 @@ use squall_model::policy::{Limit, Scope, Tres, Whose};
 
 use crate::columns::records::{Row as Record, starts};
 use crate::format::sheet::Column;
-use What::{Each, One};
+use LimitKind::{Each, One};
 
 type C = Column<Record>;
 
 /// What a row limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum LimitKind {
     /// One value.
     One(Limit),
     /// Each resource over the jobs of a scope, as `cpu=10,mem=4G`.
@@ -24,7 +24,7 @@ pub enum What {
 #[derive(Debug)]
 pub struct Row {
     /// What is limited.
-    pub what: What,
+    pub what: LimitKind,
     /// The limit's key in sacctmgr, in its dumps and in bodies of REST.
     pub name: &'static str,
     /// Fewest letters by which the key may be abbreviated.
@@ -275,7 +275,7 @@ impl Row {
     }
 }
 
-fn find(what: What) -> Option<&'static Row> {
+fn find(what: LimitKind) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.what == what)
 }
 
@@ -321,7 +321,7 @@ mod tests {
 
     use squall_model::policy::{Limit, Scope, Tres, Whose};
 
-    use super::What::{Each, One};
+    use super::LimitKind::{Each, One};
     use super::{NONE, ROWS, by_key, find, limit_reason, row_of};
 
     #[test]

@@ -21,7 +21,7 @@ use crate::options::values::signal::signal_text;
 
 /// What a job has used of the CPUs and the memory that it holds or held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct JobUsage {
     /// CPU time of all steps, seconds.
     pub cpu_s: u64,
     /// CPU time that the job held: elapsed seconds times CPUs.
@@ -32,7 +32,7 @@ pub struct Used {
     pub asked_kb: u64,
 }
 
-impl Used {
+impl JobUsage {
     /// Adds up what the steps of a job have used.
     pub fn of(job: &Row, steps: &[Row]) -> Self {
         Self {
@@ -263,8 +263,8 @@ impl Report<'_> {
         })
     }
 
-    fn used(&self) -> Used {
-        Used::of(self.job, self.steps)
+    fn used(&self) -> JobUsage {
+        JobUsage::of(self.job, self.steps)
     }
 
     fn state(&self) -> String {
@@ -423,7 +423,7 @@ impl Report<'_> {
         }
     }
 
-    fn smaller_memory(&self, used: Used) -> Option<String> {
+    fn smaller_memory(&self, used: JobUsage) -> Option<String> {
         let (option, units) = self.memory_option();
         let enough = roomy(used.memory_kb.div_ceil(1024).div_ceil(units));
         let wanted = used.memory_kb > 0 && used.asked_kb / 1024 / units >= enough.saturating_mul(2);

@@ -10,14 +10,14 @@ use squall_model::step::Distribution;
 
 use crate::capture::Vars;
 use squall_text::options::Stop;
-use squall_text::options::asked::Asked;
+use squall_text::options::submit::SubmitOptions;
 
 /// Maximum number of ranks for which a host list may name nodes.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
 /// Applies a host list to the request: `--nodelist` with `--distribution=arbitrary`, or `SLURM_HOSTFILE` where no nodes
 /// are named. As in Slurm, the latter overrides any other distribution.
-pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
+pub(crate) fn obey(asked: &mut SubmitOptions, vars: &Vars) -> Result<(), Stop> {
     let file = vars.iter().find(|(name, path)| name == "SLURM_HOSTFILE" && !path.is_empty()).map(|(_, path)| path);
     let named = asked.spec.need.nodelist.clone();
     let (list, origin) = match (named, file) {

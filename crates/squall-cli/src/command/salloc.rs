@@ -27,7 +27,7 @@ use crate::command::submission;
 use crate::contact::{Search, may_pass};
 use squall_client::{Client, ClientError};
 use squall_text::format::harmless_lines;
-use squall_text::options::asked::Asked;
+use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Stop, Tool, collect};
 
 const SALLOC: Tool = Tool::Salloc;
@@ -87,7 +87,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
 }
 
 /// Builds requests from variables and command line, one for each component, and the command to run.
-fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>), Stop> {
+fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Vec<OsString>), Stop> {
     let mut lines = collect::lines(SALLOC, args)?;
     let operands = lines.last().map_or(&[][..], |line| line.operands);
     let command = if operands.is_empty() { vec![shell(vars)] } else { operands.to_vec() };
@@ -97,7 +97,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>),
             let carried = collect::carried(&lines[before].options);
             lines[at].options.splice(0..0, carried);
         }
-        let mut asked = Asked::new(SALLOC);
+        let mut asked = SubmitOptions::new(SALLOC);
         submission::obey(&mut asked, SALLOC, &lines[at], vars)?;
         submission::place(&mut asked, SALLOC, args)?;
         if asked.spec.name.is_empty() {
@@ -168,7 +168,7 @@ fn program_of(name: &OsStr, vars: &Vars, dir: &Path) -> Option<PathBuf> {
 /// State of salloc while the command runs in the allocation.
 struct Hold {
     job: JobId,
-    asked: Asked,
+    asked: SubmitOptions,
     terminal: Terminal,
     signals: SignalFd,
     client: Option<Client>,

@@ -14,9 +14,9 @@ use crate::capture::{self, Vars};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use squall_client::{Client, ClientError, unexpected};
-use squall_text::options::asked::Asked;
-use squall_text::options::collect::{self, Line};
-use squall_text::options::getopt::Found;
+use squall_text::options::submit::SubmitOptions;
+use squall_text::options::collect::{self, CommandLine};
+use squall_text::options::getopt::ParsedOption;
 use squall_text::options::{Source, Stop, Tool};
 use squall_text::refusal;
 use squall_text::script::{Script, translate};
@@ -62,7 +62,7 @@ fn failed(error: &ClientError) -> Stop {
 }
 
 /// Builds requests from script, variables and command line: one for each component, of which the first has the script.
-fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> {
+fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script), Stop> {
     let mut lines = collect::lines(SBATCH, args)?;
     let script = script(&lines)?;
     if script.has_old_marks() {
@@ -73,7 +73,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> 
     let shown = lines.iter().map(|line| line.count("verbose")).sum::<usize>() > 2;
     let said = directives(&script, shown)?;
     let operands = lines.last().map_or(&[][..], |line| line.operands);
-    lines.resize_with(lines.len().max(said.len()), || Line { options: Vec::new(), operands: &[] });
+    lines.resize_with(lines.len().max(said.len()), || CommandLine { options: Vec::new(), operands: &[] });
     let ignored =
         vars.iter().any(|(name, value)| name == "SBATCH_IGNORE_PBS" && collect::sets_flag(&value.to_string_lossy()))
             || lines.iter().any(|line| line.count("ignore-pbs") > 0);
@@ -83,7 +83,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> 
             let carried = collect::carried(&lines[before].options);
             lines[at].options.splice(0..0, carried);
         }
-        let mut asked = Asked::new(SBATCH);
+        let mut asked = SubmitOptions::new(SBATCH);
         of_script = collect::carried(&of_script);
         obey_script(&mut asked, said, &mut of_script)?;
         if !(ignored || asked.batch.ignore_pbs) {
@@ -102,7 +102,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> 
 }
 
 /// Applies the options that a component has in the script, after those inherited from the component before.
-fn obey_script(asked: &mut Asked, said: Vec<Said>, of_script: &mut Vec<Found>) -> Result<(), Stop> {
+fn obey_script(asked: &mut SubmitOptions, said: Vec<Said>, of_script: &mut Vec<ParsedOption>) -> Result<(), Stop> {
     for option in of_script.iter() {
         collect::obey(asked, SBATCH, option, &Source::Script(0))?;
     }
@@ -121,7 +121,7 @@ fn show_words(words: &[String], shown: bool) {
 }
 
 /// An option in a script: the option, its line number, and the text that names its place in error messages.
-type Said = (Found, u32, String);
+type Said = (ParsedOption, u32, String);
 
 /// Returns the options in a script, one list for each component of the job.
 fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<Said>>, Stop> {
@@ -142,7 +142,7 @@ fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<Said>>, Stop> {
     Ok(all)
 }
 
-fn script(lines: &[Line<'_>]) -> Result<Script, Stop> {
+fn script(lines: &[CommandLine<'_>]) -> Result<Script, Stop> {
     let value = |long| lines.iter().find_map(|line| line.value(long));
     match (value("wrap"), lines.last().and_then(|line| line.operands.first())) {
         (Some(_), Some(_)) => Err(Stop::bad("Script arguments not permitted with --wrap option")),
@@ -160,7 +160,7 @@ fn script(lines: &[Line<'_>]) -> Result<Script, Stop> {
 }
 
 /// Returns the job's environment according to `--export` or `--export-file`.
-fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
+fn environment(asked: &mut SubmitOptions, vars: &Vars) -> Result<Vec<u8>, Stop> {
     if let Some(list) = &asked.export {
         asked.spec.options.shown.export = Some(list.clone());
     }
@@ -173,7 +173,7 @@ fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
 }
 
 /// Fills in what the options leave open: working directory, umask, name, command.
-fn complete(asked: &mut Asked, script: &Script, wrapped: bool, args: &[OsString]) -> Result<(), Stop> {
+fn complete(asked: &mut SubmitOptions, script: &Script, wrapped: bool, args: &[OsString]) -> Result<(), Stop> {
     let here = submission::place(asked, SBATCH, args)?;
     asked.spec.umask = asked.batch.umask.unwrap_or(asked.spec.umask);
     let path = script.path.as_ref().map(|path| absolute(path, &here));
@@ -192,7 +192,7 @@ fn absolute(path: &Path, here: &Path) -> PathBuf {
 }
 
 /// Prints the message for an accepted job.
-fn tell(asked: &Asked, job: JobId, cluster: &str) {
+fn tell(asked: &SubmitOptions, job: JobId, cluster: &str) {
     if asked.quiet {
         return;
     }

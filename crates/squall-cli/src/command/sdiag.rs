@@ -21,7 +21,7 @@ use squall_text::format::counters::{average, minutes, windows};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::shapes::Kind;
+use squall_text::shapes::AnswerKind;
 use squall_text::shapes::diag::statistics;
 
 const OPTIONS: &[Flag] = &[
@@ -77,7 +77,7 @@ pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let text = match dialect {
         Some(dialect) => {
             let cluster = call.cluster("slurm_get_statistics")?;
-            document(call, dialect, &cluster, &["sdiag"], Kind::Diag, vec![("statistics", statistics(&diag, &name))])
+            document(call, dialect, &cluster, &["sdiag"], AnswerKind::Diag, vec![("statistics", statistics(&diag, &name))])
         }
         None => text(&diag, &call.clock(diag.now), &name),
     };

@@ -14,7 +14,7 @@ use squall_text::format::accounting::Row;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::report::{Used, amount, percent};
+use squall_text::report::{JobUsage, amount, percent};
 
 const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
@@ -69,7 +69,7 @@ pub(crate) fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 
 fn report(job: &Row, steps: &[Row]) -> String {
     let data = &job.data;
-    let used = Used::of(job, steps);
+    let used = JobUsage::of(job, steps);
     let mut text = String::new();
     let _ = writeln!(text, "Job ID: {}", data.id);
     if data.task.is_some() {

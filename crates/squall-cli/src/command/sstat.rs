@@ -16,7 +16,7 @@ use squall_text::columns::accounting::FIELDS;
 use squall_text::format::accounting::{Row, Units};
 use squall_text::format::sheet::{Column, Sheet};
 use squall_text::options::Arg;
-use squall_text::options::flag::{Arguments, Flag, Given, flag};
+use squall_text::options::flag::{Arguments, Flag, GivenFlag, flag};
 use squall_text::page::{Options, Page};
 
 const WHAT: &str = "slurm_load_accounting error";
@@ -90,7 +90,7 @@ pub(crate) fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return Ok(());
     }
     let sheet = sheet(call, &given)?;
-    let jobs: Vec<&str> = given.options.iter().filter(|o| o.name == "jobs").map(Given::text).collect();
+    let jobs: Vec<&str> = given.options.iter().filter(|o| o.name == "jobs").map(GivenFlag::text).collect();
     let jobs: Vec<&str> = jobs.into_iter().chain(given.operands.iter().map(String::as_str)).collect();
     if jobs.is_empty() {
         return call.fail("You didn't give me any jobs to stat.");
@@ -144,7 +144,7 @@ fn known() -> impl Iterator<Item = &'static str> {
 
 fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
     let chosen: Vec<&str> =
-        given.options.iter().filter(|o| o.name == "format" || o.name == "fields").map(Given::text).collect();
+        given.options.iter().filter(|o| o.name == "format" || o.name == "fields").map(GivenFlag::text).collect();
     let format = match chosen.is_empty() {
         true if given.has("pidformat") => OF_PROCESSES.to_owned(),
         true => SHOWN.to_owned(),

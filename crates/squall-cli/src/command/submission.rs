@@ -16,8 +16,8 @@ use crate::capture::{self, Vars};
 use crate::command::hostfile;
 use crate::contact::Patience;
 use squall_client::{ClientError, unexpected};
-use squall_text::options::asked::{Asked, RunAs};
-use squall_text::options::collect::{self, Line};
+use squall_text::options::submit::{SubmitOptions, RunAs};
+use squall_text::options::collect::{self, CommandLine};
 use squall_text::options::{Stop, Tool, counts, shown};
 use squall_text::page::job;
 
@@ -42,7 +42,7 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
 
 /// Applies environment variables, then the command line, to a request. Options that the request has already are of
 /// lower precedence.
-pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) -> Result<(), Stop> {
+pub(crate) fn obey(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>, vars: &Vars) -> Result<(), Stop> {
     let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
     collect::obey_variables(asked, tool, &lookup)?;
     collect::obey_line(asked, tool, line)?;
@@ -76,7 +76,7 @@ pub(crate) fn become_owner(run_as: RunAs) -> Result<(), Stop> {
 }
 
 /// Adds working directory, umask, limits, host and command line to the request. Returns the current directory.
-pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<PathBuf, Stop> {
+pub(crate) fn place(asked: &mut SubmitOptions, tool: Tool, args: &[OsString]) -> Result<PathBuf, Stop> {
     let here = capture::folder()?;
     let shown = here.to_string_lossy().into_owned();
     asked.spec.work_dir = match asked.spec.work_dir.as_str() {

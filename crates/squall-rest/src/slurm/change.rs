@@ -11,8 +11,8 @@ use squall_model::wire::client::{Answer, JobName, JobSelection, Refusal, Request
 use squall_text::rest::change::{self as order, JobOrder};
 use squall_text::rest::job::{self, Submission};
 use squall_text::rest::policy::Ledger;
-use squall_text::rest::{Operation, Taken};
-use squall_text::shapes::{Kind, Problem, number};
+use squall_text::rest::{Operation, Parsed};
+use squall_text::shapes::{AnswerKind, Problem, number};
 use squall_text::verbs::accounts::Draft;
 
 use super::{Ask, Done};
@@ -47,7 +47,7 @@ async fn plain(ask: &Ask, request: Request) -> Done {
 }
 
 /// Takes the warnings about a body.
-fn taken<T>(ask: &mut Ask, taken: Taken<T>) -> T {
+fn taken<T>(ask: &mut Ask, taken: Parsed<T>) -> T {
     ask.notes.warnings.extend(taken.warnings);
     taken.value
 }
@@ -55,7 +55,7 @@ fn taken<T>(ask: &mut Ask, taken: Taken<T>) -> T {
 /// Reads a job of the body.
 async fn submission(
     ask: &mut Ask,
-    read: fn(&Value, &job::Caller<'_>) -> Result<Taken<Submission>, Problem>,
+    read: fn(&Value, &job::Caller<'_>) -> Result<Parsed<Submission>, Problem>,
 ) -> Result<Submission, Problem> {
     let (name, uid) = (ask.caller.user.clone(), ask.caller.uid);
     let user = tokio::task::spawn_blocking(move || users::by_name(&name).or_else(|| users::by_uid(uid)));
@@ -175,7 +175,7 @@ async fn kill_jobs(ask: &mut Ask) -> Done {
 async fn killed(ask: &mut Ask, request: Request) -> Done {
     let answer = asked(ask, request).await?;
     let (jobs, refused) = match answer {
-        Answer::Affected { jobs, refused } if ask.path.answer == Kind::KilledMany => (jobs, refused),
+        Answer::Affected { jobs, refused } if ask.path.answer == AnswerKind::KilledMany => (jobs, refused),
         other => affected(ask, other)?,
     };
     let line = |job: &JobName, refused: Option<&Refusal>| {
@@ -252,14 +252,14 @@ async fn policy(ask: &mut Ask) -> Done {
     let (name, body) = (ask.value().to_owned(), ask.body.clone());
     let mut answer: Vec<(&str, Value)> = Vec::new();
     match ask.path.operation {
-        O::PostAccounts => ledger.enter(Kind::Accounts, &body)?,
-        O::PostUsers => ledger.enter(Kind::Users, &body)?,
-        O::PostAssociations => ledger.enter(Kind::Associations, &body)?,
-        O::PostQos => ledger.enter(Kind::Qos, &body)?,
-        O::PostWckeys => ledger.enter(Kind::Wckeys, &body)?,
-        O::PostClusters => ledger.enter(Kind::Clusters, &body)?,
-        O::PostTres => ledger.enter(Kind::Tres, &body)?,
-        O::PostConfig => ledger.enter(Kind::Config, &body)?,
+        O::PostAccounts => ledger.enter(AnswerKind::Accounts, &body)?,
+        O::PostUsers => ledger.enter(AnswerKind::Users, &body)?,
+        O::PostAssociations => ledger.enter(AnswerKind::Associations, &body)?,
+        O::PostQos => ledger.enter(AnswerKind::Qos, &body)?,
+        O::PostWckeys => ledger.enter(AnswerKind::Wckeys, &body)?,
+        O::PostClusters => ledger.enter(AnswerKind::Clusters, &body)?,
+        O::PostTres => ledger.enter(AnswerKind::Tres, &body)?,
+        O::PostConfig => ledger.enter(AnswerKind::Config, &body)?,
         O::PostAccountsAssociation => answer.push(("added_accounts", ledger.add_accounts(&body)?.join(",").into())),
         O::PostUsersAssociation => answer.push(("added_users", ledger.add_users(&body)?.join(",").into())),
         O::DeleteUser => ledger.delete_user(&name)?,

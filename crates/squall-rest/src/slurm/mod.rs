@@ -16,7 +16,7 @@ use serde_json::Value;
 use squall_client::ClientError;
 use squall_model::time::Time;
 use squall_text::rest::paths::{Method, Operation, Path, find};
-use squall_text::shapes::{self, Kind, Meta, Notes, Problem, Version, Warning};
+use squall_text::shapes::{self, AnswerKind, Meta, Notes, Problem, Version, Warning};
 use tokio::runtime::Handle;
 
 use crate::answer;
@@ -214,7 +214,7 @@ impl Ask {
     }
 
     /// Returns an answer of records that are rendered already, separated by commas.
-    pub(crate) fn records(&self, kind: Kind, records: Bytes, rest: Vec<(&str, Value)>) -> Response {
+    pub(crate) fn records(&self, kind: AnswerKind, records: Bytes, rest: Vec<(&str, Value)>) -> Response {
         let (head, tail) = shapes::around(&self.meta(), kind, rest, &self.notes);
         let mut response = json(StatusCode::OK, Bytes::new());
         *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()]));

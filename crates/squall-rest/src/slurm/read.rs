@@ -9,7 +9,7 @@ use squall_model::hostlist;
 use squall_model::wire::client::{Answer, HostRequest, JobSelection, Refusal, Request};
 use squall_text::rest::change::job_id;
 use squall_text::rest::{Operation, Path};
-use squall_text::shapes::{self, Kind, Problem};
+use squall_text::shapes::{self, AnswerKind, Problem};
 
 use super::{Ask, Done};
 use crate::cluster::Cluster;
@@ -93,7 +93,7 @@ pub(super) async fn jobs(ask: &mut Ask) -> Done {
     let now = page.now;
     let records = tokio::task::spawn_blocking(move || server.cluster.records.of_jobs(version, &page, &cluster));
     let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
-    Ok(ask.records(Kind::Jobs, records, vec![("last_backfill", shapes::time(Some(now)))]))
+    Ok(ask.records(AnswerKind::Jobs, records, vec![("last_backfill", shapes::time(Some(now)))]))
 }
 
 pub(super) async fn job(ask: &mut Ask) -> Done {
@@ -127,9 +127,9 @@ async fn selected(ask: &mut Ask, ids: &str, needed: bool) -> Done {
     }
     let records: Vec<_> = job_rows(&page, &ask.cluster)
         .iter()
-        .map(|row| shapes::record(ask.version, Kind::Jobs, shapes::job::job(row)).into())
+        .map(|row| shapes::record(ask.version, AnswerKind::Jobs, shapes::job::job(row)).into())
         .collect();
-    Ok(ask.records(Kind::Jobs, joined(&records), vec![("last_backfill", shapes::time(Some(page.now)))]))
+    Ok(ask.records(AnswerKind::Jobs, joined(&records), vec![("last_backfill", shapes::time(Some(page.now)))]))
 }
 
 /// Reads a list of job ids, such as `17,18_3`.
@@ -149,13 +149,13 @@ pub(super) async fn nodes(ask: &mut Ask) -> Done {
         for name in names {
             let node = nodes.iter().find(|node| node.name == name);
             let node = node.ok_or_else(|| Problem::not_found("node_name", &format!("node {name}")))?;
-            records.push(shapes::record(version, Kind::Nodes, shapes::node::node(node, &cluster, &name_of)).into());
+            records.push(shapes::record(version, AnswerKind::Nodes, shapes::node::node(node, &cluster, &name_of)).into());
         }
-        return Ok(ask.records(Kind::Nodes, joined(&records), Vec::new()));
+        return Ok(ask.records(AnswerKind::Nodes, joined(&records), Vec::new()));
     }
     let records = tokio::task::spawn_blocking(move || server.cluster.records.of_nodes(version, &nodes, &cluster));
     let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
-    Ok(ask.records(Kind::Nodes, records, Vec::new()))
+    Ok(ask.records(AnswerKind::Nodes, records, Vec::new()))
 }
 
 pub(super) async fn partitions(ask: &mut Ask) -> Done {

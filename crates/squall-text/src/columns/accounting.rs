@@ -199,7 +199,7 @@ fn planned_cpu(row: &Row) -> u64 {
 
 fn file(row: &Row, pattern: &str) -> String {
     row.job(|d| {
-        let known = path::Known {
+        let known = path::PathValues {
             job: d.id.0,
             array: d.task.map(|t| (t.array.0, t.index)),
             user: &d.owner.user,

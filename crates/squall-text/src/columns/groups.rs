@@ -223,7 +223,7 @@ pub static FIELDS: &[F] = &[
 
 /// Scope of a field, which decides whether nodes that differ in the field are printed on separate lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldScope {
     /// A property of the partition: partitions that differ in it have separate lines.
     Partition,
     /// A property of a node: nodes that differ in it have separate lines.
@@ -235,16 +235,16 @@ pub enum Kind {
 }
 
 /// Returns the scope of a field.
-pub fn kind(field: &Field<Group>) -> Kind {
+pub fn kind(field: &Field<Group>) -> FieldScope {
     match field.names[0] {
         "Available" | "DefaultTime" | "Groups" | "MaxCPUsPerNode" | "OverSubscribe" | "Partition" | "PartitionName"
-        | "PreemptMode" | "PriorityJobFactor" | "PriorityTier" | "Root" | "Size" | "Time" => Kind::Partition,
+        | "PreemptMode" | "PriorityJobFactor" | "PriorityTier" | "Root" | "Size" | "Time" => FieldScope::Partition,
         "AllocMem" | "Comment" | "Extra" | "Features" | "features_act" | "Gres" | "GresUsed" | "NodeAddr"
         | "NodeHost" | "Reason" | "Reservation" | "StateCompact" | "StateComplete" | "StateLong" | "TimeStamp"
-        | "User" | "UserLong" => Kind::Node,
+        | "User" | "UserLong" => FieldScope::Node,
         "Cores" | "CPUs" | "CPUsLoad" | "CPUsState" | "Disk" | "FreeMem" | "Memory" | "Port" | "Sockets"
-        | "SocketCoreThread" | "Threads" | "Version" | "Weight" => Kind::Size,
-        _ => Kind::Sum,
+        | "SocketCoreThread" | "Threads" | "Version" | "Weight" => FieldScope::Size,
+        _ => FieldScope::Sum,
     }
 }
 

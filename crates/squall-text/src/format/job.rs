@@ -337,7 +337,7 @@ impl JobRow {
         if !self.is_batch() {
             return String::new();
         }
-        let known = path::Known {
+        let known = path::PathValues {
             job: self.info.id.0,
             array: self.info.task.map(|t| (t.array.0, t.index)).or_else(|| {
                 let first = self.info.pending_tasks.as_ref()?.first()?;

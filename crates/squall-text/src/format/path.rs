@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// Values for the patterns in a path.
 #[derive(Debug)]
-pub struct Known<'a> {
+pub struct PathValues<'a> {
     /// `%j`, `%J`: job id.
     pub job: u32,
     /// `%A`, `%a`: the array's job id and the task's index. None: not of an array, so `%A` gives the job id.
@@ -18,7 +18,7 @@ pub struct Known<'a> {
 }
 
 /// Returns the absolute path that a pattern names for a batch script.
-pub fn expand(pattern: &str, work_dir: &str, known: &Known<'_>) -> String {
+pub fn expand(pattern: &str, work_dir: &str, known: &PathValues<'_>) -> String {
     let mut out = String::new();
     let mut rest = pattern.chars().peekable();
     while let Some(c) = rest.next() {
@@ -66,11 +66,11 @@ fn absolute(path: &str, work_dir: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, expand};
+    use super::{PathValues, expand};
 
     #[test]
     fn patterns_are_filled_in() {
-        let known = Known { job: 12, array: Some((10, 3)), user: "ann", name: "run", host: "n1" };
+        let known = PathValues { job: 12, array: Some((10, 3)), user: "ann", name: "run", host: "n1" };
         let text = |pattern: &str| expand(pattern, "/home/ann", &known);
         assert_eq!(text("slurm-%A_%a.out"), "/home/ann/slurm-10_3.out");
         assert_eq!(text("/tmp/%x-%u-%5j.%N%%"), "/tmp/run-ann-00012.n1%");

@@ -28,11 +28,11 @@ pub use jobs::JobCounts;
 /// Content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Selection of metrics. Series for each node or user with Slurm's names are not in `All`, which has those of the other
-/// family: both together would be twice as long and say the same.
+/// Selection of metrics. `All` has no series for each node or user under Slurm's names, because it has the same ones under
+/// the names of prometheus-slurm-exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All metrics, apart from those that only `Nodes` and `UsersAndAccounts` have.
+    /// Every metric except those that only `Nodes` and `UsersAndAccounts` have.
     All,
     /// Slurm's metrics of jobs.
     Jobs,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use squall_model::job::JobSpec;
 
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::{Stop, Tool, collect, counts};
 
 /// Options on which the command itself acts, or that need its process.
@@ -38,7 +38,7 @@ pub fn apply(spec: JobSpec, options: &[String]) -> Result<JobSpec, String> {
     if let Some((option, _)) = line.options.iter().find(|(option, _)| OF_THE_COMMAND.contains(&option.long)) {
         return Err(format!("--{} is for the command sbatch, not for a program", option.long));
     }
-    let mut asked = Asked { spec, ..Asked::new(Tool::Sbatch) };
+    let mut asked = SubmitOptions { spec, ..SubmitOptions::new(Tool::Sbatch) };
     collect::obey_line(&mut asked, Tool::Sbatch, &line).map_err(told)?;
     collect::settle_hint(&mut asked);
     collect::verify(&asked).map_err(told)?;

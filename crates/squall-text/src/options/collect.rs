@@ -2,36 +2,36 @@
 
 use std::ffi::OsString;
 
-use crate::options::asked::Asked;
-use crate::options::getopt::{Found, Getopt};
+use crate::options::submit::SubmitOptions;
+use crate::options::getopt::{ParsedOption, Getopt};
 use crate::options::table::site::{self, opposite};
-use crate::options::{Arg, Given, Opt, Source, Stop, Tool, table};
+use crate::options::{Arg, GivenOption, Opt, Source, Stop, Tool, table};
 
 /// A parsed command line. Its options are not yet applied to a request.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct CommandLine<'a> {
     /// Options in the order given.
-    pub options: Vec<Found>,
+    pub options: Vec<ParsedOption>,
     /// Arguments after the options.
     pub operands: &'a [OsString],
 }
 
 /// Parses a command line. Ends with an error that holds the text at the first `--help`, `--usage` or `--version`.
-pub fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
+pub fn line(tool: Tool, args: &[OsString]) -> Result<CommandLine<'_>, Stop> {
     let mut getopt = Getopt::new(table::options_of(tool), args);
     let mut options = Vec::new();
     while let Some(found) = getopt.next_option()? {
         if let "help" | "usage" | "version" = found.0.long {
-            obey(&mut Asked::default(), tool, &found, &Source::Line)?;
+            obey(&mut SubmitOptions::default(), tool, &found, &Source::Line)?;
         }
         options.push(found);
     }
-    Ok(Line { options, operands: getopt.operands() })
+    Ok(CommandLine { options, operands: getopt.operands() })
 }
 
 /// Parses a command line with `:` between the components of a heterogeneous job; usually there is only one component.
 /// Operands belong to the last.
-pub fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<Line<'_>>, Stop> {
+pub fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<CommandLine<'_>>, Stop> {
     let mut lines = vec![line(tool, args)?];
     while let Some([colon, rest @ ..]) = lines.last().map(|line| line.operands)
         && colon == ":"
@@ -42,7 +42,7 @@ pub fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<Line<'_>>, Stop> {
 }
 
 /// Returns the options of a component that also apply to the next one, as in Slurm.
-pub fn carried(before: &[Found]) -> Vec<Found> {
+pub fn carried(before: &[ParsedOption]) -> Vec<ParsedOption> {
     before.iter().filter(|(option, _)| CARRIED.contains(&option.long)).cloned().collect()
 }
 
@@ -98,7 +98,7 @@ const CARRIED: &[&str] = &[
     "wckey",
 ];
 
-impl Line<'_> {
+impl CommandLine<'_> {
     /// Returns the last value of an option. None: it is not given, or without a value.
     pub fn value(&self, long: &str) -> Option<&str> {
         self.options.iter().rev().find(|(option, _)| option.long == long).and_then(|(_, value)| value.as_deref())
@@ -111,14 +111,14 @@ impl Line<'_> {
 }
 
 /// Applies one option to the request.
-pub fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source) -> Result<(), Stop> {
+pub fn obey(asked: &mut SubmitOptions, tool: Tool, found: &ParsedOption, source: &Source) -> Result<(), Stop> {
     give(asked, tool, found, source, true)
 }
 
 /// Applies one option to the request. `set`: whether it is set. False: it is a flag that goes back to its default.
-fn give(asked: &mut Asked, tool: Tool, found: &Found, source: &Source, set: bool) -> Result<(), Stop> {
+fn give(asked: &mut SubmitOptions, tool: Tool, found: &ParsedOption, source: &Source, set: bool) -> Result<(), Stop> {
     let (option, value) = found;
-    let given = Given { option, value: value.as_deref(), tool, source, set };
+    let given = GivenOption { option, value: value.as_deref(), tool, source, set };
     (option.set)(asked, &given)?;
     if set {
         asked.sources.insert(option.long, source.clone());
@@ -131,12 +131,12 @@ fn give(asked: &mut Asked, tool: Tool, found: &Found, source: &Source, set: bool
 }
 
 /// Applies all options of the command line to the request.
-pub fn obey_line(asked: &mut Asked, tool: Tool, line: &Line<'_>) -> Result<(), Stop> {
+pub fn obey_line(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>) -> Result<(), Stop> {
     line.options.iter().try_for_each(|found| obey(asked, tool, found, &Source::Line))
 }
 
 /// Applies the options set by environment variables to the request. `lookup` returns a variable's value.
-pub fn obey_variables(asked: &mut Asked, tool: Tool, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), Stop> {
+pub fn obey_variables(asked: &mut SubmitOptions, tool: Tool, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), Stop> {
     for option in table::options_of(tool) {
         for variable in option.env.iter().filter(|name| tool.reads(name)) {
             let Some(value) = lookup(variable) else { continue };
@@ -186,7 +186,7 @@ fn pyxis_sets_flag(value: &str) -> Option<bool> {
 }
 
 /// Returns whether the script has this option of pyxis or its opposite. Variables of pyxis count less than the script.
-fn pyxis_is_overridden(asked: &Asked, option: &Opt) -> bool {
+fn pyxis_is_overridden(asked: &SubmitOptions, option: &Opt) -> bool {
     let given = |long: &str| matches!(asked.sources.get(long), Some(Source::Script(_)));
     given(option.long) || opposite(option.long).is_some_and(given)
 }
@@ -196,11 +196,11 @@ const INSTEAD_OF_HINT: [&str; 4] = ["ntasks-per-core", "threads-per-core", "extr
 
 /// Resolves conflicts between `--hint` and the options that override it. Given options take precedence over variables,
 /// then those other options over `--hint`. Returns a message about an ignored hint for `--verbose`. None: no message.
-pub fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
-    let by_variable = |asked: &Asked, long: &str| matches!(asked.sources.get(long), Some(Source::Variable(_)));
-    let given = |asked: &Asked, long: &str| asked.sources.contains_key(long) && !by_variable(asked, long);
+pub fn settle_hint(asked: &mut SubmitOptions) -> Option<&'static str> {
+    let by_variable = |asked: &SubmitOptions, long: &str| matches!(asked.sources.get(long), Some(Source::Variable(_)));
+    let given = |asked: &SubmitOptions, long: &str| asked.sources.contains_key(long) && !by_variable(asked, long);
     let quiet = asked.run.cpu_bind.as_deref().is_some_and(|bind| matches!(bind, "v" | "verbose" | "q" | "quiet"));
-    let detail = |asked: &Asked, how: &dyn Fn(&Asked, &str) -> bool| {
+    let detail = |asked: &SubmitOptions, how: &dyn Fn(&SubmitOptions, &str) -> bool| {
         INSTEAD_OF_HINT.iter().any(|long| how(asked, long) && !(*long == "cpu-bind" && quiet))
     };
     let (hint, details) = (given(asked, "hint"), detail(asked, &given));
@@ -228,7 +228,7 @@ pub fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
 }
 
 /// Removes `--hint`, or an option that overrides it, from the request.
-fn forget(asked: &mut Asked, long: &str) {
+fn forget(asked: &mut SubmitOptions, long: &str) {
     asked.sources.remove(long);
     asked.given.remove(long);
     match long {
@@ -242,7 +242,7 @@ fn forget(asked: &mut Asked, long: &str) {
 
 /// Checks `--batch`: its features must be among those that `--constraint` requires of every node, as the first node
 /// runs the script.
-fn batch_host(asked: &Asked) -> Result<(), Stop> {
+fn batch_host(asked: &SubmitOptions) -> Result<(), Stop> {
     let Some(wanted) = &asked.spec.options.shown.batch else { return Ok(()) };
     let all = asked.spec.need.constraint.as_deref().unwrap_or_default();
     let features: Vec<&str> = all.split(['&', ',']).map(str::trim).collect();
@@ -257,7 +257,7 @@ fn batch_host(asked: &Asked) -> Result<(), Stop> {
 }
 
 /// Checks combinations of options, after all of them have been applied.
-pub fn verify(asked: &Asked) -> Result<(), Stop> {
+pub fn verify(asked: &SubmitOptions) -> Result<(), Stop> {
     let need = &asked.spec.need;
     if need.ntasks == Some(0) {
         return Err(Stop::bad("invalid number of tasks (-n 0)"));

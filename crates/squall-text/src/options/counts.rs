@@ -9,10 +9,10 @@ use squall_model::job::options::AsGiven;
 use squall_model::step::Distribution;
 
 use crate::options::Stop;
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 
 /// Completes and checks the numbers of nodes, tasks and GPUs that the options give together.
-pub fn settle(asked: &mut Asked) -> Result<(), Stop> {
+pub fn settle(asked: &mut SubmitOptions) -> Result<(), Stop> {
     count_inside(asked);
     let named = named_nodes(asked)?;
     if asked.run.job.is_none() {
@@ -26,7 +26,7 @@ pub fn settle(asked: &mut Asked) -> Result<(), Stop> {
 
 /// Returns the nodes in `--nodelist`, without repetitions. Raises the minimum number of nodes to their number, because
 /// all of them must be in the job. Fails if that is above the maximum; a step gets the first ones then.
-fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
+fn named_nodes(asked: &mut SubmitOptions) -> Result<Vec<String>, Stop> {
     let need = &mut asked.spec.need;
     let all = need.nodelist.as_deref().and_then(|list| expand(list).ok()).unwrap_or_default();
     let mut seen = HashSet::with_capacity(all.len());
@@ -45,7 +45,7 @@ fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
 }
 
 /// Lowers the number of nodes to the number of tasks, because a job gets no node without a task.
-fn count_nodes(asked: &mut Asked, names: &[String]) {
+fn count_nodes(asked: &mut SubmitOptions, names: &[String]) {
     let need = &mut asked.spec.need;
     let named = names.len() as u32;
     let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
@@ -64,7 +64,7 @@ fn count_nodes(asked: &mut Asked, names: &[String]) {
 
 /// Applies `-B 2:4`: least numbers of sockets and cores, and one task for each core if no other option gives the number
 /// of tasks.
-fn count_inside(asked: &mut Asked) {
+fn count_inside(asked: &mut SubmitOptions) {
     let Some(parts) = asked.extra_node_info else { return };
     let inside = &mut asked.spec.options.inside;
     for (field, count) in [&mut inside.sockets, &mut inside.cores, &mut inside.threads].into_iter().zip(parts) {
@@ -85,7 +85,7 @@ fn number(given: Option<&GpuCount>) -> Option<u32> {
 }
 
 /// Returns the number of GPUs of each node, from `--gres` or `--gpus-per-node`. None: none requested.
-fn gpus_of_node(asked: &Asked) -> Option<u32> {
+fn gpus_of_node(asked: &SubmitOptions) -> Option<u32> {
     let listed = asked.spec.need.gres.as_deref().and_then(gres::parse).unwrap_or_default();
     let value: Vec<Count> = listed.into_iter().filter(|asked| asked.name == "gpu").collect();
     let of_gres = AsGiven { text: String::new(), value };
@@ -93,7 +93,7 @@ fn gpus_of_node(asked: &Asked) -> Option<u32> {
 }
 
 /// Checks, as Slurm does, that the numbers of GPUs of the job, of nodes and of tasks agree.
-fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
+fn count_gpus(asked: &mut SubmitOptions) -> Result<(), Stop> {
     let options = &asked.spec.options.gpus;
     let positive = |given: &Option<GpuCount>| number(given.as_ref()).filter(|count| *count > 0);
     let (gpus, of_task, of_node) = (positive(&options.total), positive(&options.per_task), gpus_of_node(asked));
@@ -151,7 +151,7 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
 /// Derives numbers that are not given. The number of tasks follows from GPUs of the job and tasks for each GPU, or from
 /// GPUs for each task. The number of GPUs follows from tasks and tasks for each GPU. The number of nodes follows from
 /// GPUs of the job and of each node.
-fn count_gpu_tasks(asked: &mut Asked) {
+fn count_gpu_tasks(asked: &mut SubmitOptions) {
     let options = &asked.spec.options.gpus;
     let (gpus, per_gpu, per_task) = (number(options.total.as_ref()), options.tasks, number(options.per_task.as_ref()));
     let per_node = gpus_of_node(asked);
@@ -196,7 +196,7 @@ fn count_gpu_tasks(asked: &mut Asked) {
 }
 
 /// Derives the number of tasks from the process grid, if no other option gives it.
-fn count_grid_tasks(asked: &mut Asked) {
+fn count_grid_tasks(asked: &mut SubmitOptions) {
     if let (None, Some(grid)) = (asked.spec.need.ntasks, &asked.spec.options.network.grid) {
         asked.spec.need.ntasks = grid.value.tasks().and_then(|tasks| u32::try_from(tasks).ok());
     }

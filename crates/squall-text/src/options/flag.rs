@@ -102,14 +102,14 @@ impl Shape for Flag {
 
 /// An option on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct GivenFlag {
     /// The option's long name; empty where it has none.
     pub name: &'static str,
     /// Value of the option on the command line. None: it has none.
     pub value: Option<String>,
 }
 
-impl Given {
+impl GivenFlag {
     /// Returns the option's value, or an empty text.
     pub fn text(&self) -> &str {
         self.value.as_deref().unwrap_or_default()
@@ -120,7 +120,7 @@ impl Given {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// Options in the order given.
-    pub options: Vec<Given>,
+    pub options: Vec<GivenFlag>,
     /// Operands: the arguments that are not options.
     pub operands: Vec<String>,
 }
@@ -146,12 +146,12 @@ impl Arguments {
 
     /// Returns the last value given for the option `name`.
     pub fn last(&self, name: &str) -> Option<&str> {
-        self.options.iter().rev().find(|o| o.name == name).map(Given::text)
+        self.options.iter().rev().find(|o| o.name == name).map(GivenFlag::text)
     }
 
     /// Returns the values given for the option `name`, in order.
     pub fn every(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.options.iter().filter(move |o| o.name == name).map(Given::text)
+        self.options.iter().filter(move |o| o.name == name).map(GivenFlag::text)
     }
 
     /// Returns the last value given for the option `name`, parsed. None: the option is not given. The error names option,
@@ -180,7 +180,7 @@ pub fn parse(own: &'static [Flag], args: &[OsString]) -> Result<Arguments, Strin
         match getopt.next_option() {
             Ok(Some((option, value))) => match option.refusal(value.as_deref()) {
                 Some(problem) => return Err(problem),
-                None => out.options.push(Given { name: option.long, value }),
+                None => out.options.push(GivenFlag { name: option.long, value }),
             },
             Ok(None) => match getopt.operand() {
                 Some(operand) => out.operands.push(operand.to_string_lossy().into_owned()),

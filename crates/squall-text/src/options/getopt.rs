@@ -52,7 +52,7 @@ pub struct Getopt<'a, O: Shape> {
 }
 
 /// An option with its value. None: given without a value.
-pub type Found<O = Opt> = (&'static O, Option<String>);
+pub type ParsedOption<O = Opt> = (&'static O, Option<String>);
 
 impl<'a, O: Shape> Getopt<'a, O> {
     /// Returns a parser of `args`, which does not contain the command's name.
@@ -61,7 +61,7 @@ impl<'a, O: Shape> Getopt<'a, O> {
     }
 
     /// Returns the next option. None: the next argument is an operand, or there is none.
-    pub fn next_option(&mut self) -> Result<Option<Found<O>>, Stop> {
+    pub fn next_option(&mut self) -> Result<Option<ParsedOption<O>>, Stop> {
         if self.closed {
             return Ok(None);
         }
@@ -100,7 +100,7 @@ impl<'a, O: Shape> Getopt<'a, O> {
         self.rest
     }
 
-    fn long(&mut self, bytes: &[u8]) -> Result<Found<O>, Stop> {
+    fn long(&mut self, bytes: &[u8]) -> Result<ParsedOption<O>, Stop> {
         let whole = String::from_utf8_lossy(bytes).into_owned();
         let (name, value) = match bytes.iter().position(|b| *b == b'=') {
             Some(at) => (&whole[..whole.find('=').unwrap_or(whole.len())], Some(&bytes[at + 1..])),
@@ -148,7 +148,7 @@ impl<'a, O: Shape> Getopt<'a, O> {
         }
     }
 
-    fn short(&mut self) -> Result<Found<O>, Stop> {
+    fn short(&mut self) -> Result<ParsedOption<O>, Stop> {
         let (letter, attached) = match self.letters.split_first() {
             Some((letter, attached)) => (char::from(*letter), attached),
             None => return Err(Stop::Usage("invalid option -- '-'".into())),

@@ -2,7 +2,7 @@
 //! variables and `--help`.
 
 pub mod apply;
-pub mod asked;
+pub mod submit;
 pub mod collect;
 pub mod counts;
 pub mod flag;
@@ -16,7 +16,7 @@ mod tests;
 
 use std::fmt;
 
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 
 /// A command that requests resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub enum Effect {
 }
 
 /// Function that stores an option's value in the request.
-pub type Setter = fn(&mut Asked, &Given<'_>) -> Result<(), Stop>;
+pub type Setter = fn(&mut SubmitOptions, &GivenOption<'_>) -> Result<(), Stop>;
 
 /// Entry of the option table.
 pub struct Opt {
@@ -206,7 +206,7 @@ pub enum Source {
 
 /// An option as given by the user, with its origin.
 #[derive(Debug)]
-pub struct Given<'a> {
+pub struct GivenOption<'a> {
     /// Entry of the option table.
     pub option: &'static Opt,
     /// Value of the option. None: given without a value.
@@ -219,7 +219,7 @@ pub struct Given<'a> {
     pub set: bool,
 }
 
-impl Given<'_> {
+impl GivenOption<'_> {
     /// Returns the value; an empty text if there is none.
     pub fn text(&self) -> &str {
         self.value.unwrap_or_default()

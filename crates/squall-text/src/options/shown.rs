@@ -5,12 +5,12 @@ use squall_model::duration::{format_limit, parse_limit, parse_memory_mb};
 use squall_model::time::Time;
 
 use crate::format::clock::local;
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::values::signal;
 use crate::options::{Effect, Opt, Tool, table};
 
 /// Returns a line for each given option that has no effect.
-pub fn without_effect(asked: &Asked, tool: Tool) -> Vec<String> {
+pub fn without_effect(asked: &SubmitOptions, tool: Tool) -> Vec<String> {
     let line = |option: &Opt| match option.effect {
         Effect::Hint(why) if asked.given.contains_key(option.long) => {
             Some(format!("--{} is taken without effect: {why}", option.long))
@@ -21,7 +21,7 @@ pub fn without_effect(asked: &Asked, tool: Tool) -> Vec<String> {
 }
 
 /// Returns the lines of the block, one for each option given.
-pub fn defined(asked: &Asked, tool: Tool) -> Vec<String> {
+pub fn defined(asked: &SubmitOptions, tool: Tool) -> Vec<String> {
     let rule = ["-"; 20].concat();
     let mut lines = vec!["defined options".to_owned(), format!("{rule} {rule}")];
     for (long, value) in &asked.given {
@@ -37,7 +37,7 @@ pub fn defined(asked: &Asked, tool: Tool) -> Vec<String> {
 }
 
 /// Returns what is displayed for an option given without a value.
-fn flag(asked: &Asked, long: &'static str) -> String {
+fn flag(asked: &SubmitOptions, long: &'static str) -> String {
     match long {
         "verbose" => asked.verbose.to_string(),
         "exclusive" | "oversubscribe" | "requeue" | "no-requeue" => long.to_owned(),
@@ -48,7 +48,7 @@ fn flag(asked: &Asked, long: &'static str) -> String {
     }
 }
 
-fn valued(asked: &Asked, tool: Tool, long: &'static str, value: &str) -> String {
+fn valued(asked: &SubmitOptions, tool: Tool, long: &'static str, value: &str) -> String {
     let limit = |text: &str| parse_limit(text).map_or_else(|_| text.to_owned(), format_limit);
     match long {
         "begin" => time(asked.spec.begin, value),
@@ -104,7 +104,7 @@ fn memory(mb: u64) -> String {
 }
 
 /// Formats a file name as an absolute path, as sbatch does.
-fn file(asked: &Asked, name: &str) -> String {
+fn file(asked: &SubmitOptions, name: &str) -> String {
     let dir = asked.given.get("chdir").and_then(|dir| dir.as_deref());
     let here = std::env::current_dir().unwrap_or_default();
     match name {

@@ -8,7 +8,7 @@ use squall_model::job::options::{Hint, Options};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 
-use super::asked::Asked;
+use super::submit::SubmitOptions;
 use super::{Arg, Source, Stop, Tool, collect, counts, table};
 
 mod effects;
@@ -19,15 +19,15 @@ fn words(line: &str) -> Vec<OsString> {
 }
 
 /// Parses and checks a command line, without environment variables.
-fn read(tool: Tool, line: &str) -> Result<Asked, Stop> {
+fn read(tool: Tool, line: &str) -> Result<SubmitOptions, Stop> {
     let args = words(line);
-    let mut asked = Asked::new(tool);
+    let mut asked = SubmitOptions::new(tool);
     collect::obey_line(&mut asked, tool, &collect::line(tool, &args)?)?;
     collect::verify(&asked)?;
     Ok(asked)
 }
 
-fn sbatch(line: &str) -> Asked {
+fn sbatch(line: &str) -> SubmitOptions {
     read(Tool::Sbatch, line).unwrap_or_else(|stop| panic!("{line}: {stop:?}"))
 }
 
@@ -59,7 +59,7 @@ fn no_name_stands_twice() {
 fn a_hint_gives_way_to_what_says_the_same_in_detail() {
     let settled = |line: &str, variables: &[(&str, &str)]| {
         let args = words(line);
-        let mut asked = Asked::new(Tool::Srun);
+        let mut asked = SubmitOptions::new(Tool::Srun);
         let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         collect::obey_variables(&mut asked, Tool::Srun, &lookup).unwrap();
         collect::obey_line(&mut asked, Tool::Srun, &collect::line(Tool::Srun, &args).unwrap()).unwrap();
@@ -181,7 +181,7 @@ fn values_that_only_the_controller_would_refuse_are_refused_in_its_words() {
 #[test]
 fn the_command_line_overrides_variables_and_they_the_script() {
     let case = |script: &str, variable: Option<(&str, &str)>, line: &str| -> (Option<u64>, Option<String>) {
-        let mut asked = Asked::new(Tool::Sbatch);
+        let mut asked = SubmitOptions::new(Tool::Sbatch);
         let args = words(script);
         for found in collect::line(Tool::Sbatch, &args).expect("it is well formed").options {
             collect::obey(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
@@ -207,7 +207,7 @@ fn memory_options_contradict_each_other_only_at_the_same_place() {
         complaint(Tool::Sbatch, "--mem=1G --mem-per-cpu=1G"),
         "sbatch: error: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.\nexit 1"
     );
-    let mut asked = Asked::new(Tool::Sbatch);
+    let mut asked = SubmitOptions::new(Tool::Sbatch);
     let args = words("--mem=1G");
     for found in collect::line(Tool::Sbatch, &args).expect("it is well formed").options {
         collect::obey(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
@@ -255,7 +255,7 @@ fn complaints_are_slurms_and_say_what_would_be_right() {
 #[test]
 fn a_variable_that_cannot_be_is_named() {
     let lookup = |name: &str| (name == "SBATCH_TIMELIMIT").then(|| "abc".to_owned());
-    let stop = collect::obey_variables(&mut Asked::new(Tool::Sbatch), Tool::Sbatch, &lookup).expect_err("it can't be");
+    let stop = collect::obey_variables(&mut SubmitOptions::new(Tool::Sbatch), Tool::Sbatch, &lookup).expect_err("it can't be");
     let text = stop.complaint(Tool::Sbatch);
     assert!(text.starts_with("sbatch: error: Invalid --time specification\n"), "{text}");
     assert!(text.ends_with("it stands in the variable SBATCH_TIMELIMIT\n"), "{text}");
@@ -304,7 +304,7 @@ proptest! {
     fn any_command_line_is_read_without_panic(args in prop::collection::vec(argument(), 0..6)) {
         for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
             if let Ok(line) = collect::line(tool, &args) {
-                let mut asked = Asked::new(tool);
+                let mut asked = SubmitOptions::new(tool);
                 let _ = collect::obey_line(&mut asked, tool, &line).and_then(|()| collect::verify(&asked));
             }
         }
@@ -315,7 +315,7 @@ proptest! {
         for option in table::GROUPS.iter().flat_map(|group| group.options).filter(|o| o.arg != Arg::None) {
             for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc].into_iter().filter(|tool| option.tools.has(*tool)) {
                 let found = (option, Some(value.clone()));
-                if let Err(stop) = collect::obey(&mut Asked::new(tool), tool, &found, &Source::Line) {
+                if let Err(stop) = collect::obey(&mut SubmitOptions::new(tool), tool, &found, &Source::Line) {
                     assert!(stop.exit() != 0 || matches!(stop, Stop::Show(_) | Stop::Help | Stop::Brief), "{option:?}={value}");
                 }
             }
@@ -327,7 +327,7 @@ proptest! {
 fn tres_per_task_is_cpus_and_gpus_or_refused() {
     let asked = sbatch("--tres-per-task=cpu=3,gres/gpu:a100:2");
     assert_eq!(asked.spec.need.cpus_per_task, Some(3));
-    let per_task = |asked: &Asked| asked.spec.options.gpus.per_task.as_ref().map(|given| given.text.clone());
+    let per_task = |asked: &SubmitOptions| asked.spec.options.gpus.per_task.as_ref().map(|given| given.text.clone());
     assert_eq!(per_task(&asked).as_deref(), Some("a100:2"));
     assert_eq!(per_task(&sbatch("--tres-per-task=gres/gpu")).as_deref(), Some("1"));
     for list in ["cpu", "cpu::3", "cpu:3cpu:3", "gres//gpu::1", "gres/shard:3", "license/x:7", "cpu=0", "", "gres/:1"] {

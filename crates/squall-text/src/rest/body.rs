@@ -11,12 +11,12 @@ use crate::shapes::problem::path;
 use crate::shapes::table::{self, Shape};
 use crate::shapes::{Problem, Warning};
 
-/// A body that was read, with warnings about what in it has no effect.
+/// A body that was read, with warnings about fields without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken<T> {
+pub struct Parsed<T> {
     /// What the body asks for.
     pub value: T,
-    /// What in the body has no effect.
+    /// Fields of the body that were accepted but have no effect.
     pub warnings: Vec<Warning>,
 }
 

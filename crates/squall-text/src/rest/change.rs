@@ -7,7 +7,7 @@ use squall_model::wire::client::{JobRef, JobSelection, JobUpdate};
 use squall_model::wire::node::SignalTarget;
 use squall_model::wire::reservation::ReservationChange;
 
-use super::body::{self, Taken, integer, list, text, warn};
+use super::body::{self, Parsed, integer, list, text, warn};
 use crate::format::words::state_filter;
 use crate::options::values::jobs;
 use crate::options::values::signal::signal_number;
@@ -122,7 +122,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Returns the changes of the body of `job/{job_id}`.
-pub fn job(given: &Value) -> Result<Taken<JobOrder>, Problem> {
+pub fn job(given: &Value) -> Result<Parsed<JobOrder>, Problem> {
     let mut from = Reading::new("job_desc_msg", given)?;
     let events = list(&from.given, "mail_type");
     from.replace("mail_type", |_| events.map(|events| super::job::mail_events(&events).into()));
@@ -139,7 +139,7 @@ pub fn job(given: &Value) -> Result<Taken<JobOrder>, Problem> {
     // The path names the job.
     from.known.push("job_id");
     let warnings = from.rest("It changes only by a new submission")?;
-    Ok(Taken { value: JobOrder { update, hold }, warnings })
+    Ok(Parsed { value: JobOrder { update, hold }, warnings })
 }
 
 /// Brings numbers of nodes into the form of `nodes`.
@@ -183,7 +183,7 @@ fn switches(from: &mut Reading) -> Result<(), Problem> {
 }
 
 /// Returns the changes of the body of `node/{node_name}`, or of `nodes` with the names of nodes.
-pub fn node(given: &Value) -> Result<Taken<NodeOrder>, Problem> {
+pub fn node(given: &Value) -> Result<Parsed<NodeOrder>, Problem> {
     let mut from = Reading::new("update_node_msg", given)?;
     from.replace("reason", |reason| Some(reason.clone()).filter(|reason| reason.as_str() != Some("")));
     let mut order = NodeOrder::default();
@@ -196,11 +196,11 @@ pub fn node(given: &Value) -> Result<Taken<NodeOrder>, Problem> {
     if order == (NodeOrder { nodes: order.nodes.clone(), ..NodeOrder::default() }) {
         return Err(Problem::malformed("", "No changes specified"));
     }
-    Ok(Taken { value: order, warnings })
+    Ok(Parsed { value: order, warnings })
 }
 
 /// Returns the values in the body of `reservation`.
-pub fn reservation(given: &Value) -> Result<Taken<ReservationChange>, Problem> {
+pub fn reservation(given: &Value) -> Result<Parsed<ReservationChange>, Problem> {
     let mut from = Reading::new("reservation_desc_msg", given)?;
     for key in verbs::reservation::KEYS {
         // An empty value changes nothing.
@@ -209,11 +209,11 @@ pub fn reservation(given: &Value) -> Result<Taken<ReservationChange>, Problem> {
     let mut change = ReservationChange::default();
     from.enter(verbs::reservation::KEYS, &mut change)?;
     let warnings = from.rest("Reservations have nodes, times, users, accounts and flags only")?;
-    Ok(Taken { value: change, warnings })
+    Ok(Parsed { value: change, warnings })
 }
 
 /// Returns the jobs of the body of `DELETE jobs`.
-pub fn kill(given: &Value) -> Result<Taken<KillOrder>, Problem> {
+pub fn kill(given: &Value) -> Result<Parsed<KillOrder>, Problem> {
     let mut from = Reading::new("kill_jobs_msg", given)?;
     let one = |text: Option<String>| text.filter(|text| !text.is_empty()).into_iter().collect::<Vec<_>>();
     let mut selection = JobSelection {
@@ -239,7 +239,7 @@ pub fn kill(given: &Value) -> Result<Taken<KillOrder>, Problem> {
         return Err(Problem::malformed("jobs", "No condition on jobs is given: all jobs would end"));
     }
     let warnings = from.rest("Jobs are not selected by it")?;
-    Ok(Taken { value: order, warnings })
+    Ok(Parsed { value: order, warnings })
 }
 
 /// Returns the job of the path `job/{job_id}`: `123`, `123_4` or `123+1`.

@@ -8,7 +8,7 @@ use super::job::{Caller, allocate, submit};
 use super::policy::Ledger;
 use super::{change, paths};
 use crate::shapes::table::Shape;
-use crate::shapes::{Kind, Version};
+use crate::shapes::{AnswerKind, Version};
 use crate::verbs::accounts::Draft;
 
 const ANN: Caller<'_> = Caller { user: "ann", uid: 1, gid: 1, home: "/", cluster: "c", host: "h" };
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn records(kind in prop::sample::select(&Kind::RECORDS[..]).prop_flat_map(|kind| like(Shape::of_record(Version::V43, kind).unwrap()).prop_map(move |one| (kind, one)))) {
+    fn records(kind in prop::sample::select(&AnswerKind::RECORDS[..]).prop_flat_map(|kind| like(Shape::of_record(Version::V43, kind).unwrap()).prop_map(move |one| (kind, one)))) {
         let (kind, one) = kind;
         let mut draft = Draft::default();
         let _ = Ledger::new(&mut draft, "c").enter(kind, &serde_json::json!({kind.list(): [one, {"name": "a"}]}));

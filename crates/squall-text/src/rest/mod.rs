@@ -10,5 +10,5 @@ pub mod paths;
 pub mod policy;
 pub mod query;
 
-pub use body::Taken;
+pub use body::Parsed;
 pub use paths::{Method, Operation, PATHS, Path};

@@ -7,7 +7,7 @@ use super::body::bodies;
 use super::paths::{Method, PATHS, Path};
 use crate::format::words;
 use crate::shapes::table::{MAY_BE_NULL, Number, Shape, leaf};
-use crate::shapes::{Kind, Version};
+use crate::shapes::{AnswerKind, Version};
 
 /// Returns the document of these versions (OpenAPI 3.1.0).
 pub fn document(versions: &[Version]) -> Value {
@@ -87,7 +87,7 @@ fn schemas(version: Version) -> Map<String, Value> {
     for (name, shape) in common(version) {
         add(name, schema(version, &shape, false));
     }
-    for kind in Kind::ALL.into_iter().filter(|kind| !kind.component(version).is_empty()) {
+    for kind in AnswerKind::ALL.into_iter().filter(|kind| !kind.component(version).is_empty()) {
         if let Some(record) = Shape::of_record(version, kind).filter(|_| !kind.record_component().is_empty()) {
             add(kind.record_component(), schema(version, record, false));
         }
@@ -107,7 +107,7 @@ fn schemas(version: Version) -> Map<String, Value> {
 /// Returns the shapes that have a name of their own in the document, each with its name.
 fn common(version: Version) -> Vec<(&'static str, Shape)> {
     let number = |real: bool| Shape::Number(Number { set: false, infinite: false, real });
-    let done = Shape::of(version, Kind::Done);
+    let done = Shape::of(version, AnswerKind::Done);
     let part = |name: &str| match done {
         Shape::Object(fields) => fields.iter().find(|(known, _)| known == name).map(|(_, shape)| shape.clone()),
         _ => None,
@@ -131,7 +131,7 @@ fn common(version: Version) -> Vec<(&'static str, Shape)> {
 }
 
 /// Returns the schema of an answer, which refers to those of its records.
-fn answer(version: Version, kind: Kind) -> Value {
+fn answer(version: Version, kind: AnswerKind) -> Value {
     let Shape::Object(fields) = Shape::of(version, kind) else { return object(json!({})) };
     let (mut properties, mut required) = (Map::new(), Vec::new());
     for (name, shape) in fields {
@@ -143,7 +143,7 @@ fn answer(version: Version, kind: Kind) -> Value {
         };
         properties.insert(name.clone(), schema);
         let always = !["meta", "errors", "warnings"].contains(&name.as_str());
-        if always && !matches!(kind, Kind::Submitted | Kind::Allocated | Kind::Changed) {
+        if always && !matches!(kind, AnswerKind::Submitted | AnswerKind::Allocated | AnswerKind::Changed) {
             required.push(name.as_str());
         }
     }

@@ -1,7 +1,7 @@
 //! The paths of Slurm's REST interface: the server finds its operations in this table, and the OpenAPI document is made
 //! of it.
 
-use crate::shapes::{Kind, Version};
+use crate::shapes::{AnswerKind, Version};
 
 /// HTTP method of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub struct Path {
     /// Slurm's name of the operation, as `get_jobs`.
     pub name: &'static str,
     /// Kind of the answer.
-    pub answer: Kind,
+    pub answer: AnswerKind,
     /// Slurm's name of the body in the OpenAPI document, without the version. Empty: there is none.
     pub body: &'static str,
     /// Names of the parameters of the query.
@@ -141,11 +141,11 @@ impl Path {
     }
 }
 
-const fn on(method: Method, path: &'static str, operation: Operation, name: &'static str, answer: Kind) -> Path {
+const fn on(method: Method, path: &'static str, operation: Operation, name: &'static str, answer: AnswerKind) -> Path {
     Path { method, path, operation, name, answer, body: "", query: &[], since: Version::V40 }
 }
 
-use Kind as K;
+use AnswerKind as K;
 use Method::{Delete, Get, Post};
 use Operation as O;
 

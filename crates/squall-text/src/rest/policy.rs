@@ -6,10 +6,10 @@ use squall_model::duration::format_elapsed;
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, PolicyChange, ROOT, User, Whose};
 
 use super::body::{self, ENDLESS, list, text, warn};
-use crate::limits::{self, What};
+use crate::limits::{self, LimitKind};
 use crate::shapes::problem::path;
 use crate::shapes::table::Shape;
-use crate::shapes::{Kind, Problem, Version, Warning};
+use crate::shapes::{AnswerKind, Problem, Version, Warning};
 use crate::verbs::accounts::{Draft, Missing};
 use crate::verbs::setting::{Setting, Wrong};
 
@@ -33,14 +33,14 @@ impl<'a> Ledger<'a> {
 
     /// Enters the records of a body: `Accounts`, `Users`, `Associations`, `Qos`, `Wckeys`, `Clusters`, `Tres`, or all of
     /// them (`Config`).
-    pub fn enter(&mut self, kind: Kind, given: &Value) -> Read {
+    pub fn enter(&mut self, kind: AnswerKind, given: &Value) -> Read {
         if !given.is_object() {
             return Err(Problem::malformed("", "The body is not an object"));
         }
         let body = body::read(Shape::of(Version::V43, kind), given, "", &mut self.warnings)?;
         // What a record refers to comes before it.
         let order =
-            [Kind::Clusters, Kind::Tres, Kind::Qos, Kind::Accounts, Kind::Associations, Kind::Users, Kind::Wckeys];
+            [AnswerKind::Clusters, AnswerKind::Tres, AnswerKind::Qos, AnswerKind::Accounts, AnswerKind::Associations, AnswerKind::Users, AnswerKind::Wckeys];
         let mut any = false;
         for kind in order {
             let list = body.get(kind.list()).or_else(|| body.get(kind.name()));
@@ -48,12 +48,12 @@ impl<'a> Ledger<'a> {
                 any = true;
                 let place = format!("{}[{at}]", kind.list());
                 match kind {
-                    Kind::Qos => self.qos(record, &place)?,
-                    Kind::Accounts => self.account(record, &place)?,
-                    Kind::Associations => self.association(record, &place)?,
-                    Kind::Users => self.user(record, &place)?,
-                    Kind::Clusters => self.same_cluster(record, "name", &place)?,
-                    Kind::Tres => warn(&mut self.warnings, &place, "What is accounted for is fixed"),
+                    AnswerKind::Qos => self.qos(record, &place)?,
+                    AnswerKind::Accounts => self.account(record, &place)?,
+                    AnswerKind::Associations => self.association(record, &place)?,
+                    AnswerKind::Users => self.user(record, &place)?,
+                    AnswerKind::Clusters => self.same_cluster(record, "name", &place)?,
+                    AnswerKind::Tres => warn(&mut self.warnings, &place, "What is accounted for is fixed"),
                     _ => return Err(Problem::not_done(place, "Workload keys are not kept: a job may have any")),
                 }
             }
@@ -381,7 +381,7 @@ const OF_QOS: Record = (
 
 /// Returns how the value of a limit is spelled.
 fn spelling_of(limit: &limits::Row) -> Spelling {
-    if matches!(limit.what, What::Each(_)) { Resources } else { Number }
+    if matches!(limit.what, LimitKind::Each(_)) { Resources } else { Number }
 }
 
 /// Applies a field as a setting of sacctmgr.
@@ -533,11 +533,11 @@ mod tests {
     use super::{Ledger, OF_ASSOCIATION, OF_CONDITION, OF_QOS, Record, Spelling, Whose, limits, set, spelling_of};
     use crate::columns::entities;
     use crate::shapes::policy::records;
-    use crate::shapes::{Kind, Problem, Version, Warning, record};
+    use crate::shapes::{AnswerKind, Problem, Version, Warning, record};
     use crate::verbs::accounts::Draft;
     use squall_model::config::Config;
 
-    fn enter(draft: &mut Draft, kind: Kind, given: &Value) -> Result<Vec<Warning>, Problem> {
+    fn enter(draft: &mut Draft, kind: AnswerKind, given: &Value) -> Result<Vec<Warning>, Problem> {
         let mut ledger = Ledger::new(draft, "c");
         ledger.enter(kind, given)?;
         Ok(ledger.warnings)
@@ -545,7 +545,7 @@ mod tests {
 
     fn with_account() -> Draft {
         let mut draft = Draft::default();
-        enter(&mut draft, Kind::Accounts, &json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
+        enter(&mut draft, AnswerKind::Accounts, &json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
         draft
     }
 
@@ -556,7 +556,7 @@ mod tests {
         assert!(draft.policy.associations.contains_key(&AssocKey::account("phys")));
         let users =
             json!({"users": [{"name": "ann", "default": {"account": "phys"}, "administrator_level": ["Operator"]}]});
-        enter(&mut draft, Kind::Users, &users).unwrap();
+        enter(&mut draft, AnswerKind::Users, &users).unwrap();
         assert!(draft.policy.associations.contains_key(&AssocKey::user("phys", "ann")));
         let given = json!({"associations": [{
             "account": "phys", "user": "ann", "cluster": "c", "shares_raw": 7, "qos": ["normal"],
@@ -565,33 +565,33 @@ mod tests {
                 "tres": {"per": {"job": [{"type": "cpu", "count": 8}, {"type": "gres", "name": "gpu", "count": 2}]}},
             },
         }]});
-        enter(&mut draft, Kind::Associations, &given).unwrap();
+        enter(&mut draft, AnswerKind::Associations, &given).unwrap();
         let own = &draft.policy.associations[&AssocKey::user("phys", "ann")];
         assert_eq!((own.shares, own.limits[&Limit::MaxJobs], own.limits[&Limit::MaxWall]), (Some(7), 3, 3600));
         assert_eq!((own.limits[&Limit::MaxCpu], own.limits[&Limit::of(Scope::Job, Tres::Gpu)]), (8, 2));
         let before = draft.changes.len();
         let same = json!({"accounts": [{"name": "phys", "description": "Physics"}]});
-        enter(&mut draft, Kind::Accounts, &same).unwrap();
+        enter(&mut draft, AnswerKind::Accounts, &same).unwrap();
         assert_eq!(draft.changes.len(), before);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         let mut draft = with_account();
-        let mut problem = |kind: Kind, given: &Value| {
+        let mut problem = |kind: AnswerKind, given: &Value| {
             let problem = enter(&mut draft, kind, given).unwrap_err();
             (problem.source, problem.status)
         };
         let other = json!({"associations": [{"account": "phys", "cluster": "d"}]});
-        assert_eq!(problem(Kind::Associations, &other), ("associations[0].cluster".into(), 501));
+        assert_eq!(problem(AnswerKind::Associations, &other), ("associations[0].cluster".into(), 501));
         let unknown = json!({"associations": [{"account": "nosuch", "user": "ann"}]});
-        assert_eq!(problem(Kind::Associations, &unknown), ("associations[0].account".into(), 404));
+        assert_eq!(problem(AnswerKind::Associations, &unknown), ("associations[0].account".into(), 404));
         let accruing = json!({"associations": [{"account": "phys", "max": {"jobs": {"accruing": 3}}}]});
-        assert_eq!(problem(Kind::Associations, &accruing), ("associations[0].max.jobs.accruing".into(), 501));
-        assert_eq!(problem(Kind::Accounts, &json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
-        assert_eq!(problem(Kind::Accounts, &json!({})), ("accounts".into(), 400));
+        assert_eq!(problem(AnswerKind::Associations, &accruing), ("associations[0].max.jobs.accruing".into(), 501));
+        assert_eq!(problem(AnswerKind::Accounts, &json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
+        assert_eq!(problem(AnswerKind::Accounts, &json!({})), ("accounts".into(), 400));
         let license = json!({"qos": [{"name": "q", "limits": {"max": {"tres": {"total": [{"type": "license", "name": "x", "count": 1}]}}}}]});
-        assert_eq!(problem(Kind::Qos, &license), ("qos[0].limits.max.tres.total[0]".into(), 501));
+        assert_eq!(problem(AnswerKind::Qos, &license), ("qos[0].limits.max.tres.total[0]".into(), 501));
     }
 
     #[test]
@@ -605,7 +605,7 @@ mod tests {
                 "tres": {"per": {"user": [{"type": "node", "count": 2}]}, "minutes": {"per": {"job": [{"type": "cpu", "count": 3}]}}},
             }},
         }]});
-        enter(&mut draft, Kind::Qos, &qos).unwrap();
+        enter(&mut draft, AnswerKind::Qos, &qos).unwrap();
         let level = draft.policy.qos["high"].clone();
         assert_eq!((level.priority, level.usage_factor, level.preempt_mode), (9, 500_000, Some(PreemptMode::Cancel)));
         assert_eq!((level.limits[&Limit::UserSubmit], level.limits[&Limit::MaxWall]), (4, 5400));
@@ -618,10 +618,10 @@ mod tests {
                 .unwrap()
                 .iter()
                 .cloned()
-                .map(|one| serde_json::from_slice(&record(version, Kind::Qos, one)).unwrap())
+                .map(|one| serde_json::from_slice(&record(version, AnswerKind::Qos, one)).unwrap())
                 .collect();
             let mut again = Draft { policy: draft.policy.clone(), changes: Vec::new() };
-            enter(&mut again, Kind::Qos, &json!({key: shown})).unwrap();
+            enter(&mut again, AnswerKind::Qos, &json!({key: shown})).unwrap();
             assert_eq!(again.policy.qos["high"], level, "{version:?}");
             assert!(again.changes.iter().all(|change| !matches!(change, PolicyChange::Qos(name, _) if name == "high")));
         }

@@ -3,7 +3,7 @@
 use squall_model::time::Time;
 use squall_model::wire::client::AccountingQuery;
 
-use super::body::{Taken, truth, warn};
+use super::body::{Parsed, truth, warn};
 use super::change::job_id;
 use super::paths::Path;
 use crate::format::words::state_filter;
@@ -79,7 +79,7 @@ const NOT_KEPT: &[&str] = &[
 ];
 
 /// Returns which past jobs the query of `/slurmdb/{v}/jobs/` asks for in `cluster`.
-pub fn past_jobs(given: &[(String, String)], cluster: &str) -> Result<Taken<PastJobs>, Problem> {
+pub fn past_jobs(given: &[(String, String)], cluster: &str) -> Result<Parsed<PastJobs>, Problem> {
     let asked =
         |name: &&&str| given.iter().any(|(known, value)| known == **name && !value.is_empty() && value != "false");
     if let Some(name) = NOT_KEPT.iter().find(asked) {
@@ -116,7 +116,7 @@ pub fn past_jobs(given: &[(String, String)], cluster: &str) -> Result<Taken<Past
         }
     }
     let value = PastJobs { query, users: list(given, "users"), scripts: flag(given, "show_batch_script") };
-    Ok(Taken { value, warnings })
+    Ok(Parsed { value, warnings })
 }
 
 #[cfg(test)]

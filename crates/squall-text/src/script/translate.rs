@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use squall_model::hostlist;
 
 use crate::options::Arg::{self, Needed, None as Flag};
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::getopt::{Getopt, Shape};
 use crate::options::{Source, Stop, Tool, collect, table};
 use crate::script::Script;
@@ -14,7 +14,7 @@ use crate::script::Script;
 const COMMANDS_MAX: usize = 100;
 
 /// Function that applies an option of another scheduler, with its value, to the request.
-type Translate = fn(&mut Asked, &str) -> Result<(), Stop>;
+type Translate = fn(&mut SubmitOptions, &str) -> Result<(), Stop>;
 
 /// An option of another scheduler (PBS or LSF).
 struct Foreign {
@@ -111,7 +111,7 @@ static PBS: [Foreign; 25] = [
 ];
 
 /// Applies the options of one other scheduler: LSF's if there are any, otherwise those of PBS. Returns the words read.
-pub fn obey(asked: &mut Asked, script: &Script) -> Result<Vec<String>, Stop> {
+pub fn obey(asked: &mut SubmitOptions, script: &Script) -> Result<Vec<String>, Stop> {
     for (mark, options) in [("#BSUB", &BSUB[..]), ("#PBS", &PBS[..])] {
         let Some(mut words) = script.words_after(mark, COMMANDS_MAX)? else { continue };
         if mark == "#BSUB" {
@@ -146,16 +146,16 @@ fn unknown(stop: Stop) -> Stop {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it stands in the table as all the others")]
-fn nothing(_: &mut Asked, _: &str) -> Result<(), Stop> {
+fn nothing(_: &mut SubmitOptions, _: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-fn give(asked: &mut Asked, long: &str, value: &str) -> Result<(), Stop> {
+fn give(asked: &mut SubmitOptions, long: &str, value: &str) -> Result<(), Stop> {
     set(asked, long, Some(value.to_owned()))
 }
 
 /// Applies the option `long` of sbatch to the request.
-fn set(asked: &mut Asked, long: &str, value: Option<String>) -> Result<(), Stop> {
+fn set(asked: &mut SubmitOptions, long: &str, value: Option<String>) -> Result<(), Stop> {
     let option = table::options_of(Tool::Sbatch).find(|option| option.long == long).expect("sbatch has that option");
     collect::obey(asked, Tool::Sbatch, &(option, value), &Source::Script(0))
 }
@@ -171,7 +171,7 @@ fn mail(letters: &str) -> String {
 }
 
 /// Applies `-l`: `nodes=2:ppn=4,walltime=1:00:00,mem=4gb`, or PBS Pro's `select=2:ncpus=4:mpiprocs=2`.
-fn resources(asked: &mut Asked, list: &str) -> Result<(), Stop> {
+fn resources(asked: &mut SubmitOptions, list: &str) -> Result<(), Stop> {
     let (mut select, mut devices) = ([false; 3], 0);
     let mut rest = list;
     while !rest.is_empty() {
@@ -220,7 +220,7 @@ fn resources(asked: &mut Asked, list: &str) -> Result<(), Stop> {
 }
 
 /// Sets the request's CPUs per task from `ncpus` and `mpiprocs`, PBS Pro's CPUs and tasks of a node.
-fn tasks_of_a_selection(asked: &mut Asked) -> Result<(), Stop> {
+fn tasks_of_a_selection(asked: &mut SubmitOptions) -> Result<(), Stop> {
     let count = |long| asked.given.get(long).and_then(|value| value.as_deref()?.parse::<u32>().ok());
     match (count("mincpus"), count("ntasks-per-node")) {
         (Some(cpus), Some(tasks)) if tasks > 0 && cpus > tasks => {
@@ -236,7 +236,7 @@ fn size(value: &str) -> &str {
 }
 
 /// Applies `nodes=`: counts and names, with `ppn` (tasks) and `gpus` of each node.
-fn nodes(asked: &mut Asked, list: &str) -> Result<(), Stop> {
+fn nodes(asked: &mut SubmitOptions, list: &str) -> Result<(), Stop> {
     let (mut count, mut tasks) = (0u32, 0u32);
     let mut names = Vec::new();
     let number = |text: &str| {

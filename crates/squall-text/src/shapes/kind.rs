@@ -4,7 +4,7 @@ use super::Version;
 
 /// Kind of a structured answer, which determines its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AnswerKind {
     /// Jobs as the controller knows them (`squeue`, `scontrol show job`).
     Jobs,
     /// Nodes (`scontrol show node`).
@@ -79,7 +79,7 @@ pub enum Kind {
     AddedAccounts,
 }
 
-impl Kind {
+impl AnswerKind {
     /// All kinds of answers.
     pub const ALL: [Self; 36] = [
         Self::Jobs,
@@ -120,7 +120,7 @@ impl Kind {
         Self::AddedAccounts,
     ];
 
-    /// Records of accounting, which are all in [`Kind::Config`].
+    /// Records of accounting, which are all in [`AnswerKind::Config`].
     pub const RECORDS: [Self; 8] = [
         Self::Clusters,
         Self::Tres,

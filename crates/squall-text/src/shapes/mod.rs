@@ -24,7 +24,7 @@ mod tests;
 pub mod version;
 mod yaml;
 
-pub use kind::Kind;
+pub use kind::AnswerKind;
 pub use problem::{Notes, Problem, Warning};
 pub use version::Version;
 
@@ -74,7 +74,7 @@ pub struct Meta<'a> {
 }
 
 /// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`, with `notes`.
-pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> String {
+pub fn document(notation: Notation, meta: &Meta<'_>, kind: AnswerKind, body: Vec<(&str, Value)>, notes: &Notes) -> String {
     let all = answer(meta, kind, body, notes);
     let shape = Shape::of(meta.version, kind);
     match notation {
@@ -88,13 +88,13 @@ pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str
 }
 
 /// Returns the JSON of an answer: `body` with the fields of its kind, `meta`, errors and warnings.
-pub fn bytes(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> Vec<u8> {
+pub fn bytes(meta: &Meta<'_>, kind: AnswerKind, body: Vec<(&str, Value)>, notes: &Notes) -> Vec<u8> {
     let all = answer(meta, kind, body, notes);
     serde_json::to_vec(&Shape::of(meta.version, kind).around(Some(&all))).unwrap_or_default()
 }
 
 /// Returns the JSON of one record, such as a job, with the fields of its kind. [`around`] makes an answer of records.
-pub fn record(version: Version, kind: Kind, mut value: Value) -> Vec<u8> {
+pub fn record(version: Version, kind: AnswerKind, mut value: Value) -> Vec<u8> {
     version.recast(kind, &mut value);
     let shape = Shape::of_record(version, kind).unwrap_or_else(|| Shape::of(version, kind));
     let mut out = Vec::with_capacity(RECORD_BYTES);
@@ -107,7 +107,7 @@ pub fn record(version: Version, kind: Kind, mut value: Value) -> Vec<u8> {
 const RECORD_BYTES: usize = 6000;
 
 /// Returns the JSON before and after the records of an answer. The records are separated by commas.
-pub fn around(meta: &Meta<'_>, kind: Kind, rest: Vec<(&str, Value)>, notes: &Notes) -> (Vec<u8>, Vec<u8>) {
+pub fn around(meta: &Meta<'_>, kind: AnswerKind, rest: Vec<(&str, Value)>, notes: &Notes) -> (Vec<u8>, Vec<u8>) {
     let mut whole = bytes(meta, kind, rest, notes);
     // Within texts, quotes are preceded by backslashes, so only the list itself can look like this.
     let empty = format!("\"{}\":[]", kind.list());
@@ -116,7 +116,7 @@ pub fn around(meta: &Meta<'_>, kind: Kind, rest: Vec<(&str, Value)>, notes: &Not
     (whole, tail)
 }
 
-fn answer(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> Value {
+fn answer(meta: &Meta<'_>, kind: AnswerKind, body: Vec<(&str, Value)>, notes: &Notes) -> Value {
     let mut all = Map::new();
     all.insert("meta".into(), meta.json());
     all.insert("errors".into(), notes.errors.iter().map(Problem::json).collect());
@@ -127,7 +127,7 @@ fn answer(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) 
     all.extend(body.into_iter().map(|(key, value)| (key.to_owned(), value)));
     let own = [kind];
     // This answer has records of several kinds.
-    for kind in if kind == Kind::Config { &Kind::RECORDS[..] } else { &own[..] } {
+    for kind in if kind == AnswerKind::Config { &AnswerKind::RECORDS[..] } else { &own[..] } {
         let records = all.get_mut(kind.list()).and_then(Value::as_array_mut);
         records.into_iter().flatten().for_each(|record| meta.version.recast(*kind, record));
     }

@@ -5,25 +5,25 @@ use serde_json::{Value, json};
 use squall_model::policy::{Counts, Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres, Whose};
 
 use crate::columns::records::{CONTROL_PORT, Row, is_timed, tres_id};
-use crate::limits::{self, What};
-use crate::shapes::{Kind, narrow, or_infinite};
+use crate::limits::{self, LimitKind};
+use crate::shapes::{AnswerKind, narrow, or_infinite};
 
 /// Returns the kind of answer, the key of the list and the list of records for an entity of sacctmgr, such as
 /// `account`. None: Slurm has no JSON for this entity.
-pub fn records(entity: &str, rows: &[Row], associations: bool, policy: &Policy) -> Option<(Kind, &'static str, Value)> {
+pub fn records(entity: &str, rows: &[Row], associations: bool, policy: &Policy) -> Option<(AnswerKind, &'static str, Value)> {
     let each = |record: &dyn Fn(&Row) -> Value| Value::Array(rows.iter().map(record).collect());
     // With `withassoc`, there are several rows for a user or account: one for each association. They become one record.
     let grouped = |record: &dyn Fn(&[Row]) -> Value| {
         Value::Array(rows.chunk_by(|one, next| one.name == next.name).map(record).collect())
     };
     Some(match entity {
-        "account" => (Kind::Accounts, "accounts", grouped(&|rows| account(rows, associations))),
-        "association" => (Kind::Associations, "associations", each(&|row| association(row, policy))),
-        "cluster" => (Kind::Clusters, "clusters", each(&cluster)),
-        "qos" => (Kind::Qos, "qos", each(&qos)),
-        "tres" => (Kind::Tres, "TRES", each(&|row| resource(&row.name, 0))),
-        "user" => (Kind::Users, "users", grouped(&|rows| user(rows, associations))),
-        "wckey" => (Kind::Wckeys, "wckeys", json!([])),
+        "account" => (AnswerKind::Accounts, "accounts", grouped(&|rows| account(rows, associations))),
+        "association" => (AnswerKind::Associations, "associations", each(&|row| association(row, policy))),
+        "cluster" => (AnswerKind::Clusters, "clusters", each(&cluster)),
+        "qos" => (AnswerKind::Qos, "qos", each(&qos)),
+        "tres" => (AnswerKind::Tres, "TRES", each(&|row| resource(&row.name, 0))),
+        "user" => (AnswerKind::Users, "users", grouped(&|rows| user(rows, associations))),
+        "wckey" => (AnswerKind::Wckeys, "wckeys", json!([])),
         _ => return None,
     })
 }
@@ -45,8 +45,8 @@ fn tres(row: &Row, scope: Scope) -> Value {
 fn with_limits(mut record: Value, row: &Row, whose: Whose) -> Value {
     for limit in limits::ROWS.iter().filter(|limit| !limit.place(whose).path.is_empty()) {
         let shown = match limit.what {
-            What::Each(scope) => tres(row, scope),
-            What::One(one) => {
+            LimitKind::Each(scope) => tres(row, scope),
+            LimitKind::One(one) => {
                 let unit = if one.counts() == Counts::Time { 60 } else { 1 };
                 or_infinite(row.own.limits.get(&one).map(|most| most / unit))
             }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use super::{Kind, Version};
+use super::{AnswerKind, Version};
 
 const TABLE: &str = include_str!("v0.0.41.txt");
 const OLDER: &str = include_str!("v0.0.40.txt");
@@ -41,14 +41,14 @@ pub(crate) const MAY_BE_NULL: &str = "job_resources";
 
 impl Shape {
     /// Returns the shape of a kind of answer.
-    pub fn of(version: Version, kind: Kind) -> &'static Self {
+    pub fn of(version: Version, kind: AnswerKind) -> &'static Self {
         static ALL: OnceLock<[Vec<Shape>; Version::ALL.len()]> = OnceLock::new();
         let all = ALL.get_or_init(|| Version::ALL.map(shapes));
         &all[version as usize][kind as usize]
     }
 
     /// Returns the shape of the records that an answer of a kind lists. None: it lists none in the version.
-    pub fn of_record(version: Version, kind: Kind) -> Option<&'static Self> {
+    pub fn of_record(version: Version, kind: AnswerKind) -> Option<&'static Self> {
         let Self::Object(fields) = Self::of(version, kind) else { return None };
         match fields.iter().find(|(name, _)| name == kind.list())? {
             (_, Self::List(each)) => Some(each),
@@ -162,10 +162,10 @@ fn shapes(version: Version) -> Vec<Shape> {
         Version::V43 => NEWER.iter().for_each(|table| change(&mut all, table)),
     }
     let of = |name: &str| all.iter().find(|(known, _)| known == name).map(|(_, shape)| shape.clone());
-    let known = |kind: Kind| match kind {
+    let known = |kind: AnswerKind| match kind {
         // All records of accounting are in its answer.
-        Kind::Config => {
-            let mut all = Kind::RECORDS.iter().filter_map(|kind| of(kind.name())).reduce(joined);
+        AnswerKind::Config => {
+            let mut all = AnswerKind::RECORDS.iter().filter_map(|kind| of(kind.name())).reduce(joined);
             if let Some(Shape::Object(fields)) = &mut all {
                 // Only the answer about resources alone has this name in capitals.
                 fields.iter_mut().filter(|(name, _)| name == "TRES").for_each(|(name, _)| name.make_ascii_lowercase());
@@ -174,7 +174,7 @@ fn shapes(version: Version) -> Vec<Shape> {
         }
         kind => of(kind.name()),
     };
-    Kind::ALL.iter().map(|kind| known(*kind).expect("each kind has a section: a test looks for it")).collect()
+    AnswerKind::ALL.iter().map(|kind| known(*kind).expect("each kind has a section: a test looks for it")).collect()
 }
 
 fn joined(one: Shape, other: Shape) -> Shape {
@@ -259,7 +259,7 @@ pub(crate) fn leaf(kind: &str) -> Shape {
 }
 
 /// Returns the differences between an answer and the table: fields that are missing, unknown, or of another type.
-pub fn differences(version: Version, kind: Kind, value: &Value) -> Vec<String> {
+pub fn differences(version: Version, kind: AnswerKind, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     differ(Shape::of(version, kind), value, kind.name(), &mut found);
     found
@@ -310,7 +310,7 @@ fn differ(shape: &Shape, value: &Value, path: &str, found: &mut Vec<String>) {
 mod tests {
     use serde_json::json;
 
-    use super::super::{Kind, Version};
+    use super::super::{AnswerKind, Version};
     use super::{Shape, change, differences, parse};
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_answer_has_its_section_in_every_version() {
-        for (version, kind) in Version::ALL.into_iter().flat_map(|version| Kind::ALL.map(|kind| (version, kind))) {
+        for (version, kind) in Version::ALL.into_iter().flat_map(|version| AnswerKind::ALL.map(|kind| (version, kind))) {
             let empty = Shape::of(version, kind).fill(&json!({}));
             assert_eq!(differences(version, kind, &empty), Vec::<String>::new(), "{version:?} {kind:?}");
             assert!(empty["meta"]["slurm"].is_object() && empty["errors"].is_array(), "{version:?} {kind:?}");

@@ -14,7 +14,7 @@ use squall_model::wire::info::{Kept, NodeInfo, PartitionInfo};
 use super::job::mail_type;
 use super::node::node;
 use super::partition::partition;
-use super::{Kind, Version, record};
+use super::{AnswerKind, Version, record};
 use crate::format::node::{Base, NodeState};
 use crate::format::words::{partition_state_long, state_list};
 use crate::options::table::job::MAIL_TYPES;
@@ -91,7 +91,7 @@ fn a_partition_has_its_own_times_of_power_saving() {
             PartitionConfig { resume_timeout_s, suspend_timeout_s, suspend_time_s, ..PartitionConfig::default() };
         let (preempt_mode, nodes) = (PreemptMode::Off, String::new());
         let info = PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0 };
-        let bytes = record(Version::V41, Kind::Partitions, partition(&info, "c"));
+        let bytes = record(Version::V41, AnswerKind::Partitions, partition(&info, "c"));
         let shown = serde_json::from_slice::<Value>(&bytes).expect("it is JSON");
         (shown["timeouts"].clone(), shown["suspend_time"].clone())
     };
@@ -118,7 +118,7 @@ fn what_a_site_limits_and_keeps_stands_in_its_fields() {
     let written =
         |kind, value| serde_json::from_slice::<Value>(&record(Version::V41, kind, value)).expect("it is JSON");
     let shown = partition(&PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0 }, "c");
-    let shown = written(Kind::Partitions, shown);
+    let shown = written(AnswerKind::Partitions, shown);
     let number = |value: u64| json!({"set": true, "infinite": false, "number": value});
     let most = &shown["maximums"];
     assert_eq!((&most["cpus_per_node"], &most["cpus_per_socket"]), (&number(24), &number(12)));
@@ -130,7 +130,7 @@ fn what_a_site_limits_and_keeps_stands_in_its_fields() {
     let kept = Some(Kept { cores: 1, cpus: 2, cpu_list: String::new(), memory_mb: 1000 });
     let of = |next| {
         let info = NodeInfo { hardware: hardware.clone().into(), kept: kept.clone(), next, ..NodeInfo::default() };
-        written(Kind::Nodes, node(&info, "c", &|uid| uid.to_string()))
+        written(AnswerKind::Nodes, node(&info, "c", &|uid| uid.to_string()))
     };
     let shown = of(Some(NodeAdmin::Drain));
     assert_eq!((&shown["cpus"], &shown["effective_cpus"]), (&json!(32), &json!(30)));

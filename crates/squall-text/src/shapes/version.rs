@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Kind;
+use super::AnswerKind;
 
 /// A version of Slurm's data parser: which fields an answer has, and of which types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,17 +43,17 @@ impl Version {
 
     /// Gives fields of a record the form that they have in this version, where a table of fields can't express the
     /// difference.
-    pub(super) fn recast(self, kind: Kind, record: &mut Value) {
+    pub(super) fn recast(self, kind: AnswerKind, record: &mut Value) {
         if self != Self::V40 {
             return;
         }
         match kind {
-            Kind::Jobs => {
+            AnswerKind::Jobs => {
                 if let Some(held) = record.get_mut("job_resources").filter(|held| held.is_object()) {
                     *held = flat(held);
                 }
             }
-            Kind::Associations => record["id"] = short(record),
+            AnswerKind::Associations => record["id"] = short(record),
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use squall_model::policy::{
 };
 
 use crate::columns::records::{TRES, is_timed, starts};
-use crate::limits::{self, What};
+use crate::limits::{self, LimitKind};
 
 /// Quotes that may enclose a value, as in `format="account,user"`. They are not part of it.
 pub const QUOTES: [char; 2] = ['\'', '"'];
@@ -172,8 +172,8 @@ impl Setting {
     /// Sets the limit that the key names.
     fn change_limits(&self, limits: &mut Limits, whose: Whose) -> Result<(), Wrong> {
         match limits::by_key(&self.key, whose).ok_or(Wrong::Key)?.what {
-            What::One(limit) => self.change_limit(limits, limit),
-            What::Each(scope) => self.change_tres(limits, scope),
+            LimitKind::One(limit) => self.change_limit(limits, limit),
+            LimitKind::Each(scope) => self.change_tres(limits, scope),
         }
     }
 

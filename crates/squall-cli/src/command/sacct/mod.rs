@@ -23,9 +23,9 @@ use squall_text::format::accounting::{Row, Units};
 use squall_text::format::sheet::Sheet;
 use squall_text::format::words;
 use squall_text::options::Arg;
-use squall_text::options::flag::{Arguments, Flag, Given, flag};
+use squall_text::options::flag::{Arguments, Flag, GivenFlag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::shapes::{Kind, accounting};
+use squall_text::shapes::{AnswerKind, accounting};
 
 const WHAT: &str = "slurm_load_accounting error";
 
@@ -161,7 +161,7 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Some(dialect) => {
             let people = call.people;
             let jobs = accounting::jobs(&rows, &|uid| people.user(uid));
-            document(call, dialect, &cluster, &["sacct"], Kind::Accounting, vec![("jobs", jobs.into())])
+            document(call, dialect, &cluster, &["sacct"], AnswerKind::Accounting, vec![("jobs", jobs.into())])
         }
         None => sheet.lines(!given.has("noheader"), &given.style(), &rows),
     };
@@ -188,7 +188,7 @@ pub(crate) fn in_columns(names: impl Iterator<Item = &'static str>) -> String {
 
 fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
     let mut chosen: Vec<&str> =
-        given.options.iter().filter(|o| o.name == "format" || o.name == "fields").map(Given::text).collect();
+        given.options.iter().filter(|o| o.name == "format" || o.name == "fields").map(GivenFlag::text).collect();
     let variable = call.variable("SACCT_FORMAT");
     if chosen.is_empty() {
         chosen.push(if given.has("brief") {

@@ -11,7 +11,7 @@ use super::policy;
 use crate::command::listing::call::{Call, Fail};
 use squall_text::columns::entities::with_root_if_shown;
 use squall_text::columns::records::is_timed;
-use squall_text::limits::{self, What};
+use squall_text::limits::{self, LimitKind};
 use squall_text::options::flag::Arguments;
 use squall_text::verbs::accounts::Draft;
 use squall_text::verbs::setting::{Setting, Wrong};
@@ -106,7 +106,7 @@ pub(super) fn options(own: &Association) -> String {
         let value = match (row.what, limit.tres(), limit.counts()) {
             // The quotes are needed: colons separate the options.
             (_, _, Counts::Time) => format!("'{}'", format_limit(Some(*value))),
-            (What::Each(scope), Some(tres), _) => {
+            (LimitKind::Each(scope), Some(tres), _) => {
                 format!("{}={}", tres.name(), if is_timed(scope) { value / 60 } else { *value })
             }
             _ => value.to_string(),

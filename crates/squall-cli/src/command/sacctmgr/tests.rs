@@ -5,9 +5,9 @@ use std::fmt::Write;
 use serde_json::json;
 use squall_model::policy::{AssocKey, Association, Counts, Policy, ROOT, Whose};
 use squall_model::wire::client::Request;
-use squall_text::limits::{ROWS, Row, What};
+use squall_text::limits::{ROWS, Row, LimitKind};
 use squall_text::rest::policy::Ledger;
-use squall_text::shapes::Kind;
+use squall_text::shapes::AnswerKind;
 use squall_text::verbs::accounts::Draft;
 
 use super::{dump, sacctmgr};
@@ -28,8 +28,8 @@ fn answers(fake: &mut Fake, calls: &[&[&str]]) -> String {
 fn set_and_shown(whose: Whose, row: &Row, number: u64, (add, entity, list): (&str, &str, &str)) {
     let mut fake = fake();
     let (each, time) = match row.what {
-        What::Each(_) => (true, false),
-        What::One(limit) => (false, limit.counts() == Counts::Time),
+        LimitKind::Each(_) => (true, false),
+        LimitKind::One(limit) => (false, limit.counts() == Counts::Time),
     };
     let value = if each { format!("cpu={number}") } else { number.to_string() };
     let setting = format!("{}={value}", row.name.to_lowercase());
@@ -583,7 +583,7 @@ fn arguments_dumps_and_bodies_enter_the_same_records() {
         .unwrap();
     let bob = json!({"accounts": ["optics", "phys"], "users": ["bob"], "partitions": ["main"]});
     ledger.add_users(&json!({"association_condition": bob})).unwrap();
-    ledger.enter(Kind::Users, &json!({"users": [{"name": "ann", "coordinators": [{"name": "phys"}]}]})).unwrap();
+    ledger.enter(AnswerKind::Users, &json!({"users": [{"name": "ann", "coordinators": [{"name": "phys"}]}]})).unwrap();
     let nowhere = json!({"association_condition": {"accounts": ["x"], "association": {"parent": "nosuch"}}});
     let refused = ledger.add_accounts(&nowhere).unwrap_err();
     assert_eq!((refused.description.as_str(), refused.status), ("Parent account 'nosuch' doesn't exist.", 404));

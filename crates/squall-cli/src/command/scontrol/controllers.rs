@@ -12,7 +12,7 @@ use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, host_done, record};
 use squall_client::{ClientError, unexpected};
 use squall_text::refusal;
-use squall_text::shapes::{Kind, step as shapes};
+use squall_text::shapes::{AnswerKind, step as shapes};
 
 const TAKEOVER: &str = "slurm_takeover error";
 /// Time within which a controller that can't be asked must take a connection.
@@ -138,7 +138,7 @@ fn show(call: &mut Call<'_>, manner: Manner, cluster: &str, all: &[Pinged]) {
         None => each.map(|(mode, one)| line(&mode, &one.host, one.answered_us.is_some())).collect(),
         Some(dialect) => {
             let pings: Vec<_> = each.map(|(mode, one)| shapes::ping(&one.host, &mode, one.answered_us)).collect();
-            document(call, dialect, cluster, &["scontrol", "ping"], Kind::Ping, vec![("pings", pings.into())])
+            document(call, dialect, cluster, &["scontrol", "ping"], AnswerKind::Ping, vec![("pings", pings.into())])
         }
     };
     call.print(&text);

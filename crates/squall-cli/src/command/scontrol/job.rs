@@ -19,7 +19,7 @@ use crate::command::scontrol::{Manner, count, record};
 use squall_text::columns::jobs::requeue;
 use squall_text::format::job::{JobRow, as_given};
 use squall_text::format::words;
-use squall_text::shapes::{self, Kind};
+use squall_text::shapes::{self, AnswerKind};
 
 const WHAT: &str = "slurm_load_jobs error";
 
@@ -46,7 +46,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
         let jobs: Vec<serde_json::Value> = rows.iter().map(shapes::job::job).collect();
-        document(call, dialect, &cluster, &["scontrol", "show", "job"], Kind::Jobs, vec![("jobs", jobs.into())])
+        document(call, dialect, &cluster, &["scontrol", "show", "job"], AnswerKind::Jobs, vec![("jobs", jobs.into())])
     } else if rows.is_empty() {
         "No jobs in the system\n".to_owned()
     } else {

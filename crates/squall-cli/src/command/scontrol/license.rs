@@ -7,7 +7,7 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, record};
 use squall_client::unexpected;
-use squall_text::shapes::{self, Kind};
+use squall_text::shapes::{self, AnswerKind};
 
 const WHAT: &str = "slurm_load_licenses error";
 
@@ -24,7 +24,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         let cluster = call.cluster(WHAT)?;
         let all: Vec<serde_json::Value> = licenses.iter().map(shapes::license::license).collect();
         let command = ["scontrol", "show", "licenses"];
-        document(call, dialect, &cluster, &command, Kind::Licenses, vec![("licenses", all.into())])
+        document(call, dialect, &cluster, &command, AnswerKind::Licenses, vec![("licenses", all.into())])
     } else if none {
         "No licenses configured in Slurm.\n".to_owned()
     } else if let (true, [name, ..]) = (licenses.is_empty(), ids) {

@@ -11,7 +11,7 @@ use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::clock::Clock;
 use squall_text::format::node::{NodeState, has, holds};
-use squall_text::shapes::{self, Kind};
+use squall_text::shapes::{self, AnswerKind};
 
 const WHAT: &str = "slurm_load_nodes error";
 
@@ -42,7 +42,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
         let nodes: Vec<serde_json::Value> = nodes.iter().map(|n| shapes::node::node(n, &cluster, &name)).collect();
-        document(call, dialect, &cluster, &["scontrol", "show", "nodes"], Kind::Nodes, vec![("nodes", nodes.into())])
+        document(call, dialect, &cluster, &["scontrol", "show", "nodes"], AnswerKind::Nodes, vec![("nodes", nodes.into())])
     } else if nodes.is_empty() && wanted.is_empty() {
         "No nodes in the system\n".to_owned()
     } else {

@@ -9,7 +9,7 @@ use crate::command::listing::lists::{all_nodes, all_partitions};
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::words;
-use squall_text::shapes::Kind;
+use squall_text::shapes::AnswerKind;
 use squall_text::shapes::partition::partition as shape;
 
 const WHAT: &str = "slurm_load_partitions error";
@@ -39,7 +39,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         let cluster = call.cluster(WHAT)?;
         let list: Vec<serde_json::Value> = partitions.iter().map(|p| shape(p, &cluster)).collect();
         let command = ["scontrol", "show", "partitions"];
-        document(call, dialect, &cluster, &command, Kind::Partitions, vec![("partitions", list.into())])
+        document(call, dialect, &cluster, &command, AnswerKind::Partitions, vec![("partitions", list.into())])
     } else {
         partitions.iter().map(|p| record(manner.oneliner, &lines(p, memory(p)))).collect()
     };

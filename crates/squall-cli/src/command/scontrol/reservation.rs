@@ -8,7 +8,7 @@ use squall_model::wire::info::ReservationInfo;
 use squall_model::wire::reservation::ReservationChange;
 use squall_text::format::clock::{Clock, local};
 use squall_text::options::values::when::REMEDY;
-use squall_text::shapes::{self, Kind};
+use squall_text::shapes::{self, AnswerKind};
 use squall_text::verbs::key::{Bad, Key, means};
 use squall_text::verbs::reservation::KEYS;
 
@@ -151,7 +151,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         let cluster = call.cluster("slurm_load_reservations error")?;
         let each: Vec<serde_json::Value> = found.iter().map(shapes::reservation::reservation).collect();
         let command = ["scontrol", "show", "reservations"];
-        document(call, dialect, &cluster, &command, Kind::Reservations, vec![("reservations", each.into())])
+        document(call, dialect, &cluster, &command, AnswerKind::Reservations, vec![("reservations", each.into())])
     } else if let (true, [name, ..]) = (found.is_empty(), ids) {
         call.print(&format!("Reservation {name} not found\n"));
         return Err(Fail(1));

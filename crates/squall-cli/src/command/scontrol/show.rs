@@ -17,7 +17,7 @@ use crate::command::scontrol::{
 };
 use squall_text::format::job::{JobRow, tres};
 use squall_text::format::words;
-use squall_text::shapes::{Kind, step as shapes};
+use squall_text::shapes::{AnswerKind, step as shapes};
 use squall_text::verbs::key::means;
 
 /// Runs `show ENTITY [ID …]` or `show ENTITY=ID`.
@@ -175,7 +175,7 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster("slurm_get_job_steps error")?;
         let all: Vec<_> = found.iter().map(|(row, step)| shapes::step(row, step, &cluster, call.now)).collect();
-        document(call, dialect, &cluster, &["scontrol", "show", "steps"], Kind::Steps, vec![("steps", all.into())])
+        document(call, dialect, &cluster, &["scontrol", "show", "steps"], AnswerKind::Steps, vec![("steps", all.into())])
     } else if found.is_empty() {
         "No job steps in the system\n".to_owned()
     } else {

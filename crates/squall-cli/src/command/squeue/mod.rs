@@ -32,7 +32,7 @@ use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::shapes::{Dialect, Kind, job};
+use squall_text::shapes::{Dialect, AnswerKind, job};
 
 const WHAT: &str = "slurm_load_jobs error";
 /// Letters of `-o` that are allowed with `--only-job-state`.
@@ -302,7 +302,7 @@ fn list(
             let objects = jobs.iter_mut().filter_map(|job| job.as_object_mut());
             objects.for_each(|job| job.retain(|key, _| KEYS_OF_STATE.contains(&key.as_str())));
         }
-        let text = document(call, dialect, &cluster, &["squeue"], Kind::Jobs, vec![("jobs", jobs.into())]);
+        let text = document(call, dialect, &cluster, &["squeue"], AnswerKind::Jobs, vec![("jobs", jobs.into())]);
         call.print(&text);
         return Ok(());
     }

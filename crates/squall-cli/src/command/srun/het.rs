@@ -25,14 +25,14 @@ use crate::command::allocation::ready;
 use crate::contact::Patience;
 use squall_client::ClientError;
 use squall_client::unexpected;
-use squall_text::options::getopt::Found;
+use squall_text::options::getopt::ParsedOption;
 use squall_text::options::{Stop, collect};
 
 /// One part of a command line for several components: the text between two `:`.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// The part's options, without `--het-group` and `--jobid`.
-    options: Vec<Found>,
+    options: Vec<ParsedOption>,
     /// `--jobid`: id of the job in which the step runs; None: the option isn't given.
     job: Option<u32>,
     /// Components in which the part runs; None: the one with the part's own position on the command line.

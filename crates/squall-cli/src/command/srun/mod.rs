@@ -38,7 +38,7 @@ use crate::command::allocation::{self, Ask, Granted};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use squall_client::Client;
-use squall_text::options::asked::Asked;
+use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Stop, Tool, collect};
 
 const SRUN: Tool = Tool::Srun;
@@ -97,9 +97,9 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
 }
 
 /// Builds a request from variables and command line; returns it with the command to run.
-fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
+fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString>), Stop> {
     let line = collect::line(SRUN, args)?;
-    let mut asked = Asked::new(SRUN);
+    let mut asked = SubmitOptions::new(SRUN);
     submission::obey(&mut asked, SRUN, &line, vars)?;
     let Some(program) = line.operands.first() else {
         return Err(Stop::bad("fatal: No command given to execute."));
@@ -127,7 +127,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
 
 /// Requests an allocation, runs the step in it and releases it.
 fn in_own_allocation(
-    asked: &mut Asked,
+    asked: &mut SubmitOptions,
     command: &[OsString],
     step: StepRequest,
     vars: &Vars,
@@ -221,7 +221,7 @@ impl Call {
 /// Runs the step in a running allocation; `owner`: it was allocated by this srun. `step_asked`: the step has been
 /// requested on the connection already.
 fn run_step(
-    asked: &Asked,
+    asked: &SubmitOptions,
     call: Call,
     (job, owner): (JobId, bool),
     (client, step_asked): (Client, bool),

@@ -16,7 +16,7 @@ use super::x11::Display;
 use super::{het, multi_prog, terminal};
 use crate::capture::{self, Vars};
 use squall_client::random;
-use squall_text::options::asked::Asked;
+use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Source, Stop, Tool};
 
 /// A request for a step. It lacks only the address of srun's listening socket.
@@ -41,7 +41,7 @@ pub(crate) fn base_name(command: &OsStr) -> String {
 }
 
 /// Builds the request for a step. `inside`: srun runs in an existing allocation, not in one that it requested.
-pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
+pub(crate) fn step(asked: &SubmitOptions, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
     let spec = spec(asked, command, vars, inside)?;
     let pty = asked.run.pty;
     let text = |value: &Option<String>| if pty { Some("0".to_owned()) } else { value.clone() };
@@ -74,7 +74,7 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
 }
 
 /// Returns the options that the controller stores with the step and that are handed on to the tasks' environment.
-fn options(asked: &Asked, inside: bool) -> Options {
+fn options(asked: &SubmitOptions, inside: bool) -> Options {
     let need = &asked.spec.need;
     let mut options = asked.spec.options.clone();
     let Chosen { gpus, step, .. } = &mut *options;
@@ -93,18 +93,18 @@ fn options(asked: &Asked, inside: bool) -> Options {
 }
 
 /// Returns how X clients of the tasks reach the user's display. None: they don't.
-fn x11(asked: &Asked) -> Option<X11> {
+fn x11(asked: &SubmitOptions) -> Option<X11> {
     let nodes = X11Nodes::parse(asked.spec.options.x11.as_deref()?)?;
     let display = std::env::var("DISPLAY").ok().and_then(|name| Display::parse(&name));
     Some(X11 { nodes, cookie: random(), screen: display.map_or(0, |display| display.screen) })
 }
 
 /// Returns srun's verbosity as Slurm counts it: 3 by default, 2 with `--quiet`, one more for each `--verbose`.
-fn debug_level(asked: &Asked) -> u8 {
+fn debug_level(asked: &SubmitOptions) -> u8 {
     if asked.quiet { 2 } else { asked.verbose.saturating_add(3) }
 }
 
-fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {
+fn commands(asked: &SubmitOptions, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {
     let words = |words: &[OsString]| words.iter().map(|w| ByteBuf::from(w.clone().into_vec())).collect::<Vec<_>>();
     let Some((first, rest)) = command.split_first() else {
         return Err(Stop::bad("fatal: No command given to execute."));
@@ -118,7 +118,7 @@ fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<
     Ok(vec![(RankSet::All, words(command))])
 }
 
-fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepSpec, Stop> {
+fn spec(asked: &SubmitOptions, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepSpec, Stop> {
     let need = &asked.spec.need;
     // The job's options are defaults for its steps; only options of this srun count here.
     let own = |option: &str| !inside || asked.on_line(option);
@@ -163,7 +163,7 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Resul
 }
 
 /// Returns the generic resources of each node that the command line of srun asks for, as `scontrol show` displays them.
-fn tres_per_node(asked: &Asked) -> Option<String> {
+fn tres_per_node(asked: &SubmitOptions) -> Option<String> {
     let named = asked.spec.need.gres.iter().filter(|_| asked.on_line("gres")).flat_map(|list| list.split(','));
     let gpus = asked.spec.options.gpus.per_node.iter().filter(|_| asked.on_line("gpus-per-node"));
     let all: Vec<String> = named
@@ -179,7 +179,7 @@ fn step_name(command: &[OsString]) -> String {
 }
 
 /// Returns whether srun runs within the job in which it creates a step.
-fn job_of_environment(asked: &Asked) -> bool {
+fn job_of_environment(asked: &SubmitOptions) -> bool {
     matches!(asked.sources.get("jobid"), Some(Source::Variable(_)))
 }
 
@@ -210,7 +210,7 @@ fn within_job(spec: &StepSpec, there: Option<u32>) -> Result<(), Stop> {
 }
 
 /// Drops nodes of `--nodelist` that are more than the step may have, and says so as Slurm does.
-fn shorten(spec: &mut StepSpec, asked: &Asked) {
+fn shorten(spec: &mut StepSpec, asked: &SubmitOptions) {
     let (Some(list), Some(most)) = (&spec.nodelist, spec.nodes_max.or(spec.nodes_min)) else { return };
     let names = expand(list).unwrap_or_default();
     if matches!(spec.distribution, Distribution::Arbitrary(_)) || names.len() <= most as usize {
@@ -228,7 +228,7 @@ fn shorten(spec: &mut StepSpec, asked: &Asked) {
 
 /// Reduces the number of nodes to that of tasks, and drops tasks per node that don't fit the number of tasks. Prints
 /// Slurm's warnings.
-fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop> {
+fn fit_nodes(spec: &mut StepSpec, asked: &SubmitOptions, vars: &Vars) -> Result<(), Stop> {
     let of_job = || number(vars, "SLURM_JOB_NUM_NODES").filter(|_| job_of_environment(asked));
     if let (Some(nodes), Some(there)) = (spec.nodes_min, of_job())
         && nodes > there

@@ -11,11 +11,11 @@ use squall_model::step::JobFacts;
 
 use crate::capture::Vars;
 use squall_text::options::Stop;
-use squall_text::options::asked::Asked;
+use squall_text::options::submit::SubmitOptions;
 
 /// Replaces the names of prolog and epilog programs by their absolute paths. A name without a file is reported and
 /// stays; running it fails later.
-pub(super) fn find(asked: &mut Asked, vars: &Vars) {
+pub(super) fn find(asked: &mut SubmitOptions, vars: &Vars) {
     let dir = asked.spec.work_dir.clone();
     let whole = |option: &str, name: &mut String| {
         if name.is_empty() {
@@ -59,7 +59,7 @@ fn search(name: &str, dir: &Path, vars: &Vars) -> Option<PathBuf> {
 }
 
 /// Returns whether a prolog must run before the step.
-pub(super) fn has_prolog(asked: &Asked) -> bool {
+pub(super) fn has_prolog(asked: &SubmitOptions) -> bool {
     let name = &asked.run.around.prolog;
     !name.is_empty() && !is_none(name)
 }
@@ -67,7 +67,7 @@ pub(super) fn has_prolog(asked: &Asked) -> bool {
 /// Runs the step between the programs of `--prolog` and `--epilog`, which get the tasks' command line as arguments.
 /// `facts`: the allocation, if srun's own environment doesn't describe it.
 pub(super) fn around<T>(
-    asked: &Asked,
+    asked: &SubmitOptions,
     command: &[OsString],
     facts: Option<&JobFacts>,
     step: impl FnOnce() -> Result<T, Stop>,

@@ -12,9 +12,9 @@ use crate::command::listing::structured::{dialect, document};
 use squall_client::unexpected;
 use squall_text::format::sheet::{Column, Sheet};
 use squall_text::options::Arg;
-use squall_text::options::flag::{Arguments, Flag, Given, flag};
+use squall_text::options::flag::{Arguments, Flag, GivenFlag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::shapes::{Kind, shares};
+use squall_text::shapes::{AnswerKind, shares};
 
 const WHAT: &str = "sshare: error: Couldn't get shares from controller";
 
@@ -142,7 +142,7 @@ pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let chosen = chosen(call, &given, &all)?;
     if let Some(dialect) = dialect(call, &given)? {
         let list = shares::shares(&all, &chosen, &cluster);
-        let text = document(call, dialect, &cluster, &["sshare"], Kind::Shares, vec![("shares", list)]);
+        let text = document(call, dialect, &cluster, &["sshare"], AnswerKind::Shares, vec![("shares", list)]);
         call.print(&text);
         return Ok(());
     }
@@ -155,7 +155,7 @@ pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 }
 
 fn format(given: &Arguments) -> String {
-    let chosen: Vec<&str> = given.options.iter().filter(|o| o.name == "format").map(Given::text).collect();
+    let chosen: Vec<&str> = given.options.iter().filter(|o| o.name == "format").map(GivenFlag::text).collect();
     if !chosen.is_empty() {
         return chosen.join(",");
     }

@@ -13,7 +13,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_text::format::harmless;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
-use squall_text::page::complete::{Found, Wanted};
+use squall_text::page::complete::{Completion, ValueKind};
 use squall_text::page::{Options, Page};
 
 use super::COMMANDS;
@@ -107,8 +107,8 @@ fn commands(typed: &str) -> Vec<(String, String)> {
 fn words_of(command: &str, words: &[String]) -> Vec<(String, String)> {
     let Some(command) = super::find(command) else { return Vec::new() };
     match command.page.complete(words) {
-        Found::Options(found) => found,
-        Found::Value { before, typed, wanted } => {
+        Completion::Options(found) => found,
+        Completion::Value { before, typed, wanted } => {
             let values = values(wanted).into_iter().filter(|(value, _)| value.starts_with(&typed));
             values.map(|(value, about)| (format!("{before}{value}"), about)).collect()
         }
@@ -116,29 +116,29 @@ fn words_of(command: &str, words: &[String]) -> Vec<(String, String)> {
 }
 
 /// Returns all values of a kind, with what they are. None that can't be had now: a shell does not wait.
-fn values(wanted: Wanted) -> Vec<(String, String)> {
+fn values(wanted: ValueKind) -> Vec<(String, String)> {
     let plain = |names: BTreeSet<String>| names.into_iter().map(|name| (name, String::new())).collect();
     match wanted {
-        Wanted::Words(words) => words.iter().map(|word| ((*word).to_owned(), String::new())).collect(),
-        Wanted::Files => Vec::new(),
-        Wanted::Partitions => {
+        ValueKind::Words(words) => words.iter().map(|word| ((*word).to_owned(), String::new())).collect(),
+        ValueKind::Files => Vec::new(),
+        ValueKind::Partitions => {
             let Some(Answer::Partitions(all)) = ask(&Request::Partitions) else { return Vec::new() };
             plain(all.into_iter().map(|partition| partition.config.name).collect())
         }
-        Wanted::Nodes => {
+        ValueKind::Nodes => {
             let Some(Answer::Nodes(all)) = ask(&Request::Nodes) else { return Vec::new() };
             plain(all.into_iter().map(|node| node.name).collect())
         }
-        Wanted::Jobs => jobs(),
-        Wanted::Users | Wanted::Accounts | Wanted::Qos => {
+        ValueKind::Jobs => jobs(),
+        ValueKind::Users | ValueKind::Accounts | ValueKind::Qos => {
             let Some(Answer::Policy(policy)) = ask(&Request::Policy) else { return Vec::new() };
             plain(match wanted {
-                Wanted::Users => policy.users.keys().cloned().collect(),
-                Wanted::Accounts => policy.accounts.keys().cloned().collect(),
+                ValueKind::Users => policy.users.keys().cloned().collect(),
+                ValueKind::Accounts => policy.accounts.keys().cloned().collect(),
                 _ => policy.qos.keys().cloned().collect(),
             })
         }
-        Wanted::Reservations => {
+        ValueKind::Reservations => {
             let Some(Answer::Reservations(all)) = ask(&Request::Reservations) else { return Vec::new() };
             plain(all.into_iter().map(|one| one.reservation.name).collect())
         }

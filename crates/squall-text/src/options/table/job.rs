@@ -8,12 +8,12 @@ use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::collect::sets_flag;
 use crate::options::table::{checked, named, some};
 use crate::options::values::when::{REMEDY, when_here};
 use crate::options::values::{self, array, dependency, signal};
-use crate::options::{Given, NO, Opt, Source, Stop, Tools, opt};
+use crate::options::{GivenOption, NO, Opt, Source, Stop, Tools, opt};
 
 const FILES: Tools = Tools::SBATCH.and(Tools::SRUN);
 
@@ -436,7 +436,7 @@ pub const OPTIONS: &[Opt] = &[
 ];
 
 /// Reads a time limit, rounded up to whole minutes, in seconds; 0 and no limit give `UNLIMITED_S`.
-fn limit(given: &Given<'_>) -> Result<u64, Stop> {
+fn limit(given: &GivenOption<'_>) -> Result<u64, Stop> {
     match parse_limit(given.text()) {
         Ok(None | Some(0)) => Ok(UNLIMITED_S),
         Ok(Some(seconds)) => Ok(whole_minutes(seconds)),
@@ -444,25 +444,25 @@ fn limit(given: &Given<'_>) -> Result<u64, Stop> {
     }
 }
 
-fn time(given: &Given<'_>) -> Result<Time, Stop> {
+fn time(given: &GivenOption<'_>) -> Result<Time, Stop> {
     when_here(given.text()).ok_or_else(|| given.invalid(REMEDY))
 }
 
 /// Reads `--array`. The error has the form of a refused request, because in Slurm the controller finds it.
-fn array_of(given: &Given<'_>) -> Result<ArraySpec, Stop> {
+fn array_of(given: &GivenOption<'_>) -> Result<ArraySpec, Stop> {
     array::array(given.text()).map_err(|problem| late(given, &problem, "Invalid job array specification"))
 }
 
-fn dependency_of(given: &Given<'_>) -> Result<Option<Dependency>, Stop> {
+fn dependency_of(given: &GivenOption<'_>) -> Result<Option<Dependency>, Stop> {
     dependency::dependency(given.text()).map_err(|problem| late(given, &problem, "Job dependency problem"))
 }
 
-fn late(given: &Given<'_>, problem: &str, slurm: &str) -> Stop {
+fn late(given: &GivenOption<'_>, problem: &str, slurm: &str) -> Stop {
     let failed = given.tool.failed();
     Stop::Bad { lines: vec![given.remedy(problem), format!("{failed}: {slurm}")], exit: 1 }
 }
 
-fn yes_no(given: &Given<'_>) -> Result<bool, Stop> {
+fn yes_no(given: &GivenOption<'_>) -> Result<bool, Stop> {
     match given.text().to_ascii_lowercase().as_str() {
         "yes" => Ok(true),
         "no" => Ok(false),
@@ -487,7 +487,7 @@ pub(crate) const MAIL_TYPES: [&str; 13] = [
     "TIME_LIMIT_90",
 ];
 
-fn mail_type(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn mail_type(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let known = |word: &str| MAIL_TYPES.iter().any(|t| t.eq_ignore_ascii_case(word.trim()));
     if !given.text().split(',').all(known) {
         return Err(given.invalid(&format!("use one or several of {}", MAIL_TYPES.join(","))));
@@ -496,7 +496,7 @@ fn mail_type(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn profile(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     const KINDS: [&str; 6] = ["all", "energy", "task", "lustre", "filesystem", "network"];
     let words = given.text().to_ascii_lowercase();
     match words.as_str() {
@@ -515,7 +515,7 @@ fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Refuses the option to users other than root. As in Slurm, this is checked before the value.
-fn root_only(given: &Given<'_>) -> Result<(), Stop> {
+fn root_only(given: &GivenOption<'_>) -> Result<(), Stop> {
     if users::is_root() {
         return Ok(());
     }
@@ -523,7 +523,7 @@ fn root_only(given: &Given<'_>) -> Result<(), Stop> {
     Err(Stop::Bad { lines: vec![line], exit: 255 })
 }
 
-fn uid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn uid(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     root_only(given)?;
     let known = users::by_name(given.text()).or_else(|| users::by_uid(given.text().parse().ok()?));
     let user = known.ok_or_else(|| given.invalid("there is no such user"))?;
@@ -531,7 +531,7 @@ fn uid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn gid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn gid(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     root_only(given)?;
     let known = users::group_id(given.text()).or_else(|| given.text().parse().ok());
     asked.run_as.group = Some(known.ok_or_else(|| given.invalid("there is no such group"))?);
@@ -541,7 +541,7 @@ fn gid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 /// Highest absolute value of `--nice` in Slurm.
 const NICE_MAX: i64 = 2_147_483_645;
 
-fn nice(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn nice(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let value = match given.value {
         None => 100,
         Some("") => 0,

@@ -11,9 +11,9 @@ use crate::refusal;
 use squall_model::limits::STRING_BYTES_MAX;
 use squall_model::wire::client::Refusal;
 
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::values::number::count;
-use crate::options::{Given, Opt, Source, Stop, Tool};
+use crate::options::{GivenOption, Opt, Source, Stop, Tool};
 
 /// Options that `--help` shows together.
 #[derive(Debug)]
@@ -42,17 +42,17 @@ pub fn options_of(tool: Tool) -> impl Iterator<Item = &'static Opt> {
 
 /// Setter of an option of which nothing is stored.
 #[expect(clippy::unnecessary_wraps, reason = "it is a setter as all the others")]
-fn ignore(_: &mut Asked, _: &Given<'_>) -> Result<(), Stop> {
+fn ignore(_: &mut SubmitOptions, _: &GivenOption<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
 /// Setter of an option that has no effect but needs a positive number as value.
-fn ignore_count(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn ignore_count(_: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     counted(given, true).map(drop)
 }
 
 /// Returns the value; fails if it is longer than `STRING_BYTES_MAX`.
-fn limited(given: &Given<'_>) -> Result<String, Stop> {
+fn limited(given: &GivenOption<'_>) -> Result<String, Stop> {
     if given.text().len() > STRING_BYTES_MAX {
         return Err(Stop::bad(format!(
             "--{}: the value has {} bytes; at most {STRING_BYTES_MAX} are allowed",
@@ -64,17 +64,17 @@ fn limited(given: &Given<'_>) -> Result<String, Stop> {
 }
 
 /// Returns the value for an optional text field; fails if it is too long.
-fn some(given: &Given<'_>) -> Result<Option<String>, Stop> {
+fn some(given: &GivenOption<'_>) -> Result<Option<String>, Stop> {
     limited(given).map(Some)
 }
 
 /// Returns the value as a name. An empty one, as of a variable that is not set, takes back a name given elsewhere.
-fn named(given: &Given<'_>) -> Result<Option<String>, Stop> {
+fn named(given: &GivenOption<'_>) -> Result<Option<String>, Stop> {
     Ok(some(given)?.filter(|name| !name.is_empty()))
 }
 
 /// Reads the value as a whole number; if `positive`, 0 is an error.
-fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
+fn counted(given: &GivenOption<'_>, positive: bool) -> Result<u32, Stop> {
     count(given.option.long, given.text(), positive).map_err(|line| {
         let least = u8::from(positive);
         let remedy = given.remedy(&format!("use a whole number from {least} on, such as 4 or 1k"));
@@ -83,13 +83,13 @@ fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
 }
 
 /// Fails if `check` refuses the value. The error of `check` is Slurm's message; exit code 255.
-fn checked(given: &Given<'_>, check: fn(&str) -> Result<(), String>, remedy: &str) -> Result<(), Stop> {
+fn checked(given: &GivenOption<'_>, check: fn(&str) -> Result<(), String>, remedy: &str) -> Result<(), Stop> {
     check(given.text()).map_err(|line| Stop::Bad { lines: vec![line, given.remedy(remedy)], exit: 255 })
 }
 
 /// Reads the value with `read`. If it returns None, the error has the form of a refusal by the controller, with
 /// `problem` as the reason.
-fn read<T>(given: &Given<'_>, read: fn(&str) -> Option<T>, problem: &str) -> Result<Option<T>, Stop> {
+fn read<T>(given: &GivenOption<'_>, read: fn(&str) -> Option<T>, problem: &str) -> Result<Option<T>, Stop> {
     let (option, value) = (given.option.long.to_owned(), limited(given)?);
     let found = read(&value);
     if found.is_none() {

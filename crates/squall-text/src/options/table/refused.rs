@@ -1,8 +1,8 @@
 //! Options of Slurm that would change what runs and that Squall does not support: each is refused by name.
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::asked::Asked;
-use crate::options::{Arg, Effect, Given, NO, Opt, Stop, Tools, opt};
+use crate::options::submit::SubmitOptions;
+use crate::options::{Arg, Effect, GivenOption, NO, Opt, Stop, Tools, opt};
 
 /// Entries of the refused options, which `--help` does not list.
 pub const OPTIONS: &[Opt] = &[
@@ -151,7 +151,7 @@ const fn refused(
     opt(long, short, arg, tools, env, "", refuse).refused(why)
 }
 
-fn refuse(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn refuse(_: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     match given.option.effect {
         Effect::Refused(why) if given.set => Err(given.not_done(why)),
         _ => Ok(()),
@@ -159,7 +159,7 @@ fn refuse(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Refuses `--bbf`. A file that can't be read is reported first, as in Slurm.
-fn burst_buffer_file(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn burst_buffer_file(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     if std::fs::File::open(given.text()).is_err() {
         let remedy = given.remedy("the file can't be read");
         return Err(Stop::Bad { lines: vec!["Invalid --bbf specification".into(), remedy], exit: 1 });

@@ -8,11 +8,11 @@ use squall_model::job::options::{AsGiven, Hint};
 use squall_model::resource::Memory;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::table::{checked, counted, ignore, read, same_place, some};
 use crate::options::values;
 use crate::options::values::number::node_count;
-use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
+use crate::options::{GivenOption, NO, Opt, Stop, Tool, Tools, opt};
 
 /// Entries of the options about nodes, tasks, CPUs and memory.
 pub const OPTIONS: &[Opt] = &[
@@ -618,7 +618,7 @@ pub const PLACEMENT: &[Opt] = &[
 const FREQUENCY: &str = "frequencies of GPUs are left to the nodes: leave it out";
 
 /// Sets `--tres-bind`: `gres/gpu:map:0,1` is equivalent to `--gpu-bind=map:0,1`. Other resources can't be bound.
-fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn tres_bind(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let bind = match given.text().split_once("gres/gpu:") {
         Some((verbose, bind)) if matches!(verbose, "" | "verbose," | "v,") && !bind.contains("gres/") => bind,
         _ => return Err(given.invalid("GPUs are bound: use gres/gpu:map:0,1 or gres/gpu:single:1")),
@@ -626,7 +626,7 @@ fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     gpu_bind(asked, given, bind)
 }
 
-fn gpu_bind(asked: &mut Asked, given: &Given<'_>, bind: &str) -> Result<(), Stop> {
+fn gpu_bind(asked: &mut SubmitOptions, given: &GivenOption<'_>, bind: &str) -> Result<(), Stop> {
     let known = "closest, none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS or single:TASKS";
     let bind = AsGiven::<GpuBind>::parse(bind).ok_or_else(|| {
         let lines = vec![format!("Invalid --gpu-bind argument: gpu:{bind}"), given.remedy(&format!("use {known}"))];
@@ -638,17 +638,17 @@ fn gpu_bind(asked: &mut Asked, given: &Given<'_>, bind: &str) -> Result<(), Stop
 }
 
 /// Warns of the word `verbose` in a binding of which tasks print nothing; `instead`: where to look.
-fn warn_untold(asked: &mut Asked, given: &Given<'_>, instead: &str) {
+fn warn_untold(asked: &mut SubmitOptions, given: &GivenOption<'_>, instead: &str) {
     if given.text().split(',').any(|word| matches!(word, "v" | "verbose")) && !asked.quiet {
         asked.warnings.push(format!("--{}: verbose prints nothing here: {instead}", given.option.long));
     }
 }
 
-fn gpus(given: &Given<'_>) -> Result<Option<GpuCount>, Stop> {
+fn gpus(given: &GivenOption<'_>) -> Result<Option<GpuCount>, Stop> {
     read(given, GpuCount::parse, "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1")
 }
 
-fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn mem_bind(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     match values::checked::memory_binding(given.text()) {
         Ok(false) => {
             warn_untold(asked, given, "`numactl --show` in a task tells");
@@ -662,7 +662,7 @@ fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     }
 }
 
-fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn cpu_freq(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     Frequency::parse(given.text()).map_err(|line| Stop::Bad {
         lines: vec![
             line,
@@ -677,7 +677,7 @@ fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 /// Sets `--core-spec` or `--thread-spec`: ignored with a warning, as in Slurm where the configuration does not allow
 /// them.
-fn specialized(asked: &mut Asked, given: &Given<'_>, named: &str) -> Result<(), Stop> {
+fn specialized(asked: &mut SubmitOptions, given: &GivenOption<'_>, named: &str) -> Result<(), Stop> {
     counted(given, false)?;
     asked.warnings.push(format!(
         "error: Ignoring {named} since it's not allowed by configuration (AllowSpecResourcesUsage = No)"
@@ -687,7 +687,7 @@ fn specialized(asked: &mut Asked, given: &Given<'_>, named: &str) -> Result<(), 
 
 /// Sets `--tres-per-task`: `cpu=2,gres/gpu:a100=1` is equivalent to `--cpus-per-task` and `--gpus-per-task`. Other
 /// resources can't be requested for each task.
-fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn tres_per_task(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     for word in given.text().split(',') {
         let (name, count) = word.rsplit_once(['=', ':']).unwrap_or((word, "1"));
         let number = count.parse().ok().filter(|number: &u32| *number > 0);
@@ -715,7 +715,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// Reads a host list. A value with a slash is the path of a file with the names, as in Slurm.
-fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
+fn host_list(given: &GivenOption<'_>) -> Result<Option<String>, Stop> {
     let text = given.text();
     let file = if text.contains('/') { std::fs::read_to_string(text).ok() } else { None };
     match file {
@@ -725,7 +725,7 @@ fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
 }
 
 /// Sets `--extra-node-info` (`-B`): `S[:C[:T]]`, each a number, `*`, or a range, of which Slurm too takes the minimum.
-fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn extra_node_info(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let mut parts = [0; 3];
     for (at, (part, place)) in given.text().split(':').zip(["first", "second", "third", "fourth"]).enumerate() {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
@@ -745,7 +745,7 @@ fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn exclusive(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let user = match given.text().to_ascii_lowercase().as_str() {
         "" | "exclusive" | "1" | "yes" => false,
         "user" => true,
@@ -761,7 +761,7 @@ fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 /// Reads the value of a `--mem…` option, MiB. In sbatch and salloc, two different ones of the same origin are an error.
 /// Of different origins the later one counts, and in srun the last one.
-fn memory(asked: &Asked, given: &Given<'_>) -> Result<u64, Stop> {
+fn memory(asked: &SubmitOptions, given: &GivenOption<'_>) -> Result<u64, Stop> {
     let rival = ["mem", "mem-per-cpu", "mem-per-gpu"]
         .iter()
         .filter(|name| **name != given.option.long)

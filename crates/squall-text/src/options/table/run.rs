@@ -8,12 +8,12 @@ use squall_model::step::Distribution;
 use squall_model::step::cpu_bind::CpuBind;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::table::{counted, ignore, ignore_count, limited, some};
-use crate::options::{Given, NO, Opt, Stop, Tools, opt};
+use crate::options::{GivenOption, NO, Opt, Stop, Tools, opt};
 
 /// Sets `--cpu-bind`. The value is parsed here only to report errors at once.
-fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn cpu_bind(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let text = some(given)?;
     CpuBind::parse(text.as_deref().unwrap_or_default()).map_err(|word| {
         let known = "none, threads, cores, sockets, ldoms, rank, map_cpu:LIST, mask_cpu:LIST, quiet, verbose";
@@ -314,7 +314,7 @@ pub const OPTIONS: &[Opt] = &[
     }),
 ];
 
-fn bcast_exclude(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn bcast_exclude(_: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     match given.text() {
         "NONE" => Ok(()),
         _ => Err(given.not_done("the program is copied without its libraries: leave it out")),
@@ -322,14 +322,14 @@ fn bcast_exclude(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Checks `--compress`, which does not change the copied file.
-fn compress(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn compress(_: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     match given.text().to_ascii_lowercase().as_str() {
         "" | "none" | "lz4" => Ok(()),
         _ => Err(given.not_done("the program is copied as it is: use none, or leave it out")),
     }
 }
 
-fn send_libs(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn send_libs(_: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     match given.text().to_ascii_lowercase().as_str() {
         "no" | "n" | "0" => Ok(()),
         "" | "yes" | "y" | "1" => {
@@ -341,7 +341,7 @@ fn send_libs(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 /// Sets `--distribution`: `block|cyclic|arbitrary|plane=SIZE|*[:…[:…]][,Pack|NoPack]`. The first part distributes ranks
 /// over nodes, the others within nodes.
-fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn distribution(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let remedy = "use block, cyclic, arbitrary or plane=SIZE, and for sockets and cores :block, :cyclic or :fcyclic";
     let lower = given.text().to_ascii_lowercase();
     let first = lower.split([':', ',']).next().unwrap_or_default();
@@ -374,7 +374,7 @@ fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Sets `--slurmd-debug`: how much step daemons log, 0 to 4. Higher levels count as 4.
-fn slurmd_debug(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn slurmd_debug(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     const MOST: u32 = 4;
     const WORDS: [&str; 10] =
         ["quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"];

@@ -4,9 +4,9 @@ use squall_model::job::container::{Container, Mount};
 use squall_model::step::X11Nodes;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::table::{ignore, limited, some};
-use crate::options::{Given, NO, Opt, Source, Stop, Tools, opt};
+use crate::options::{GivenOption, NO, Opt, Source, Stop, Tools, opt};
 
 /// Entries of the options about containers.
 pub const OPTIONS: &[Opt] = &[
@@ -255,7 +255,7 @@ pub fn opposite(long: &str) -> Option<&'static str> {
 }
 
 /// Checks options about containers against each other. A variable that fits to no container has no effect.
-pub fn verify(asked: &Asked) -> Result<(), Stop> {
+pub fn verify(asked: &SubmitOptions) -> Result<(), Stop> {
     let given = |long: &str| asked.sources.contains_key(long) && !by_variable(asked, long);
     let Some(container) = asked.spec.options.container() else {
         let stray = DETAILS.iter().find(|long| given(long));
@@ -270,17 +270,17 @@ pub fn verify(asked: &Asked) -> Result<(), Stop> {
 }
 
 /// Returns what is asked for about the container.
-fn container(asked: &mut Asked) -> &mut Container {
+fn container(asked: &mut SubmitOptions) -> &mut Container {
     asked.spec.options.container.get_or_insert_default()
 }
 
 /// Returns whether an option is given by an environment variable.
-fn by_variable(asked: &Asked, long: &str) -> bool {
+fn by_variable(asked: &SubmitOptions, long: &str) -> bool {
     matches!(asked.sources.get(long), Some(Source::Variable(_)))
 }
 
 /// Returns the value of a flag of pyxis that has an opposite; fails if both are given. `yes`: what the flag stands for.
-fn either(asked: &Asked, given: &Given<'_>, yes: bool) -> Result<Option<bool>, Stop> {
+fn either(asked: &SubmitOptions, given: &GivenOption<'_>, yes: bool) -> Result<Option<bool>, Stop> {
     let (long, variable) = (given.option.long, matches!(given.source, Source::Variable(_)));
     match opposite(long) {
         Some(other) if !variable && asked.sources.contains_key(other) && !by_variable(asked, other) => {
@@ -291,7 +291,7 @@ fn either(asked: &Asked, given: &Given<'_>, yes: bool) -> Result<Option<bool>, S
 }
 
 /// Adds to `--container-mounts`. What a variable gave counts only if no option gives mounts.
-fn container_mounts(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn container_mounts(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let remedy = "use SOURCE[:TARGET[:FLAG+FLAG]], separated by commas: a source is a path, tmpfs or umount, a target a \
                   path, a flag ro, rw or one of mount's";
     let mounts = Mount::parse_all(&limited(given)?).ok().filter(|mounts| !mounts.is_empty());
@@ -310,7 +310,7 @@ fn container_mounts(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Adds to `--container-env`. What a variable gave counts only if no option gives names.
-fn container_env(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn container_env(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let plain = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -329,7 +329,7 @@ fn container_env(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Returns the value as an absolute path.
-fn absolute(given: &Given<'_>) -> Result<String, Stop> {
+fn absolute(given: &GivenOption<'_>) -> Result<String, Stop> {
     let text = limited(given)?;
     if text.is_empty() {
         return Err(given.invalid("name the folder of a bundle"));
@@ -338,7 +338,7 @@ fn absolute(given: &Given<'_>) -> Result<String, Stop> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-fn container_name(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn container_name(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let text = limited(given)?;
     let (name, how) = text.split_once(':').unwrap_or((&text, ""));
@@ -361,7 +361,7 @@ fn container_name(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 /// Sets `--x11`. Without a display, as is usual in scripts, the message is Slurm's.
-fn x11(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn x11(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     if std::env::var_os("DISPLAY").is_none_or(|display| display.is_empty()) {
         let line = "No DISPLAY variable set, cannot setup x11 forwarding.".to_owned();
         return Err(Stop::Bad { lines: vec![line], exit: 255 });

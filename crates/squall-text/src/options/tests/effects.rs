@@ -1,7 +1,7 @@
 //! Tests that every option has its declared effect: it works, it is accepted without effect, or it is refused
 //! (faults.md, audit-admin.md 2.1).
 
-use super::{Asked, Source, Stop, Tool, collect, complaint, read, sbatch, table};
+use super::{SubmitOptions, Source, Stop, Tool, collect, complaint, read, sbatch, table};
 use crate::options::{Effect, Opt};
 
 const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];
@@ -70,7 +70,7 @@ fn traces(option: &'static Opt) -> Vec<bool> {
     let values = std::iter::once(None).chain(VALUES.iter().copied().map(Some));
     let mut found = Vec::new();
     for value in values.filter(|value| !matches!(option.arg, super::Arg::Needed(_)) || value.is_some()) {
-        let mut asked = Asked::new(tool);
+        let mut asked = SubmitOptions::new(tool);
         match collect::obey(&mut asked, tool, &(option, value.map(str::to_owned)), &Source::Line) {
             Ok(()) => {}
             Err(Stop::Show(_) | Stop::Help | Stop::Brief) => {
@@ -80,7 +80,7 @@ fn traces(option: &'static Opt) -> Vec<bool> {
             Err(_) => continue,
         }
         (asked.sources, asked.given) = Default::default();
-        let mut unchanged = Asked::new(tool);
+        let mut unchanged = SubmitOptions::new(tool);
         (asked.spec.options.shown, unchanged.spec.options.shown) = Default::default();
         found.push(format!("{asked:?}") != format!("{unchanged:?}"));
     }
@@ -263,7 +263,7 @@ fn variables_are_refused_as_options_are() {
         (Tool::Srun, "SLURM_MEM_BIND", "rank", "--mem-bind=rank"),
     ] {
         let lookup = |name: &str| (name == variable).then(|| value.to_owned());
-        let stop = collect::obey_variables(&mut Asked::new(tool), tool, &lookup).expect_err(variable);
+        let stop = collect::obey_variables(&mut SubmitOptions::new(tool), tool, &lookup).expect_err(variable);
         let text = stop.complaint(tool);
         assert!(text.contains(option) && text.contains(variable), "{variable}: {text}");
     }

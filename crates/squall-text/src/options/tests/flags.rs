@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use squall_model::job::container::Container;
 use squall_model::job::options::{Chosen, Options};
 
-use super::{Arg, Asked, Source, Stop, Tool, collect, complaint, read, table};
+use super::{Arg, SubmitOptions, Source, Stop, Tool, collect, complaint, read, table};
 use crate::options::Effect;
 
 const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];
 
 /// Returns the request that a script, variables and a command line describe together.
-fn asked(tool: Tool, script: &str, variables: &[(&str, &str)], line: &str) -> Result<Asked, Stop> {
-    let mut asked = Asked::new(tool);
+fn asked(tool: Tool, script: &str, variables: &[(&str, &str)], line: &str) -> Result<SubmitOptions, Stop> {
+    let mut asked = SubmitOptions::new(tool);
     let words = super::words(script);
     for found in collect::line(tool, &words)?.options {
         collect::obey(&mut asked, tool, &found, &Source::Script(2))?;
@@ -26,11 +26,11 @@ fn asked(tool: Tool, script: &str, variables: &[(&str, &str)], line: &str) -> Re
 }
 
 /// Returns all that the request has but where its options came from.
-fn request(mut asked: Asked) -> String {
+fn request(mut asked: SubmitOptions) -> String {
     if asked.spec.options.get().is_some_and(|chosen| *chosen == Chosen::default()) {
         asked.spec.options = Options::default();
     }
-    format!("{:?}", Asked { sources: BTreeMap::default(), given: BTreeMap::default(), ..asked })
+    format!("{:?}", SubmitOptions { sources: BTreeMap::default(), given: BTreeMap::default(), ..asked })
 }
 
 // faults.md F4: "", yes and a number other than 0 set a flag, and all else resets it.
@@ -66,7 +66,7 @@ fn f4_a_variable_sets_or_resets_each_flag_of_the_table() {
     assert_eq!(["0", "2"].map(level), [0, 2], "a number of times");
 }
 
-fn container(asked: Result<Asked, Stop>) -> Container {
+fn container(asked: Result<SubmitOptions, Stop>) -> Container {
     asked.unwrap().spec.options.container.as_deref().cloned().unwrap_or_default()
 }
 

@@ -28,7 +28,7 @@ pub fn when(text: &str, now: &Zoned) -> Option<Zoned> {
         let at = Timestamp::from_second(seconds.parse().ok()?).ok()?;
         return Some(at.to_zoned(now.time_zone().clone()));
     }
-    let mut found = Found::default();
+    let mut found = Moment::default();
     let mut any = false;
     for word in dashed(&text).split_whitespace() {
         // As in Slurm, `tomorrow-noon` is two words, but a date with dashes is one.
@@ -97,12 +97,12 @@ fn is_unit(text: &str, unit: &str) -> bool {
 }
 
 #[derive(Default)]
-struct Found {
+struct Moment {
     date: Option<Date>,
     clock: Option<Clock>,
 }
 
-impl Found {
+impl Moment {
     fn word(&mut self, word: &str, now: &Zoned) -> Option<()> {
         let clock = |hour| Clock::new(hour, 0, 0, 0).ok();
         match word {

@@ -10,9 +10,9 @@ use squall_model::limits::STRING_BYTES_MAX;
 use squall_model::time::Time;
 use squall_model::wire::client::Refusal;
 
-use crate::options::asked::Asked;
+use crate::options::submit::SubmitOptions;
 use crate::options::{Effect, Source, Stop, Tool, collect, counts, table};
-use crate::rest::body::{self, ENDLESS, Taken, integer, list, text, warn};
+use crate::rest::body::{self, ENDLESS, Parsed, integer, list, text, warn};
 use crate::shapes::problem::path;
 use crate::shapes::{Problem, Warning};
 
@@ -45,7 +45,7 @@ pub struct Submission {
 }
 
 /// Returns the batch job of the body of `job/submit`.
-pub fn submit(given: &Value, caller: &Caller<'_>) -> Result<Taken<Submission>, Problem> {
+pub fn submit(given: &Value, caller: &Caller<'_>) -> Result<Parsed<Submission>, Problem> {
     let (mut taken, scripts) = described(given, caller, Tool::Sbatch)?;
     let inner = scripts.into_iter().next().flatten();
     let script = match (given.get("script").filter(|script| !script.is_null()), inner) {
@@ -67,7 +67,7 @@ pub fn submit(given: &Value, caller: &Caller<'_>) -> Result<Taken<Submission>, P
 }
 
 /// Returns the allocation of the body of `job/allocate`. It lasts until its time limit, or until it is cancelled.
-pub fn allocate(given: &Value, caller: &Caller<'_>) -> Result<Taken<Submission>, Problem> {
+pub fn allocate(given: &Value, caller: &Caller<'_>) -> Result<Parsed<Submission>, Problem> {
     let (mut taken, scripts) = described(given, caller, Tool::Salloc)?;
     if scripts.iter().flatten().next().is_some() {
         return Err(Problem::malformed("script", "An allocation has no script: use job/submit"));
@@ -82,7 +82,7 @@ fn missing(source: &str, number: u32, error: &str) -> Problem {
     Problem { number, error: error.to_owned(), ..Problem::malformed(source, error) }
 }
 
-type Described = (Taken<Submission>, Vec<Option<String>>);
+type Described = (Parsed<Submission>, Vec<Option<String>>);
 
 /// Reads the descriptions of a job's components: those of the list `jobs`, which Slurm's allocations call `hetjob`, or
 /// the only one, `job`. Returns their scripts, too.
@@ -120,7 +120,7 @@ fn described(given: &Value, caller: &Caller<'_>, tool: Tool) -> Result<Described
         warn(&mut warnings, &place, "None is given: the job gets the environment of the user's login shell");
     }
     let value = Submission { specs, script: Vec::new(), env: env.unwrap_or_default() };
-    Ok((Taken { value, warnings }, scripts))
+    Ok((Parsed { value, warnings }, scripts))
 }
 
 /// Most components of a heterogeneous job over HTTP.
@@ -404,7 +404,7 @@ const UNSET_16: u64 = u16::MAX as u64 - 1;
 
 /// A job description while it is read.
 struct Order<'a> {
-    asked: Asked,
+    asked: SubmitOptions,
     tool: Tool,
     caller: &'a Caller<'a>,
     /// Path of the description in the body.
@@ -416,7 +416,7 @@ struct Order<'a> {
 
 impl<'a> Order<'a> {
     fn new(tool: Tool, caller: &'a Caller<'a>, place: &'a str) -> Self {
-        Self { asked: Asked::new(tool), tool, caller, place, script: None, env: None, warnings: Vec::new() }
+        Self { asked: SubmitOptions::new(tool), tool, caller, place, script: None, env: None, warnings: Vec::new() }
     }
 
     fn at(&self, field: &Field<'_>) -> String {

@@ -5,7 +5,7 @@ use squall_model::job::JobKind;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 
-use super::{COUNTS, Caller, FIELDS, OF_GPUS, Submission, Take, Taken, allocate, submit};
+use super::{COUNTS, Caller, FIELDS, OF_GPUS, Submission, Take, Parsed, allocate, submit};
 use crate::options::Tool;
 use crate::options::table::options_of;
 use crate::rest::body::{bodies, shape};
@@ -14,7 +14,7 @@ use crate::shapes::table::Shape;
 
 const ANN: Caller<'_> = Caller { user: "ann", uid: 1000, gid: 100, home: "/home/ann", cluster: "c", host: "10.0.0.9" };
 
-fn job(job: Value) -> Result<Taken<Submission>, Problem> {
+fn job(job: Value) -> Result<Parsed<Submission>, Problem> {
     let mut job = job;
     job["environment"] = json!(["A=1"]);
     submit(&json!({"script": "#!/bin/sh\ntrue\n", "job": job}), &ANN)
@@ -68,7 +68,7 @@ fn fields_become_options() {
         "shared": ["user"], "requeue": false, "tasks_per_board": 0, "reboot": false, "cpus_per_task": 65_534,
         "user_id": "1000", "rlimits": {"core": 0, "stack": {"infinite": true}},
     });
-    let Taken { value, warnings } = job(given).unwrap();
+    let Parsed { value, warnings } = job(given).unwrap();
     let spec = &value.specs[0];
     assert_eq!((spec.time_limit_s, spec.need.memory), (Some(3600), Memory::PerNodeMb(2048)));
     assert_eq!(

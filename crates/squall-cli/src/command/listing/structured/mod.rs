@@ -4,7 +4,7 @@
 mod tests;
 
 use serde_json::Value;
-use squall_text::shapes::{self, Dialect, Kind, Meta, Notation, Notes, Version};
+use squall_text::shapes::{self, Dialect, AnswerKind, Meta, Notation, Notes, Version};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, of_standby};
 use squall_text::options::flag::Arguments;
@@ -43,7 +43,7 @@ pub(crate) fn document(
     dialect: Dialect,
     cluster: &str,
     command: &[&str],
-    kind: Kind,
+    kind: AnswerKind,
     body: Vec<(&str, Value)>,
 ) -> String {
     let me = call.people.me();

@@ -14,7 +14,7 @@ use crate::command::sinfo::sinfo;
 use crate::command::squeue::squeue;
 use crate::command::sshare::sshare;
 use squall_text::shapes::table::{Shape, differences};
-use squall_text::shapes::{Kind, Version, license, reservation};
+use squall_text::shapes::{AnswerKind, Version, license, reservation};
 
 type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
 
@@ -43,25 +43,25 @@ fn answer(name: &'static str, main: Main, args: &[&str], version: Version) -> Va
 // faults.md E: JSON that names a version of the data parser has the fields and types of that version.
 #[test]
 fn e_json_has_the_fields_of_its_version_with_their_types() {
-    let commands: [(&str, Main, &[&str], Kind); 18] = [
-        ("squeue", squeue, &["-t", "all"], Kind::Jobs),
-        ("squeue", squeue, &["--only-job-state"], Kind::Jobs),
-        ("scontrol", scontrol, &["show", "job"], Kind::Jobs),
-        ("scontrol", scontrol, &["show", "node"], Kind::Nodes),
-        ("scontrol", scontrol, &["show", "partition"], Kind::Partitions),
-        ("scontrol", scontrol, &["show", "step"], Kind::Steps),
-        ("scontrol", scontrol, &["ping"], Kind::Ping),
-        ("sinfo", sinfo, &[], Kind::Groups),
-        ("sacct", sacct, &["-S", "1970-01-01-00:00:01"], Kind::Accounting),
-        ("sshare", sshare, &["-a"], Kind::Shares),
-        ("sdiag", sdiag, &[], Kind::Diag),
-        ("sacctmgr", sacctmgr, &["show", "account", "withassoc"], Kind::Accounts),
-        ("sacctmgr", sacctmgr, &["show", "user", "withassoc"], Kind::Users),
-        ("sacctmgr", sacctmgr, &["show", "assoc"], Kind::Associations),
-        ("sacctmgr", sacctmgr, &["show", "qos"], Kind::Qos),
-        ("sacctmgr", sacctmgr, &["show", "cluster"], Kind::Clusters),
-        ("sacctmgr", sacctmgr, &["show", "tres"], Kind::Tres),
-        ("sacctmgr", sacctmgr, &["show", "wckey"], Kind::Wckeys),
+    let commands: [(&str, Main, &[&str], AnswerKind); 18] = [
+        ("squeue", squeue, &["-t", "all"], AnswerKind::Jobs),
+        ("squeue", squeue, &["--only-job-state"], AnswerKind::Jobs),
+        ("scontrol", scontrol, &["show", "job"], AnswerKind::Jobs),
+        ("scontrol", scontrol, &["show", "node"], AnswerKind::Nodes),
+        ("scontrol", scontrol, &["show", "partition"], AnswerKind::Partitions),
+        ("scontrol", scontrol, &["show", "step"], AnswerKind::Steps),
+        ("scontrol", scontrol, &["ping"], AnswerKind::Ping),
+        ("sinfo", sinfo, &[], AnswerKind::Groups),
+        ("sacct", sacct, &["-S", "1970-01-01-00:00:01"], AnswerKind::Accounting),
+        ("sshare", sshare, &["-a"], AnswerKind::Shares),
+        ("sdiag", sdiag, &[], AnswerKind::Diag),
+        ("sacctmgr", sacctmgr, &["show", "account", "withassoc"], AnswerKind::Accounts),
+        ("sacctmgr", sacctmgr, &["show", "user", "withassoc"], AnswerKind::Users),
+        ("sacctmgr", sacctmgr, &["show", "assoc"], AnswerKind::Associations),
+        ("sacctmgr", sacctmgr, &["show", "qos"], AnswerKind::Qos),
+        ("sacctmgr", sacctmgr, &["show", "cluster"], AnswerKind::Clusters),
+        ("sacctmgr", sacctmgr, &["show", "tres"], AnswerKind::Tres),
+        ("sacctmgr", sacctmgr, &["show", "wckey"], AnswerKind::Wckeys),
     ];
     for version in Version::ALL {
         for (name, main, args, kind) in commands {
@@ -74,12 +74,12 @@ fn e_json_has_the_fields_of_its_version_with_their_types() {
 #[test]
 fn e_json_of_licenses_and_reservations_has_the_fields_of_v0_0_41() {
     let version = Version::V41;
-    let filled = |kind: Kind, key: &str, value: Value| Shape::of(version, kind).fill(&json!({key: [value]}));
-    let licenses = filled(Kind::Licenses, "licenses", license::license(&LicenseInfo::default()));
-    assert_eq!(differences(version, Kind::Licenses, &licenses), Vec::<String>::new());
+    let filled = |kind: AnswerKind, key: &str, value: Value| Shape::of(version, kind).fill(&json!({key: [value]}));
+    let licenses = filled(AnswerKind::Licenses, "licenses", license::license(&LicenseInfo::default()));
+    assert_eq!(differences(version, AnswerKind::Licenses, &licenses), Vec::<String>::new());
     let one = reservation::reservation(&ReservationInfo::default());
-    let reservations = filled(Kind::Reservations, "reservations", one);
-    assert_eq!(differences(version, Kind::Reservations, &reservations), Vec::<String>::new());
+    let reservations = filled(AnswerKind::Reservations, "reservations", one);
+    assert_eq!(differences(version, AnswerKind::Reservations, &reservations), Vec::<String>::new());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::options::{Source, Tool};
 
 /// Values of all options that a command was given, and the origin of each.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct SubmitOptions {
     /// The job that the options describe.
     pub spec: JobSpec,
     /// Origin of each option given, by long name.
@@ -128,7 +128,7 @@ pub struct Alloc {
     pub kill_command: Option<i32>,
 }
 
-impl Asked {
+impl SubmitOptions {
     /// Returns the values when no options are given to `tool`.
     pub fn new(tool: Tool) -> Self {
         let mut asked = Self::default();
