@@ -25,7 +25,7 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 
 /// An allocation that was granted to this command.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct Allocation {
     /// Connection that owns the allocation: the allocation ends if this connection closes and no other attaches in
     /// time.
     pub(crate) client: Client,
@@ -37,7 +37,7 @@ pub(crate) struct Granted {
 
 /// Parameters of a request for an allocation.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct AllocationRequest {
     /// The command that makes the request: salloc or srun.
     pub(crate) tool: Tool,
     /// Specifications of the job's components; one unless the job is heterogeneous.
@@ -54,8 +54,8 @@ pub(crate) struct Ask {
 }
 
 /// Requests an allocation and waits for it, across restarts of the controller. A signal cancels the request.
-pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
-    let Ask { tool, specs, env, immediate_s, quiet, step } = ask;
+pub(crate) fn allocate(ask: AllocationRequest, signals: &SignalFd) -> Result<Allocation, Stop> {
+    let AllocationRequest { tool, specs, env, immediate_s, quiet, step } = ask;
     let step_asked = step.is_some();
     let (env, key, several) = (ByteBuf::from(env), fresh_key(), specs.len() > 1);
     let request = match <[JobSpec; 1]>::try_from(specs) {
@@ -64,7 +64,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
-    let waiting = Waiting { tool, job, several, quiet, immediate_s, client, step_asked, told: false };
+    let waiting = PendingAllocation { tool, job, several, quiet, immediate_s, client, step_asked, told: false };
     match note {
         Some(Refusal::NotSupported(what)) => eprintln!("{}: warning: {what}", tool.name()),
         Some(note) => waiting.say(&refusal::text(&note)),
@@ -73,7 +73,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     waiting.granted(signals)
 }
 
-struct Waiting {
+struct PendingAllocation {
     tool: Tool,
     job: JobId,
     /// Whether the job is heterogeneous. Its start is always reported, as in Slurm, where such jobs always wait in the
@@ -86,14 +86,14 @@ struct Waiting {
     told: bool,
 }
 
-impl Waiting {
+impl PendingAllocation {
     fn say(&self, text: &str) {
         if !self.quiet {
             eprintln!("{}: {text}", self.tool.name());
         }
     }
 
-    fn granted(mut self, signals: &SignalFd) -> Result<Granted, Stop> {
+    fn granted(mut self, signals: &SignalFd) -> Result<Allocation, Stop> {
         let due = Instant::now() + QUEUED;
         loop {
             let timeout = if self.told { None } else { Some(due.saturating_duration_since(Instant::now())) };
@@ -108,7 +108,7 @@ impl Waiting {
                         if self.told || self.several {
                             self.say(&format!("job {} has been allocated resources", self.job));
                         }
-                        return Ok(Granted { client: self.client, step_asked: self.step_asked, facts: *facts });
+                        return Ok(Allocation { client: self.client, step_asked: self.step_asked, facts: *facts });
                     }
                     Ok(Answer::JobDone { .. }) | Err(ClientError::Refused(Refusal::Revoked | Refusal::AlreadyDone)) => {
                         return Err(self.revoked());

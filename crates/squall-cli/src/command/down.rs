@@ -103,7 +103,7 @@ fn refuse_units(place: &Place) -> Result<(), String> {
 }
 
 /// Data about a cluster that are needed to shut it down.
-struct Known {
+struct RunningCluster {
     /// The cluster's configuration. None: it cannot be read or is invalid.
     config: Option<Config>,
     /// Name of the cluster.
@@ -114,7 +114,7 @@ struct Known {
     nodes: Vec<Daemon>,
 }
 
-impl Known {
+impl RunningCluster {
     /// Reads the configuration. Without a valid one the running processes and the node folders are used alone.
     fn of(place: &Place) -> Result<Self, String> {
         let config = read_config(place).map_err(|e| eprintln!("squall down: going on without the configuration: {e}"));
@@ -133,7 +133,7 @@ impl Known {
 
 /// Shuts down an undivided cluster or one cell. With `keep_jobs` its jobs go on.
 pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String> {
-    let Known { config, cluster, names, nodes } = Known::of(place)?;
+    let RunningCluster { config, cluster, names, nodes } = RunningCluster::of(place)?;
     if config.as_ref().is_some_and(Config::has_standbys) {
         return leave(place, &cluster, &names, &nodes);
     }

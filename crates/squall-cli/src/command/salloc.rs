@@ -22,7 +22,7 @@ use squall_model::step::JobFacts;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
-use crate::command::allocation::{self, Ask, Granted, ready};
+use crate::command::allocation::{self, AllocationRequest, Allocation, ready};
 use crate::command::submission;
 use crate::contact::{Search, may_pass};
 use squall_client::{Client, ClientError};
@@ -62,7 +62,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     submission::known_cluster(SALLOC, asked.clusters.as_deref())?;
     let terminal = Terminal::open(asked.alloc.no_shell)?;
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
-    let ask = Ask {
+    let ask = AllocationRequest {
         tool: SALLOC,
         specs,
         env: capture::export(SALLOC, &vars, None)?.env,
@@ -71,7 +71,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         step: None,
     };
     let begun = Instant::now();
-    let Granted { client, facts, .. } = allocation::allocate(ask, &signals)?;
+    let Allocation { client, facts, .. } = allocation::allocate(ask, &signals)?;
     if !asked.quiet {
         eprintln!("salloc: Granted job allocation {}", facts.key.job);
     }

@@ -20,7 +20,7 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::target;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::{Chunk, Input};
-use crate::command::srun::link::{Link, Listener, Room, missing_output};
+use crate::command::srun::link::{StepConnection, Listener, Room, missing_output};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
 use squall_client::{Client, ClientError, unexpected};
@@ -161,7 +161,7 @@ struct Watch {
     client: Option<Client>,
     listener: Listener,
     layout: Layout,
-    links: Vec<Link>,
+    links: Vec<StepConnection>,
     output: Output,
     input: Input,
     exits: Exits,
@@ -209,7 +209,7 @@ impl Watch {
         sources.extend(self.listener.far().map(|far| (Source::Calls, far.as_fd(), PollFlags::IN)));
         let client = self.client.iter();
         sources.extend(client.map(|client| (Source::Controller, client.stream().as_fd(), PollFlags::IN)));
-        let waits = !self.is_complete(now) || self.links.iter().any(Link::is_full);
+        let waits = !self.is_complete(now) || self.links.iter().any(StepConnection::is_full);
         let input = Some(self.input.source()).filter(|_| !waits && self.input.is_due(now));
         sources.extend(input.map(|fd| (Source::Input, fd, PollFlags::IN)));
         for (at, link) in self.links.iter().enumerate().filter(|(_, link)| link.is_open()) {
@@ -239,7 +239,7 @@ impl Watch {
             Source::Controller => match self.client.as_mut().map(Client::receive) {
                 Some(Ok(Answer::StepDone { .. })) => {
                     self.done = Some(now);
-                    self.links.iter().for_each(Link::watch_peer);
+                    self.links.iter().for_each(StepConnection::watch_peer);
                 }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => self.client = None,
@@ -299,11 +299,11 @@ impl Watch {
     /// Returns whether sattach can end: the step has ended and its nodes have sent everything, or all connections are
     /// lost.
     fn is_over(&self, now: Instant, idle: bool) -> bool {
-        let open = self.links.iter().any(Link::is_open);
+        let open = self.links.iter().any(StepConnection::is_open);
         match self.done {
             Some(since) => {
                 let since = Span(now.duration_since(since).as_micros() as u64);
-                (idle || open) && may_leave(self.links.iter().map(Link::delivery), since, true)
+                (idle || open) && may_leave(self.links.iter().map(StepConnection::delivery), since, true)
             }
             None => self.client.is_none() && !open,
         }

@@ -102,7 +102,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script)
 }
 
 /// Applies the options that a component has in the script, after those inherited from the component before.
-fn obey_script(asked: &mut SubmitOptions, said: Vec<Said>, of_script: &mut Vec<ParsedOption>) -> Result<(), Stop> {
+fn obey_script(asked: &mut SubmitOptions, said: Vec<ScriptOption>, of_script: &mut Vec<ParsedOption>) -> Result<(), Stop> {
     for option in of_script.iter() {
         collect::obey(asked, SBATCH, option, &Source::Script(0))?;
     }
@@ -121,11 +121,11 @@ fn show_words(words: &[String], shown: bool) {
 }
 
 /// An option in a script: the option, its line number, and the text that names its place in error messages.
-type Said = (ParsedOption, u32, String);
+type ScriptOption = (ParsedOption, u32, String);
 
 /// Returns the options in a script, one list for each component of the job.
-fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<Said>>, Stop> {
-    let mut all: Vec<Vec<Said>> = vec![Vec::new()];
+fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<ScriptOption>>, Stop> {
+    let mut all: Vec<Vec<ScriptOption>> = vec![Vec::new()];
     for directive in script.directives()? {
         show_words(&directive.words, shown);
         let words: Vec<OsString> = directive.words.iter().map(OsString::from).collect();

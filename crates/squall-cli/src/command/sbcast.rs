@@ -68,7 +68,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 /// Request of the command, from options and variables.
-struct Asked {
+struct BroadcastRequest {
     force: bool,
     preserve: bool,
     time_ms: Option<u64>,
@@ -129,7 +129,7 @@ fn lookup_error<T>(call: &mut Call<'_>, job: &str, why: &str) -> Result<T, Fail>
 }
 
 /// Reads options, then variables; prints the settings with `-v`.
-fn asked(call: &mut Call<'_>, given: &Arguments) -> Result<Asked, Fail> {
+fn asked(call: &mut Call<'_>, given: &Arguments) -> Result<BroadcastRequest, Fail> {
     let value = |call: &Call<'_>, long: &str, variable: &str| {
         given.last(long).map(str::to_owned).or_else(|| call.variable(variable))
     };
@@ -163,7 +163,7 @@ fn asked(call: &mut Call<'_>, given: &Arguments) -> Result<Asked, Fail> {
     if dest.ends_with('/') {
         return call.fail("Target filename cannot be a directory.");
     }
-    let asked = Asked {
+    let asked = BroadcastRequest {
         force: given.has("force") || call.variable("SBCAST_FORCE").is_some(),
         preserve: given.has("preserve") || call.variable("SBCAST_PRESERVE").is_some(),
         time_ms: Some(seconds.saturating_mul(1000)).filter(|ms| *ms > 0),
@@ -229,7 +229,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Opens the file to send.
-fn open(call: &mut Call<'_>, asked: &Asked) -> Result<(File, Metadata), Fail> {
+fn open(call: &mut Call<'_>, asked: &BroadcastRequest) -> Result<(File, Metadata), Fail> {
     let source = &asked.source;
     let opened = match File::open(source).and_then(|file| file.metadata().map(|meta| (file, meta))) {
         Ok((file, meta)) if meta.is_file() => Ok((file, meta)),

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 /// Settings of a cancellation: the signal and the other options.
-struct Way {
+struct CancelOptions {
     signal: Option<i32>,
     batch: bool,
     full: bool,
@@ -102,7 +102,7 @@ pub(crate) fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> 
     all(call, &way, &selection, &targets)
 }
 
-fn way(call: &mut Call<'_>, given: &Arguments) -> Result<Way, Fail> {
+fn way(call: &mut Call<'_>, given: &Arguments) -> Result<CancelOptions, Fail> {
     let signal = match given.last("signal") {
         None => None,
         Some(text) => match signal_number(text) {
@@ -110,7 +110,7 @@ fn way(call: &mut Call<'_>, given: &Arguments) -> Result<Way, Fail> {
             None => return call.fail(&format!("Unknown job signal: {text}")),
         },
     };
-    Ok(Way {
+    Ok(CancelOptions {
         signal,
         batch: is_set(call, given, "batch"),
         full: is_set(call, given, "full"),
@@ -176,7 +176,7 @@ fn narrow(given: &Arguments) -> Option<(Option<&str>, Option<&str>)> {
 fn chosen(
     call: &mut Call<'_>,
     given: &Arguments,
-    (way, mut selection): (&Way, JobSelection),
+    (way, mut selection): (&CancelOptions, JobSelection),
     targets: &[Target],
 ) -> Result<(Vec<Target>, bool), Fail> {
     selection.ids = targets.iter().map(|t| t.job.clone()).collect();
@@ -241,7 +241,7 @@ fn agreed(call: &mut Call<'_>, question: &str) -> bool {
 }
 
 /// Sends one request for all jobs and one for each step.
-fn all(call: &mut Call<'_>, way: &Way, selection: &JobSelection, targets: &[Target]) -> Result<(), Fail> {
+fn all(call: &mut Call<'_>, way: &CancelOptions, selection: &JobSelection, targets: &[Target]) -> Result<(), Fail> {
     let mut result = Ok(());
     let jobs: Vec<JobRef> = targets.iter().filter(|t| t.step.is_none()).map(|t| t.job.clone()).collect();
     if !jobs.is_empty() || targets.is_empty() {
@@ -256,7 +256,7 @@ fn all(call: &mut Call<'_>, way: &Way, selection: &JobSelection, targets: &[Targ
     result
 }
 
-fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>) -> Result<(), Fail> {
+fn one(call: &mut Call<'_>, way: &CancelOptions, jobs: JobSelection, step: Option<StepNo>) -> Result<(), Fail> {
     let target = match step {
         _ if way.full => SignalTarget::Full,
         _ if way.batch => SignalTarget::Batch,

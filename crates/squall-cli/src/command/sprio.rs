@@ -291,14 +291,14 @@ mod tests {
     use squall_model::wire::standing::{Factors, JobPriority, Priorities};
 
     use super::sprio;
-    use crate::command::listing::fake::{Seen, fake, run_with};
+    use crate::command::listing::fake::{CommandResult, fake, run_with};
 
-    fn seen(args: &[&str]) -> Seen {
+    fn seen(args: &[&str]) -> CommandResult {
         let weights = Factors { age: Real(1000.0), fairshare: Real(5000.0), ..Factors::default() };
         seen_with(weights, args)
     }
 
-    fn seen_with(weights: Factors, args: &[&str]) -> Seen {
+    fn seen_with(weights: Factors, args: &[&str]) -> CommandResult {
         let mut fake = fake();
         let job = |id: u32, user: &str, age: f64, priority: u32| JobPriority {
             id: JobId(id),

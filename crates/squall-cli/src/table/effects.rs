@@ -16,7 +16,7 @@ use squall_text::page::Options;
 
 use super::COMMANDS;
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::fake::{Seen, fake, run_with};
+use crate::command::listing::fake::{CommandResult, fake, run_with};
 use crate::command::{sacct, sacctmgr, scancel, scontrol, sdiag, seff, sinfo, sprio, squeue, sreport, sshare, sstat};
 
 type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
@@ -65,19 +65,19 @@ fn rows() -> Vec<Row> {
 }
 
 /// A line of `effects.txt`.
-struct Line {
+struct EffectsLine {
     command: &'static str,
     test: &'static str,
     names: Vec<String>,
 }
 
-fn lines() -> Vec<Line> {
+fn lines() -> Vec<EffectsLine> {
     let text = include_str!("effects.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     text.map(|line| {
         let (head, names) = line.split_once(": ").expect(line);
         let (command, test) = head.split_once(' ').expect(line);
         let dashed = |name: &str| if name.starts_with('-') { name.to_owned() } else { format!("--{name}") };
-        Line { command, test, names: names.split(' ').map(dashed).collect() }
+        EffectsLine { command, test, names: names.split(' ').map(dashed).collect() }
     })
     .collect()
 }
@@ -137,7 +137,7 @@ fn every_option_has_a_test_a_refusal_or_a_reason_to_change_nothing() {
         match row.effect {
             Effect::Refused(why) | Effect::Hint(why) => assert!(!why.is_empty(), "{} {:?}", row.command, row.names),
             Effect::Works | Effect::Partly(_) => {
-                let covers = |line: &&Line| {
+                let covers = |line: &&EffectsLine| {
                     (line.command == row.command || line.command == "every")
                         && line.names.iter().any(|name| row.names.contains(name))
                 };
@@ -276,7 +276,7 @@ fn flags_of(command: &str) -> &'static [Flag] {
 }
 
 /// Runs a command with further options before its arguments.
-fn seen(command: &str, options: &[&str]) -> Seen {
+fn seen(command: &str, options: &[&str]) -> CommandResult {
     let (name, main, args) = CALLS.iter().find(|(name, ..)| *name == command).expect(command);
     let mut fake = fake();
     fake.nodes[3].up = *name != "sinfo";

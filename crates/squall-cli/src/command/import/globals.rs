@@ -28,7 +28,7 @@ struct Setting {
 
 /// A key of `squall.toml` with its value as TOML, and the line that it comes from.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct TomlKey {
     /// Name of the setting in slurm.conf.
     from: &'static str,
     pub(super) key: String,
@@ -42,7 +42,7 @@ pub(super) struct Globals {
     /// Settings that depend on others, by their names in Slurm's spelling.
     apart: BTreeMap<&'static str, Setting>,
     /// What the settings have become.
-    pub(super) made: Vec<Made>,
+    pub(super) made: Vec<TomlKey>,
     /// Where each key stood last.
     seen: BTreeMap<&'static str, Origin>,
     /// Hosts of the controller, in order.
@@ -93,7 +93,7 @@ impl Globals {
         let outcome = outcome.unwrap_or_else(|problem| Outcome::none(Fate::Wrong, problem));
         let text = if outcome.text.is_empty() { shown(&outcome.set) } else { outcome.text };
         report.add(origin, name, outcome.fate, text);
-        let made = |(key, value)| Made { from: name, key, value, origin: origin.clone() };
+        let made = |(key, value)| TomlKey { from: name, key, value, origin: origin.clone() };
         self.made.extend(outcome.set.into_iter().map(made));
     }
 
@@ -207,7 +207,7 @@ impl Globals {
         });
         if let Some(group) = nodes.groups.iter().find(|group| group.remote && !listens) {
             let (origin, value) = (group.origin.clone(), CONTROLLER_PORT.to_string());
-            self.made.push(Made { from: "SlurmctldPort", key: "SlurmctldPort".to_owned(), value, origin });
+            self.made.push(TomlKey { from: "SlurmctldPort", key: "SlurmctldPort".to_owned(), value, origin });
         }
         self.take("SlurmdPort", report, |value| match port(value) {
             _ if nodes.here() > 1 || !nodes.are_elsewhere() => {

@@ -16,14 +16,14 @@ pub(super) const ALWAYS: &str = "it is so anyway";
 pub(super) type Settings = BTreeMap<&'static str, String>;
 
 /// A line of several settings that begins with a name, as `NodeName=n[1-4] CPUs=8`.
-pub(super) struct Line<'a> {
+pub(super) struct ConfigLine<'a> {
     pub(super) origin: &'a Origin,
     /// The first setting, as `NodeName=n[1-4]`.
     pub(super) head: String,
     pub(super) pairs: &'a [Pair],
 }
 
-impl<'a> Line<'a> {
+impl<'a> ConfigLine<'a> {
     /// Returns the line with these settings; the first one names it.
     pub(super) fn new(origin: &'a Origin, pairs: &'a [Pair]) -> Self {
         let head = pairs.first().map(|pair| format!("{}={}", pair.key, pair.value)).unwrap_or_default();

@@ -6,7 +6,7 @@ use squall_model::limits::GRES_PER_NODE_MAX;
 use squall_model::{gres, hostlist};
 
 use super::keys::Rule::{self, Elsewhere, Missing, Moot, Taken};
-use super::lines::{self, Line, Settings};
+use super::lines::{self, ConfigLine, Settings};
 use super::parse::Origin;
 use super::report::{Fate, Report};
 use super::value;
@@ -66,7 +66,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Reads a `NodeName` line. `here`: names and addresses of this machine.
-    pub(super) fn line(&mut self, line: &Line<'_>, names: &str, here: &[String], report: &mut Report) {
+    pub(super) fn line(&mut self, line: &ConfigLine<'_>, names: &str, here: &[String], report: &mut Report) {
         let own = line.settings(KEYS, "nodes", report);
         if names.eq_ignore_ascii_case("DEFAULT") {
             line.say(report, "", Fate::Taken, "defaults of the NodeName lines that follow");
@@ -102,7 +102,7 @@ impl Nodes {
     /// Adds the nodes of a line; those on this machine and others apart.
     fn add(
         &mut self,
-        line: &Line<'_>,
+        line: &ConfigLine<'_>,
         names: &[String],
         fields: &[(&'static str, String)],
         settings: &Settings,
@@ -146,7 +146,7 @@ impl Nodes {
     }
 
     /// Reports the state in which nodes start.
-    fn state(line: &Line<'_>, own: &Settings, names: &str, report: &mut Report) {
+    fn state(line: &ConfigLine<'_>, own: &Settings, names: &str, report: &mut Report) {
         let Some(state) = own.get("State") else { return };
         match state.to_ascii_uppercase().as_str() {
             "UNKNOWN" | "IDLE" => line.say(report, "State", Fate::Moot, "nodes are idle when they have joined"),
@@ -166,7 +166,7 @@ impl Nodes {
     }
 
     /// Reads a `NodeSet` line. Nodes must stand before it or after it, so the sets are read when all nodes are known.
-    pub(super) fn set(&mut self, line: &Line<'_>, name: &str, report: &mut Report) {
+    pub(super) fn set(&mut self, line: &ConfigLine<'_>, name: &str, report: &mut Report) {
         let mut members = Vec::new();
         for pair in line.pairs {
             match pair.key.to_ascii_lowercase().as_str() {
@@ -228,7 +228,7 @@ impl Nodes {
 }
 
 /// Adds the fields of CPUs and memory.
-fn hardware(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+fn hardware(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
     let mut number = |key: &'static str| {
         let value = settings.get(key)?;
         let number = value.parse::<u32>();
@@ -265,7 +265,7 @@ fn hardware(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str
 }
 
 /// Adds the cores that are kept for the system.
-fn kept_cores(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+fn kept_cores(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
     for (key, read) in [("CoreSpecCount", value::number as fn(&str) -> _), ("CPUSpecList", value::text)] {
         let Some(given) = settings.get(key).filter(|given| !value::is_none(given) && *given != "0") else { continue };
         match read(given) {
@@ -276,7 +276,7 @@ fn kept_cores(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static s
 }
 
 /// Adds the generic resources.
-fn devices(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+fn devices(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
     let Some(text) = settings.get("Gres").filter(|text| !value::is_none(text)) else { return };
     let plain = text.replace(":no_consume", "");
     let counts = gres::parse(&plain).filter(|all| all.iter().all(|one| one.count as usize <= GRES_PER_NODE_MAX));
@@ -294,7 +294,7 @@ fn devices(line: &Line<'_>, settings: &Settings, fields: &mut Vec<(&'static str,
 }
 
 /// Reports a `DownNodes` line.
-pub(super) fn down(line: &Line<'_>, names: &str, report: &mut Report) {
+pub(super) fn down(line: &ConfigLine<'_>, names: &str, report: &mut Report) {
     let of = |key: &str| line.pairs.iter().find(|pair| pair.key.eq_ignore_ascii_case(key)).map(|pair| &*pair.value);
     let (state, reason) = (of("State").unwrap_or("DOWN").to_ascii_lowercase(), of("Reason").unwrap_or("..."));
     let text = format!("run `scontrol update nodename={names} state={state} reason=\"{reason}\"` after the start");

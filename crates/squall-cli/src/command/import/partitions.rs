@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::config::PartitionConfig;
 
 use super::keys::Rule::{self, Elsewhere, Missing, Taken};
-use super::lines::{self, Line, Settings};
+use super::lines::{self, ConfigLine, Settings};
 use super::nodes::Nodes;
 use super::parse::Origin;
 use super::report::{Fate, Report};
@@ -74,7 +74,7 @@ pub(super) struct Partitions {
 
 impl Partitions {
     /// Reads a `PartitionName` line. All nodes and sets of nodes must have been read.
-    pub(super) fn line(&mut self, line: &Line<'_>, name: &str, nodes: &Nodes, cluster: Cluster, report: &mut Report) {
+    pub(super) fn line(&mut self, line: &ConfigLine<'_>, name: &str, nodes: &Nodes, cluster: Cluster, report: &mut Report) {
         let own = line.settings(KEYS, "partitions", report);
         if name.eq_ignore_ascii_case("DEFAULT") {
             line.say(report, "", Fate::Taken, "defaults of the PartitionName lines that follow");
@@ -110,7 +110,7 @@ impl Partitions {
 }
 
 /// Returns the nodes of a partition, as TOML. None: its list is malformed.
-fn members(line: &Line<'_>, settings: &Settings, nodes: &Nodes, report: &mut Report) -> Option<String> {
+fn members(line: &ConfigLine<'_>, settings: &Settings, nodes: &Nodes, report: &mut Report) -> Option<String> {
     let list = settings.get("Nodes").map_or("", String::as_str);
     if list.eq_ignore_ascii_case("ALL") {
         return Some(value::quoted("ALL"));
@@ -134,7 +134,7 @@ fn members(line: &Line<'_>, settings: &Settings, nodes: &Nodes, report: &mut Rep
 
 /// Adds the fields that depend on several settings.
 fn others(
-    line: &Line<'_>,
+    line: &ConfigLine<'_>,
     settings: &Settings,
     cluster: Cluster,
     fields: &mut Vec<(&'static str, String)>,
@@ -182,7 +182,7 @@ fn others(
 
 /// Adds the partition's own `PreemptMode`.
 fn preempt(
-    line: &Line<'_>,
+    line: &ConfigLine<'_>,
     settings: &Settings,
     cluster: Cluster,
     fields: &mut Vec<(&'static str, String)>,

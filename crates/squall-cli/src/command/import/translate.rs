@@ -7,7 +7,7 @@ use squall_model::hostlist;
 
 use super::beside;
 use super::globals::Globals;
-use super::lines::Line;
+use super::lines::ConfigLine;
 use super::nodes::{self, Nodes};
 use super::parse::{Entry, Origin, Pair, Read, entries};
 use super::partitions::Partitions;
@@ -63,11 +63,11 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
             }
         };
         match kind(pairs) {
-            "nodename" => nodes.line(&Line::new(origin, pairs), &pairs[0].value, site.here, &mut report),
-            "downnodes" => nodes::down(&Line::new(origin, pairs), &pairs[0].value, &mut report),
+            "nodename" => nodes.line(&ConfigLine::new(origin, pairs), &pairs[0].value, site.here, &mut report),
+            "downnodes" => nodes::down(&ConfigLine::new(origin, pairs), &pairs[0].value, &mut report),
             "frontendname" => {
                 let text = "there are no front-end nodes: each node has a node daemon";
-                Line::new(origin, pairs).say(&mut report, "", Fate::Missing, text);
+                ConfigLine::new(origin, pairs).say(&mut report, "", Fate::Missing, text);
             }
             "nodeset" | "partitionname" => {}
             _ => pairs.iter().for_each(|pair| globals.read(origin, pair, &mut report)),
@@ -81,10 +81,10 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
             .filter_map(|entry| Some((&entry.origin, entry.pairs.as_ref().ok()?)))
     };
     for (origin, pairs) in of_kind("nodeset") {
-        nodes.set(&Line::new(origin, pairs), &pairs[0].value, &mut report);
+        nodes.set(&ConfigLine::new(origin, pairs), &pairs[0].value, &mut report);
     }
     for (origin, pairs) in of_kind("partitionname") {
-        let line = Line::new(origin, pairs);
+        let line = ConfigLine::new(origin, pairs);
         partitions.line(&line, &pairs[0].value, &nodes, globals.cluster(), &mut report);
     }
     partitions.mark_default();

@@ -64,7 +64,7 @@ pub(crate) trait Controller {
     fn configured(&self) -> Vec<(String, String)>;
     /// From now on asks the controller of this host, which may be a standby.
     fn ask_this_host(&mut self);
-    /// Returns what the standby has told of itself that has given the answers. None: the controller that leads has.
+    /// Returns the standby that answered, with the age of its state. None: the leader answered.
     fn standby(&self) -> Option<&Standby>;
     /// Sends a request and returns the answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;

@@ -272,7 +272,7 @@ impl People for TestPeople {
 
 /// Result of a command: exit code, standard output, standard error.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct CommandResult {
     pub(crate) code: u8,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -281,7 +281,7 @@ pub(crate) struct Seen {
 type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
 
 /// Runs a command with the given fake controller and environment.
-pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[&str], env: &[(&str, &str)]) -> Seen {
+pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[&str], env: &[(&str, &str)]) -> CommandResult {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
     let mut call = Call {
@@ -297,11 +297,11 @@ pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[
         err: &mut err,
     };
     let code = main(&mut call, &args).map_or_else(|Fail(code)| code, |()| 0);
-    Seen { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+    CommandResult { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
 }
 
 /// Runs a command with the usual fake cluster.
-pub(crate) fn run(name: &'static str, main: Main, args: &[&str]) -> Seen {
+pub(crate) fn run(name: &'static str, main: Main, args: &[&str]) -> CommandResult {
     run_with(&mut fake(), name, main, args, &[])
 }
 

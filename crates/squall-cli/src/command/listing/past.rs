@@ -15,7 +15,7 @@ use crate::command::listing::call::{Call, Fail};
 use squall_client::unexpected;
 
 /// Asks the controller for its nodes and adds the time of first registration from the history.
-pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> Result<Vec<Seen>, Fail> {
+pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> Result<Vec<RegisteredNode>, Fail> {
     match call.controller.ask(&Request::Nodes) {
         Ok(Answer::Nodes(nodes)) => Ok(self::nodes(history, &nodes)),
         Ok(_) => call.failed(what, &unexpected()),
@@ -25,7 +25,7 @@ pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> R
 
 /// A node of the cluster, with the time of its first registration.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RegisteredNode {
     /// Name of the node.
     pub(crate) node: String,
     /// Time of the node's first registration; 0: it registered before accounting recorded such events.
@@ -67,7 +67,7 @@ pub(crate) struct Reserved {
 }
 
 /// Returns the nodes that are registered now, with the time of their first registration.
-fn nodes(history: &[HistoryRow], now: &[NodeInfo]) -> Vec<Seen> {
+fn nodes(history: &[HistoryRow], now: &[NodeInfo]) -> Vec<RegisteredNode> {
     let mut since: BTreeMap<&str, Time> = BTreeMap::new();
     for row in history {
         if let Happening::Registered { node, .. } = &row.what {
@@ -75,7 +75,7 @@ fn nodes(history: &[HistoryRow], now: &[NodeInfo]) -> Vec<Seen> {
         }
     }
     let known = now.iter().filter(|node| node.known);
-    let seen = known.map(|node| Seen {
+    let seen = known.map(|node| RegisteredNode {
         since: since.get(node.name.as_str()).copied().unwrap_or_default(),
         cpus: node.hardware.cpus,
         memory_mb: node.hardware.memory_mb,
@@ -92,7 +92,7 @@ fn gpus(gres: &str) -> u32 {
 
 /// State of a node at one point of accounting's history.
 #[derive(Clone, Default)]
-struct Standing {
+struct Availability {
     /// Whether the node was removed from the cluster, and has not registered again. It has no outages then.
     removed: bool,
     silent: Option<String>,
@@ -100,7 +100,7 @@ struct Standing {
     reason: Option<(String, u32)>,
 }
 
-impl Standing {
+impl Availability {
     /// Returns the state in which the node takes no jobs, the reason, and the user who set it; None: it takes jobs.
     fn outage(&self) -> Option<(&'static str, String, Option<u32>)> {
         if self.removed {
@@ -123,28 +123,28 @@ impl Standing {
 }
 
 /// Function that applies the effect of an event to a node's state.
-type Change<'a> = &'a dyn Fn(&mut Standing);
+type Change<'a> = &'a dyn Fn(&mut Availability);
 
 /// Returns all outages, ordered by their start.
 pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
-    let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
+    let mut standing: BTreeMap<String, Availability> = BTreeMap::new();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();
     let mut all: Vec<Outage> = Vec::new();
     for row in history {
         let (nodes, change): (Vec<String>, Change<'_>) = match &row.what {
             Happening::Silent { node, reason } => {
-                (vec![node.clone()], &|now: &mut Standing| now.silent = Some(reason.clone()))
+                (vec![node.clone()], &|now: &mut Availability| now.silent = Some(reason.clone()))
             }
-            Happening::Heard { node } => (vec![node.clone()], &|now: &mut Standing| now.silent = None),
+            Happening::Heard { node } => (vec![node.clone()], &|now: &mut Availability| now.silent = None),
             Happening::Registered { node, .. } => {
-                (vec![node.clone()], &|now: &mut Standing| (now.removed, now.silent) = (false, None))
+                (vec![node.clone()], &|now: &mut Availability| (now.removed, now.silent) = (false, None))
             }
             // Nothing that was set is left if a node of the same name comes later.
-            Happening::Removed { nodes, .. } => (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Standing| {
-                *now = Standing { removed: true, ..Standing::default() };
+            Happening::Removed { nodes, .. } => (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Availability| {
+                *now = Availability { removed: true, ..Availability::default() };
             }),
             Happening::Set { nodes, admin, reason, by } => {
-                (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Standing| {
+                (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Availability| {
                     now.admin = *admin;
                     let given = reason.clone().map(|reason| (reason, *by));
                     now.reason = if *admin == NodeAdmin::Resume { None } else { given.or(now.reason.take()) };

@@ -8,10 +8,10 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 
 use super::sacct;
-use crate::command::listing::fake::{NOW, Seen, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{NOW, CommandResult, check, fake, run, run_with, transcript};
 use squall_text::columns::accounting::FIELDS;
 
-fn seen(args: &[&str]) -> Seen {
+fn seen(args: &[&str]) -> CommandResult {
     run("sacct", sacct, args)
 }
 

@@ -117,7 +117,7 @@ fn nothing_new(call: &mut Call<'_>) -> Result<(), Fail> {
 
 /// Names in a command, by kind of entity: the records that the command applies to.
 #[derive(Default)]
-struct Meant {
+struct Targets {
     names: Vec<String>,
     accounts: Vec<String>,
     users: Vec<String>,
@@ -125,7 +125,7 @@ struct Meant {
     parents: Vec<String>,
 }
 
-impl Meant {
+impl Targets {
     /// Takes the names out of a setting that names accounts, users and so on. Returns false if the setting is of
     /// another kind.
     fn take(&mut self, call: &mut Call<'_>, setting: &Setting) -> Result<bool, Fail> {
@@ -189,7 +189,7 @@ pub(super) fn add(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> R
         "user" => add_users(call, given, &settings),
         "qos" => add_levels(call, given, &settings),
         _ => {
-            let mut names = Meant::default();
+            let mut names = Targets::default();
             for setting in &settings {
                 names.take(call, setting)?;
             }
@@ -204,7 +204,7 @@ pub(super) fn add(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> R
 }
 
 fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
-    let (mut names, mut own, mut account) = (Meant::default(), Association::default(), Account::default());
+    let (mut names, mut own, mut account) = (Targets::default(), Association::default(), Account::default());
     let mut limits = String::new();
     for setting in settings {
         if !names.take(call, setting)? && setting.change_account(&mut account).is_err() {
@@ -255,7 +255,7 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
 }
 
 fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
-    let (mut names, mut own, mut user) = (Meant::default(), Association::default(), User::default());
+    let (mut names, mut own, mut user) = (Targets::default(), Association::default(), User::default());
     let mut limits = String::new();
     for setting in settings {
         if of_user(setting) {
@@ -301,7 +301,7 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
 }
 
 /// Adds users to the draft, with an association in each of the accounts. Returns the text to print.
-fn enter_users(draft: &mut Draft, names: &Meant, user: &mut User, (own, cluster): (&Association, &str)) -> String {
+fn enter_users(draft: &mut Draft, names: &Targets, user: &mut User, (own, cluster): (&Association, &str)) -> String {
     let (mut fresh, mut associations) = (String::new(), String::new());
     if let Some(first) = names.accounts.first().filter(|_| user.default_account.is_empty()) {
         user.default_account.clone_from(first);
@@ -335,7 +335,7 @@ fn enter_users(draft: &mut Draft, names: &Meant, user: &mut User, (own, cluster)
 }
 
 fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
-    let (mut names, mut qos, mut limits) = (Meant::default(), Qos::default(), String::new());
+    let (mut names, mut qos, mut limits) = (Targets::default(), Qos::default(), String::new());
     for setting in settings {
         if setting.is("names", 1) {
             names.take(call, setting)?;
@@ -365,7 +365,7 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
 
 /// Adds or removes coordinators: users who may change the users of an account.
 fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], add: bool) -> Result<(), Fail> {
-    let mut names = Meant::default();
+    let mut names = Targets::default();
     for setting in settings {
         if !names.take(call, setting)? {
             return unknown(call, setting);
@@ -417,7 +417,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
     if settings.iter().any(|setting| forgets(setting) && setting.value != "0") {
         return refuse(call, "sacctmgr: error: Raw usage can only be set to 0 (zero)");
     }
-    let mut names = Meant::default();
+    let mut names = Targets::default();
     for condition in &conditions {
         if !names.take(call, condition)? {
             return unknown(call, condition);
@@ -434,7 +434,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
             let here = call.cluster("sacctmgr: error: Problem with the query")?;
             let meant = chosen(&names.names, &here);
             // Limits of the whole cluster are those of the root account.
-            let root = Meant { names: vec![ROOT.to_owned()], ..Meant::default() };
+            let root = Targets { names: vec![ROOT.to_owned()], ..Targets::default() };
             if meant {
                 modify_accounts(call, &mut draft, &root, &settings, (&mut own, &mut associations))?;
             }
@@ -462,7 +462,7 @@ fn chosen(list: &[String], name: &str) -> bool {
 fn modify_levels(
     call: &mut Call<'_>,
     draft: &mut Draft,
-    names: &Meant,
+    names: &Targets,
     settings: &[Setting],
     text: &mut String,
 ) -> Result<(), Fail> {
@@ -520,7 +520,7 @@ fn of_account(setting: &Setting) -> bool {
 fn modify_users(
     call: &mut Call<'_>,
     draft: &mut Draft,
-    names: &Meant,
+    names: &Targets,
     settings: &[Setting],
     (text, associations): (&mut String, &mut String),
 ) -> Result<(), Fail> {
@@ -572,7 +572,7 @@ fn modify_users(
 fn modify_accounts(
     call: &mut Call<'_>,
     draft: &mut Draft,
-    names: &Meant,
+    names: &Targets,
     settings: &[Setting],
     (text, associations): (&mut String, &mut String),
 ) -> Result<(), Fail> {
@@ -625,7 +625,7 @@ fn modify_accounts(
 
 /// Deletes users, or only their associations where accounts or partitions are named. A user without any association is
 /// deleted.
-fn delete_users(call: &mut Call<'_>, draft: &mut Draft, names: &Meant, text: &mut String) -> Result<(), Fail> {
+fn delete_users(call: &mut Call<'_>, draft: &mut Draft, names: &Targets, text: &mut String) -> Result<(), Fail> {
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
     let wanted: Vec<String> = names.names.iter().chain(&names.users).cloned().collect();
     let whole = names.accounts.is_empty() && names.partitions.is_empty();
@@ -678,7 +678,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         return coordinators(call, given, &conditions, false);
     }
     let entity = kind(call, "delete", word)?;
-    let mut names = Meant::default();
+    let mut names = Targets::default();
     for condition in &conditions {
         if !names.take(call, condition)? {
             return unknown(call, condition);

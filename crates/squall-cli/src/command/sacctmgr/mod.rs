@@ -146,7 +146,7 @@ const CHANGES: [(&str, usize); 9] = [
 
 /// Conditions and format that a listing's arguments name.
 #[derive(Debug, Default)]
-struct Wanted {
+struct ListQuery {
     names: Vec<String>,
     accounts: Vec<String>,
     users: Vec<String>,
@@ -221,8 +221,8 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
 }
 
 /// Parses a listing's arguments: `[where] [name=]a,b account=x format=user,account withassoc`.
-fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
-    let mut wanted = Wanted::default();
+fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<ListQuery, Fail> {
+    let mut wanted = ListQuery::default();
     for word in words {
         let Some((key, value)) = word.split_once('=').map(|(key, value)| (key, value.trim_matches(QUOTES))) else {
             let word = word.trim_matches(QUOTES);

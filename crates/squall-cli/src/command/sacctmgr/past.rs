@@ -8,7 +8,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::history::{Happening, HistoryRow};
 
-use super::{Wanted, dump};
+use super::{ListQuery, dump};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past;
 use squall_text::columns::records::{Past, Row};
@@ -17,7 +17,7 @@ use squall_text::format::when::looking_back;
 const WHAT: &str = "sacctmgr: error: Problem with the query";
 
 /// Returns the rows of the listing of `entity`: events, transactions or reservations.
-pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &Config) -> Result<Vec<Row>, Fail> {
+pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &ListQuery, config: &Config) -> Result<Vec<Row>, Fail> {
     let history = match call.controller.history() {
         Ok(history) => history,
         Err(e) => return call.failed(WHAT, &e),
@@ -31,7 +31,7 @@ pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &
 }
 
 /// Returns the period that `start=` and `end=` name. Events are those since yesterday unless a start is given.
-fn span(call: &mut Call<'_>, entity: &str, wanted: &Wanted) -> Result<(Time, Time), Fail> {
+fn span(call: &mut Call<'_>, entity: &str, wanted: &ListQuery) -> Result<(Time, Time), Fail> {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
     let yesterday = now.yesterday().and_then(|day| day.start_of_day()).unwrap_or_else(|_| now.clone());
     let yesterday = Time::from_secs(u64::try_from(yesterday.timestamp().as_second()).unwrap_or(0));
@@ -49,7 +49,7 @@ fn span(call: &mut Call<'_>, entity: &str, wanted: &Wanted) -> Result<(Time, Tim
 
 fn events(
     call: &mut Call<'_>,
-    wanted: &Wanted,
+    wanted: &ListQuery,
     config: &Config,
     history: &[HistoryRow],
     (from, to): (Time, Time),

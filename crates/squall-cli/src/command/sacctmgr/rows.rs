@@ -6,7 +6,7 @@ use squall_model::policy::{AdminLevel, Policy, ROOT};
 
 use squall_model::wire::client::{Answer, Request};
 
-use super::Wanted;
+use super::ListQuery;
 use super::past;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::names;
@@ -18,7 +18,7 @@ use squall_text::verbs::setting::admin_level;
 pub(super) fn rows(
     call: &mut Call<'_>,
     entity: &Entity,
-    wanted: &Wanted,
+    wanted: &ListQuery,
     config: &Config,
     policy: &Policy,
 ) -> Result<Vec<Row>, Fail> {
@@ -50,7 +50,7 @@ pub(super) fn rows(
 }
 
 /// Returns whether a row meets those conditions of a listing that are the same for all kinds of records.
-fn fulfils(row: &Row, wanted: &Wanted) -> bool {
+fn fulfils(row: &Row, wanted: &ListQuery) -> bool {
     let any = |value: &str, texts: &[&str]| {
         let mut names = names(value).into_iter();
         names.any(|name| texts.iter().any(|text| name.eq_ignore_ascii_case(text)))
@@ -83,7 +83,7 @@ fn here(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|n| n.eq_ignore_ascii_case(name))
 }
 
-fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
+fn fits(entity: &Entity, row: &Row, wanted: &ListQuery) -> bool {
     let account = here(&wanted.accounts, &row.account);
     match entity.name {
         "user" => (here(&wanted.names, &row.name) && here(&wanted.users, &row.name)) && account,
@@ -98,7 +98,7 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
 
 /// Returns the rows to list as long as no user is set up: for the named users, if they exist on this machine; without
 /// names, for root and the caller. If the controller hides other users, only the caller is listed.
-fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, policy: &Policy, as_users: bool) -> Vec<Row> {
+fn nobody_is_set_up(call: &Call<'_>, wanted: &ListQuery, config: &Config, policy: &Policy, as_users: bool) -> Vec<Row> {
     let asked: Vec<&String> = wanted.names.iter().filter(|_| as_users).chain(&wanted.users).collect();
     let mut users: Vec<String> = if asked.is_empty() {
         vec![call.people.user(0), call.people.user(call.people.me())]
@@ -126,7 +126,7 @@ fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, policy: &
 }
 
 /// Returns whether the format names fields that only associations have.
-fn wants_association(wanted: &Wanted) -> bool {
+fn wants_association(wanted: &ListQuery) -> bool {
     let plain = ["user", "defaulta", "def", "admin", "coord", "name"];
     wanted.format.iter().any(|field| {
         let field = field.to_ascii_lowercase();

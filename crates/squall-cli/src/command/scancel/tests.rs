@@ -8,7 +8,7 @@ use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal,
 use squall_model::wire::node::SignalTarget;
 
 use super::scancel;
-use crate::command::listing::fake::{Seen, check, fake, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, check, fake, run_with, transcript};
 
 type Cancelled = (JobSelection, Option<(i32, SignalTarget)>, Option<StepNo>);
 
@@ -31,7 +31,7 @@ fn ids(ids: &[u32]) -> Vec<JobRef> {
 }
 
 /// Returns what the user sees for a given answer of the controller.
-fn answered(args: &[&str], done: &[u32], refused: &[(u32, Refusal)]) -> Seen {
+fn answered(args: &[&str], done: &[u32], refused: &[(u32, Refusal)]) -> CommandResult {
     let mut fake = fake();
     let name = |id: &u32| JobName { id: JobId(*id), task: None };
     fake.answers.push(Answer::Affected {
@@ -96,7 +96,7 @@ fn every_step_that_is_named_is_meant() {
 
 #[test]
 fn what_is_said() {
-    assert_eq!(answered(&["10"], &[10], &[]), Seen { code: 0, out: String::new(), err: String::new() });
+    assert_eq!(answered(&["10"], &[10], &[]), CommandResult { code: 0, out: String::new(), err: String::new() });
     assert_eq!(answered(&["-v", "10"], &[10], &[]).err, "scancel: Terminating job 10\n");
     assert_eq!(answered(&["-v", "-s", "10", "10"], &[10], &[]).err, "scancel: Signal 10 to job 10\n");
     let nobody = answered(&["-v", "--name=nobodys"], &[], &[]);
@@ -112,11 +112,11 @@ fn what_is_said() {
         assert_eq!((seen.code, seen.err.as_str()), (1, line), "{args:?}");
         let quiet = answered(&[&["-Q"], &args[..], &["99"]].concat(), &[], &refused);
         assert_eq!((quiet.code, quiet.err.as_str()), (1, ""), "{args:?}");
-        assert_eq!(answered(&["99"], &[], &refused), Seen { code: 0, out: String::new(), err: String::new() });
+        assert_eq!(answered(&["99"], &[], &refused), CommandResult { code: 0, out: String::new(), err: String::new() });
     }
     assert_eq!(answered(&["-v", "10.0"], &[10], &[]).err, "scancel: Terminating step 10.0\n");
     let unknown = [(99, Refusal::InvalidJobId)];
-    assert_eq!(answered(&["99"], &[], &unknown), Seen { code: 0, out: String::new(), err: String::new() });
+    assert_eq!(answered(&["99"], &[], &unknown), CommandResult { code: 0, out: String::new(), err: String::new() });
     assert_eq!(
         answered(&["-v", "99"], &[], &unknown).err,
         "scancel: Terminating job 99\nscancel: error: Kill job error on job id 99: Invalid job id specified\n"

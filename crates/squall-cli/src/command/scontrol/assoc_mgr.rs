@@ -18,7 +18,7 @@ use squall_client::unexpected;
 const WHAT: &str = "slurm_load_assoc_mgr_info error";
 
 /// Names of the records to show; an empty list: all of that kind.
-struct Asked {
+struct RecordFilter {
     users: Vec<String>,
     accounts: Vec<String>,
     qos: Vec<String>,
@@ -56,7 +56,7 @@ impl Tally {
 }
 
 /// Data from the controller that the output is made of.
-struct Known {
+struct AssocData {
     policy: Policy,
     shares: Vec<Share>,
     /// Sums over jobs, by (account, user, QOS).
@@ -82,7 +82,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         Ok(page) => page,
         Err(e) => return call.failed(WHAT, &e),
     };
-    let known = Known {
+    let known = AssocData {
         policy,
         shares,
         tallies: tallies(&page),
@@ -110,8 +110,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
 }
 
 /// Parses `users=`, `accounts=`, `qos=` and `flags=`.
-fn asked(call: &mut Call<'_>, words: &[String]) -> Result<Asked, Fail> {
-    let mut asked = Asked { users: Vec::new(), accounts: Vec::new(), qos: Vec::new(), flags: [true; 3] };
+fn asked(call: &mut Call<'_>, words: &[String]) -> Result<RecordFilter, Fail> {
+    let mut asked = RecordFilter { users: Vec::new(), accounts: Vec::new(), qos: Vec::new(), flags: [true; 3] };
     for word in words {
         let Some((key, value)) = word.split_once('=') else {
             call.say(&format!("No value given for option {word}"));
@@ -148,7 +148,7 @@ fn admits(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one == name)
 }
 
-fn users(call: &Call<'_>, text: &mut String, asked: &Asked, policy: &Policy, title: impl Fn(&str) -> String) {
+fn users(call: &Call<'_>, text: &mut String, asked: &RecordFilter, policy: &Policy, title: impl Fn(&str) -> String) {
     let mut rows = String::new();
     for (name, user) in policy.users.iter().filter(|(name, _)| admits(&asked.users, name)) {
         let uid = call.people.uid(name).unwrap_or(u32::MAX - 1);
@@ -212,14 +212,14 @@ fn tres(limits: &Limits, scope: Scope, used: Option<&dyn Fn(&str) -> u64>) -> St
     TRES.iter().chain(&["gres/gpu"]).filter_map(one).collect::<Vec<_>>().join(",")
 }
 
-impl Known {
+impl AssocData {
     fn tally(&self, counts: impl Fn(&(String, String, String)) -> bool) -> Tally {
         let mut sum = Tally::default();
         self.tallies.iter().filter(|(key, _)| counts(key)).for_each(|(_, tally)| sum.add(tally));
         sum
     }
 
-    fn associations(&self, call: &Call<'_>, asked: &Asked) -> String {
+    fn associations(&self, call: &Call<'_>, asked: &RecordFilter) -> String {
         let root = (AssocKey::account(ROOT), Association { id: 1, ..Association::default() });
         let first = Some(&root).filter(|_| !self.policy.associations.contains_key(&root.0));
         let all = first.into_iter().map(|(key, own)| (key, own)).chain(&self.policy.associations);
@@ -304,7 +304,7 @@ impl Known {
         lines.join(nl) + "\n"
     }
 
-    fn levels(&self, call: &Call<'_>, asked: &Asked) -> String {
+    fn levels(&self, call: &Call<'_>, asked: &RecordFilter) -> String {
         let normal = Qos { id: 1, ..Qos::default() };
         let first = Some((NORMAL, &normal)).filter(|_| !self.policy.qos.contains_key(NORMAL));
         let mut all: Vec<(&str, &Qos)> =

@@ -19,7 +19,7 @@ const TAKEOVER: &str = "slurm_takeover error";
 const KNOCK_TIME: Duration = Duration::from_secs(1);
 
 /// A controller as `ping` shows it.
-struct Pinged {
+struct PingResult {
     host: String,
     /// Time that its answer took, microseconds; 0: another controller has said that it runs. None: it does not run.
     answered_us: Option<u64>,
@@ -59,8 +59,8 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     if !several.is_empty() {
         let answered_us = took(asked);
         let pinged =
-            |one: &ControllerInfo| Pinged { host: one.name.clone(), answered_us: shapes::answered(one, answered_us) };
-        let all: Vec<Pinged> = several.iter().map(pinged).collect();
+            |one: &ControllerInfo| PingResult { host: one.name.clone(), answered_us: shapes::answered(one, answered_us) };
+        let all: Vec<PingResult> = several.iter().map(pinged).collect();
         let cluster = call.cluster("slurm_ping error")?;
         show(call, manner, &cluster, &all);
         trouble(call, manner, several.iter().any(|one| one.role == ControllerRole::Leader));
@@ -71,7 +71,7 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         Ok(Answer::Pong { host, trouble, cluster_version, speaks, .. }) => {
             let answered_us = Some(took(asked));
             let cluster = call.cluster("slurm_ping error")?;
-            show(call, manner, &cluster, &[Pinged { host, answered_us }]);
+            show(call, manner, &cluster, &[PingResult { host, answered_us }]);
             hint(call, manner, cluster_version, speaks);
             if let Some(trouble) = trouble {
                 call.complain(&trouble);
@@ -80,9 +80,9 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         }
         Ok(_) => call.failed("slurm_ping error", &unexpected()),
         Err(e) => {
-            let mut all: Vec<Pinged> = call.controller.configured().iter().map(knock).collect();
+            let mut all: Vec<PingResult> = call.controller.configured().iter().map(knock).collect();
             if all.is_empty() {
-                all.push(Pinged { host: "localhost".to_owned(), answered_us: None });
+                all.push(PingResult { host: "localhost".to_owned(), answered_us: None });
             }
             show(call, manner, "", &all);
             let why = match &e {
@@ -116,11 +116,11 @@ fn trouble(call: &mut Call<'_>, manner: Manner, led: bool) {
 }
 
 /// Asks whether anything listens at a controller's address, for a command that reaches no controller itself.
-fn knock((name, address): &(String, String)) -> Pinged {
+fn knock((name, address): &(String, String)) -> PingResult {
     let asked = Instant::now();
     let listens = |address: SocketAddr| TcpStream::connect_timeout(&address, KNOCK_TIME).is_ok();
     let up = address.to_socket_addrs().is_ok_and(|mut all| all.any(listens));
-    Pinged { host: name.clone(), answered_us: up.then(|| asked.elapsed().as_micros() as u64) }
+    PingResult { host: name.clone(), answered_us: up.then(|| asked.elapsed().as_micros() as u64) }
 }
 
 /// Says that the version of the cluster can be raised.
@@ -132,7 +132,7 @@ fn hint(call: &mut Call<'_>, manner: Manner, is: ClusterVersion, newest: Cluster
     }
 }
 
-fn show(call: &mut Call<'_>, manner: Manner, cluster: &str, all: &[Pinged]) {
+fn show(call: &mut Call<'_>, manner: Manner, cluster: &str, all: &[PingResult]) {
     let each = all.iter().enumerate().map(|(index, one)| (shapes::mode(index, all.len()), one));
     let text = match manner.dialect {
         None => each.map(|(mode, one)| line(&mode, &one.host, one.answered_us.is_some())).collect(),
@@ -230,7 +230,7 @@ mod tests {
     use squall_model::wire::client::HostRequest;
     use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
-    use crate::command::listing::fake::{Fake, NOW, Seen, check, fake, run_with};
+    use crate::command::listing::fake::{Fake, NOW, CommandResult, check, fake, run_with};
     use crate::command::scontrol::scontrol;
     use crate::command::squeue::squeue;
 
@@ -255,7 +255,7 @@ mod tests {
         fake
     }
 
-    fn said(roles: &[ControllerRole], args: &[&str]) -> Seen {
+    fn said(roles: &[ControllerRole], args: &[&str]) -> CommandResult {
         run_with(&mut site(roles), "scontrol", scontrol, args, &[])
     }
 

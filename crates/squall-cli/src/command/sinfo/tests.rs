@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
 use super::sinfo;
-use crate::command::listing::fake::{Seen, TERMINAL, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, TERMINAL, check, fake, run, run_with, transcript};
 
-fn seen(args: &[&str]) -> Seen {
+fn seen(args: &[&str]) -> CommandResult {
     run("sinfo", sinfo, args)
 }
 

@@ -120,7 +120,7 @@ fn percent(amount: u64, total: u64) -> String {
 }
 
 /// Options and conditions of a report.
-struct Asked {
+struct ReportQuery {
     unit: Unit,
     /// Names of the reported resources (TRES).
     tres: Vec<&'static str>,
@@ -138,7 +138,7 @@ struct Asked {
     wrong: bool,
 }
 
-impl Asked {
+impl ReportQuery {
     /// Returns all values of the condition `key`; empty if it isn't given.
     fn list(&self, key: &str) -> Vec<String> {
         self.conditions.iter().filter(|(known, _)| *known == key).flat_map(|(_, value)| names(value)).collect()
@@ -278,7 +278,7 @@ fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), F
 }
 
 /// Parses the options of a report.
-fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<Asked, Fail> {
+fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<ReportQuery, Fail> {
     call.check_cluster(given.last("cluster"), false, WHAT)?;
     let text = unit.unwrap_or("m").to_ascii_lowercase();
     let known = UNITS.iter().find(|(name, least, _)| text.len() >= *least && name.starts_with(&text));
@@ -312,7 +312,7 @@ fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<A
         return Err(Fail(1));
     }
     let (from, to) = yesterday(call);
-    Ok(Asked {
+    Ok(ReportQuery {
         unit: *unit,
         tres,
         tres_text,
@@ -358,7 +358,7 @@ const FLAGS: &[(&str, usize)] = &[
 const HOUR_S: u64 = 3600;
 
 /// Reads the arguments `start=` and `end=`, the other conditions and the flags.
-fn conditions<'a>(call: &mut Call<'_>, asked: &mut Asked, words: impl Iterator<Item = &'a str>) -> Result<(), Fail> {
+fn conditions<'a>(call: &mut Call<'_>, asked: &mut ReportQuery, words: impl Iterator<Item = &'a str>) -> Result<(), Fail> {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
     let find = |list: &'static [(&'static str, usize)], key: &str| {
         list.iter().find(|(known, least)| key.len() >= *least && known.starts_with(key)).map(|(known, _)| *known)
@@ -392,7 +392,7 @@ fn conditions<'a>(call: &mut Call<'_>, asked: &mut Asked, words: impl Iterator<I
     Ok(())
 }
 
-fn unknown(call: &mut Call<'_>, asked: &mut Asked, word: &str) {
+fn unknown(call: &mut Call<'_>, asked: &mut ReportQuery, word: &str) {
     call.say(&format!(" Unknown condition: {word}\nUse keyword set to modify value"));
     asked.wrong = true;
 }
@@ -407,7 +407,7 @@ fn yesterday(call: &Call<'_>) -> (Time, Time) {
 }
 
 /// Returns the attempts of jobs that ran within the report's period and meet its conditions.
-fn rows(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<AccountingRow>, Fail> {
+fn rows(call: &mut Call<'_>, asked: &ReportQuery) -> Result<Vec<AccountingRow>, Fail> {
     let query = AccountingQuery {
         start: Some(asked.from),
         end: Some(asked.to),

@@ -4,14 +4,14 @@ use squall_model::duration::format_elapsed;
 use squall_model::hostlist;
 
 use super::utilization::nodes;
-use super::{Asked, held, ran, rows};
+use super::{ReportQuery, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past::{self, Reserved};
 use squall_text::format::clock::Clock;
 use squall_text::format::sheet::Column;
 
 /// A reservation as a line of the report, with its use by jobs.
-struct Line {
+struct ReservationLine {
     cluster: String,
     reserved: Reserved,
     start: String,
@@ -23,7 +23,7 @@ struct Line {
     idle: String,
 }
 
-type C = Column<Line>;
+type C = Column<ReservationLine>;
 
 static COLUMNS: &[C] = &[
     C::new("Allocated", 20, |l| l.allocated.clone()),
@@ -52,7 +52,7 @@ static COLUMNS: &[C] = &[
 ];
 
 /// Prints the report on reservations.
-pub(super) fn reserved(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), Fail> {
+pub(super) fn reserved(call: &mut Call<'_>, asked: &mut ReportQuery) -> Result<(), Fail> {
     let rows = rows(call, asked)?;
     let (history, nodes) = nodes(call)?;
     // Slurm's reservations are whole nodes, counted by their CPUs.
@@ -88,13 +88,13 @@ pub(super) fn reserved(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), Fai
 }
 
 fn line(
-    asked: &Asked,
+    asked: &ReportQuery,
     clock: &Clock,
     reserved: Reserved,
     (count, seconds): (u64, u64),
     (used, total): (u64, u64),
-) -> Line {
-    Line {
+) -> ReservationLine {
+    ReservationLine {
         cluster: asked.cluster.to_string(),
         start: clock.show(reserved.reservation.start),
         end: clock.show(reserved.reservation.end),

@@ -6,7 +6,7 @@ use squall_model::policy::{Policy, ROOT};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::AccountingRow;
 
-use super::{Asked, held, percent, ran_s, rows};
+use super::{ReportQuery, held, percent, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
 use squall_text::format::sheet::Column;
 
@@ -50,7 +50,7 @@ struct Sum {
 }
 
 /// Prints the report on job sizes.
-pub(super) fn sizes(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<(), Fail> {
+pub(super) fn sizes(call: &mut Call<'_>, asked: &mut ReportQuery, by: By) -> Result<(), Fail> {
     if asked.tres.len() > 1 {
         call.say(" Job report only supports a single --tres type.\n Generate a separate report for each TRES type.");
         return Err(Fail(1));
@@ -121,7 +121,7 @@ fn is_individual(word: &str) -> bool {
 
 /// Returns the bounds between ranges of job sizes, and the title of each range. With `grouping=individual` each size
 /// that occurs is a range.
-fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String>), String> {
+fn bounds(asked: &ReportQuery, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String>), String> {
     let cpus = asked.tres_text.as_deref().is_none_or(|text| text.eq_ignore_ascii_case("cpu"));
     let what = if cpus { "CPUs" } else { "TRES" };
     let mut list = asked.list("grouping");
@@ -149,7 +149,7 @@ fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String
 
 /// Returns the names of the groups in which a job counts. For accounts these are, with `flatview`, its own account;
 /// with named accounts, those that are or contain its own; otherwise the root account.
-fn names_of(asked: &Asked, by: By, row: &AccountingRow, policy: &Policy) -> Vec<String> {
+fn names_of(asked: &ReportQuery, by: By, row: &AccountingRow, policy: &Policy) -> Vec<String> {
     let wanted = asked.list("accounts");
     let above = |name: &String| row.account == *name || policy.above(&row.account).any(|(above, _)| above == name);
     let accounts: Vec<String> = match () {

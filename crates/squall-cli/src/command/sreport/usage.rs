@@ -7,7 +7,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::AccountingRow;
 
 use super::utilization::{nodes, reported};
-use super::{Asked, held, ran_s, rows};
+use super::{ReportQuery, held, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
 use squall_text::format::sheet::Column;
 
@@ -27,7 +27,7 @@ pub(super) enum By {
 }
 
 /// Usage of one user in one account, as a line of the report. An empty user: the whole account.
-struct Used {
+struct UsageLine {
     cluster: String,
     /// Name of the account or workload key.
     account: String,
@@ -39,7 +39,7 @@ struct Used {
     energy: String,
 }
 
-type C = Column<Used>;
+type C = Column<UsageLine>;
 
 static COLUMNS: &[C] = &[
     C::new("Cluster", 9, |u| u.cluster.clone()),
@@ -72,7 +72,7 @@ static COLUMNS: &[C] = &[
 type Key = (String, String);
 
 /// Prints the report on usage.
-pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<(), Fail> {
+pub(super) fn usage(call: &mut Call<'_>, asked: &mut ReportQuery, by: By) -> Result<(), Fail> {
     let rows = rows(call, asked)?;
     let policy = match call.controller.ask(&Request::Policy) {
         Ok(Answer::Policy(policy)) => *policy,
@@ -114,7 +114,7 @@ pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<()
 }
 
 /// Returns the number of users that `topcount=` asks for, by default 10. None: all users, for a negative number.
-fn count(call: &mut Call<'_>, asked: &Asked) -> Result<Option<usize>, Fail> {
+fn count(call: &mut Call<'_>, asked: &ReportQuery) -> Result<Option<usize>, Fail> {
     match asked.conditions.iter().rev().find(|(key, _)| *key == "topcount") {
         None => Ok(Some(10)),
         Some((_, text)) => match text.parse::<i64>() {
@@ -164,7 +164,7 @@ fn lineage(policy: &Policy, account: &str) -> Vec<String> {
 
 fn print(
     call: &mut Call<'_>,
-    asked: &mut Asked,
+    asked: &mut ReportQuery,
     (by, most): (By, Option<usize>),
     policy: &Policy,
     all: &[(Key, Vec<u64>)],
@@ -202,7 +202,7 @@ fn print(
         let indent = if tree { depth(account) - least + usize::from(!user.is_empty()) } else { 0 };
         let shown = format!("{}{account}", " ".repeat(indent));
         for ((tres, amount), total) in asked.tres.iter().zip(amounts).zip(totals) {
-            lines.push(Used {
+            lines.push(UsageLine {
                 cluster: asked.cluster.to_string(),
                 account: account.clone(),
                 shown: shown.clone(),

@@ -6,14 +6,14 @@ use squall_model::time::Time;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::AccountingRow;
 
-use super::{Asked, WHAT, held, ran, rows};
+use super::{ReportQuery, WHAT, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::past::{self, Outage, Reserved, Seen};
+use crate::command::listing::past::{self, Outage, Reserved, RegisteredNode};
 use crate::command::listing::select::names;
 use squall_text::format::sheet::Column;
 
 /// Utilization of one resource as a line of the report.
-struct Line {
+struct UtilizationLine {
     cluster: String,
     tres: &'static str,
     count: u64,
@@ -27,7 +27,7 @@ struct Line {
     energy: String,
 }
 
-type C = Column<Line>;
+type C = Column<UtilizationLine>;
 
 static COLUMNS: &[C] = &[
     C::new("Cluster", 9, |l| l.cluster.clone()),
@@ -130,7 +130,7 @@ impl Hours {
 }
 
 /// Returns the amount of a resource that a node has (memory in MiB).
-fn of_node(node: &Seen, tres: &str) -> u64 {
+fn of_node(node: &RegisteredNode, tres: &str) -> u64 {
     match tres {
         "cpu" | "billing" => u64::from(node.cpus),
         "mem" => node.memory_mb,
@@ -141,7 +141,7 @@ fn of_node(node: &Seen, tres: &str) -> u64 {
 }
 
 /// Returns accounting's history of the nodes, and the present nodes.
-pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<Seen>), Fail> {
+pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<RegisteredNode>), Fail> {
     let history = match call.controller.history() {
         Ok(history) => history,
         Err(e) => return call.failed(WHAT, &e),
@@ -151,13 +151,13 @@ pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<Seen>),
 }
 
 /// Returns the resource-seconds that nodes offered within a period.
-pub(super) fn reported(nodes: &[Seen], tres: &str, (from, until): (Time, Time)) -> u64 {
-    let since = |node: &Seen| until.secs().saturating_sub(node.since.max(from).secs());
+pub(super) fn reported(nodes: &[RegisteredNode], tres: &str, (from, until): (Time, Time)) -> u64 {
+    let since = |node: &RegisteredNode| until.secs().saturating_sub(node.since.max(from).secs());
     nodes.iter().map(|node| since(node) * of_node(node, tres)).sum()
 }
 
 /// Prints the report on utilization.
-pub(super) fn utilization(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), Fail> {
+pub(super) fn utilization(call: &mut Call<'_>, asked: &mut ReportQuery) -> Result<(), Fail> {
     if asked.tres_text.as_deref().is_some_and(|text| names(text).iter().any(|name| name.eq_ignore_ascii_case("node"))) {
         call.say(
             "sreport: fatal: TRES node usage is no longer reported in the Cluster Utilization report.  \
@@ -181,7 +181,7 @@ pub(super) fn utilization(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), 
         let count: u64 = nodes.iter().map(|node| of_node(node, tres)).sum();
         let unit = asked.unit;
         let show = |amount| unit.show(amount, sum.there);
-        lines.push(Line {
+        lines.push(UtilizationLine {
             cluster: asked.cluster.to_string(),
             tres,
             count,
@@ -219,7 +219,7 @@ pub(super) fn utilization(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), 
 fn total(
     tres: &str,
     (from, until): (Time, Time),
-    nodes: &[Seen],
+    nodes: &[RegisteredNode],
     (outages, reserved): (&[Outage], &[Reserved]),
     rows: &[AccountingRow],
 ) -> Hour {

@@ -19,7 +19,7 @@ const TERM: u8 = 15;
 /// Collects the exits of a step's tasks, for messages and for srun's exit status.
 #[derive(Debug, Default)]
 pub(crate) struct Exits {
-    waiting: Vec<(How, IndexSet)>,
+    waiting: Vec<(ExitCause, IndexSet)>,
     since: Option<Instant>,
     worst: ExitCode,
     oom: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Exits {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum ExitCause {
     Memory,
     Code(u8),
     Signal(u8),
@@ -54,10 +54,10 @@ impl Exits {
             self.worst = exit;
         }
         let how = match exit {
-            _ if oom => How::Memory,
+            _ if oom => ExitCause::Memory,
             ExitCode { signal: 0, code: 0 } => return,
-            ExitCode { signal: 0, code } => How::Code(code),
-            ExitCode { signal, .. } => How::Signal(signal),
+            ExitCode { signal: 0, code } => ExitCause::Code(code),
+            ExitCode { signal, .. } => ExitCause::Signal(signal),
         };
         self.since.get_or_insert(now);
         match self.waiting.iter_mut().find(|(known, _)| *known == how) {
@@ -82,10 +82,10 @@ impl Exits {
         let mut messages = Vec::new();
         for (how, ranks) in std::mem::take(&mut self.waiting) {
             let what = match how {
-                How::Memory if std::mem::replace(&mut self.oom_told, true) => continue,
-                How::Memory => "Out Of Memory".to_owned(),
-                How::Code(code) => format!("Exited with exit code {code}"),
-                How::Signal(signal) => signal_text(i32::from(signal)),
+                ExitCause::Memory if std::mem::replace(&mut self.oom_told, true) => continue,
+                ExitCause::Memory => "Out Of Memory".to_owned(),
+                ExitCause::Code(code) => format!("Exited with exit code {code}"),
+                ExitCause::Signal(signal) => signal_text(i32::from(signal)),
             };
             let word = if ranks.len() == 1 { "task" } else { "tasks" };
             let shown: IndexSet = ranks.iter().map(|rank| rank.saturating_add(self.first)).collect();

@@ -73,8 +73,8 @@ impl Listener {
 
     /// Accepts a connection from a step daemon, if there is one. Strangers are rejected: local ones by user id, remote
     /// ones by their first message.
-    pub(crate) fn accept(&self) -> Option<Link> {
-        let mut link = Link::new(self.accept_here().or_else(|| self.accept_far())?);
+    pub(crate) fn accept(&self) -> Option<StepConnection> {
+        let mut link = StepConnection::new(self.accept_here().or_else(|| self.accept_far())?);
         link.put(&Hello::new(Role::Client("srun".into())));
         link.put(&ToStep::Hello { cookie: self.cookie });
         Some(link)
@@ -139,7 +139,7 @@ impl Default for Room {
 
 /// The connection to one step daemon. It never blocks.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct StepConnection {
     stream: Pipe,
     stage: Stage,
     unread: Vec<u8>,
@@ -149,7 +149,7 @@ pub(crate) struct Link {
     pub(crate) done: bool,
 }
 
-impl Link {
+impl StepConnection {
     fn new(stream: Pipe) -> Self {
         Self { stream, stage: Stage::Called, unread: Vec::new(), unsent: Vec::new(), open: true, done: false }
     }
@@ -299,8 +299,8 @@ impl Link {
 
 /// Returns a message for each node from which the final frame is missing, so that output of its tasks may be
 /// incomplete. `first` is the number printed for rank 0.
-pub(crate) fn missing_output(links: &[Link], layout: &Layout, first: u32) -> Vec<String> {
-    let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(Link::node).collect();
+pub(crate) fn missing_output(links: &[StepConnection], layout: &Layout, first: u32) -> Vec<String> {
+    let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(StepConnection::node).collect();
     let text = |node: u32| {
         let name = layout.nodes.get(node as usize).unwrap_or_default();
         let ranks: IndexSet = layout.ranks_on(node as usize).into_iter().map(|rank| rank + first).collect();
@@ -310,7 +310,7 @@ pub(crate) fn missing_output(links: &[Link], layout: &Layout, first: u32) -> Vec
     nodes.iter().map(text).collect()
 }
 
-impl AsFd for Link {
+impl AsFd for StepConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

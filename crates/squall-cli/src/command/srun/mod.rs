@@ -28,13 +28,13 @@ use squall_model::step::FirstStep;
 use squall_model::wire::client::Request;
 
 use self::link::Listener;
-use self::prepare::Prepared;
+use self::prepare::StreamRoutes;
 use self::request::StepRequest;
 use self::session::{Manners, Session};
 use self::terminal::Raw;
 use self::x11::Screen;
 use crate::capture::{self, Vars};
-use crate::command::allocation::{self, Ask, Granted};
+use crate::command::allocation::{self, AllocationRequest, Allocation};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use squall_client::Client;
@@ -135,7 +135,7 @@ fn in_own_allocation(
 ) -> Result<u8, Stop> {
     let env = capture::export(SRUN, vars, asked.export.as_deref())?.env;
     let call = Call::new(step)?;
-    let ask = Ask {
+    let ask = AllocationRequest {
         tool: SRUN,
         specs: vec![std::mem::take(&mut asked.spec)],
         env,
@@ -144,7 +144,7 @@ fn in_own_allocation(
         // With `--bcast` or a prolog the step is requested later: the allocation must exist before.
         step: (asked.run.bcast.is_none() && !scripts::has_prolog(asked)).then(|| call.first_step()),
     };
-    let Granted { client, step_asked, facts } = allocation::allocate(ask, signals)?;
+    let Allocation { client, step_asked, facts } = allocation::allocate(ask, signals)?;
     let job = facts.key.job;
     let mut left = None;
     let run = || {
@@ -181,8 +181,8 @@ fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result
     let submit_line = capture::submit_line(SRUN, args);
     let specs = all.into_iter().map(|asked| JobSpec { submit_line: submit_line.clone(), ..asked.spec }).collect();
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
-    let ask = Ask { tool: SRUN, specs, env, immediate_s, quiet, step: None };
-    let Granted { client, facts, .. } = allocation::allocate(ask, &signals)?;
+    let ask = AllocationRequest { tool: SRUN, specs, env, immediate_s, quiet, step: None };
+    let Allocation { client, facts, .. } = allocation::allocate(ask, &signals)?;
     let (job, result) = (facts.key.job, het::run_in(parts, &facts, vars));
     let code = result.as_ref().map_or_else(Stop::exit, |code| *code);
     if !allocation::release(SRUN, Some(client), job, JobExit { code, signal: 0 }) {
@@ -234,7 +234,7 @@ fn run_step(
     {
         return (Err(stop), Some(client));
     }
-    let prepared = Prepared {
+    let prepared = StreamRoutes {
         input,
         output,
         error,

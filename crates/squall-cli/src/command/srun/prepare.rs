@@ -13,7 +13,7 @@ use squall_text::options::Stop;
 
 /// Options of a step's standard streams, with which they will be opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct StreamRoutes {
     /// Source of the tasks' standard input.
     pub(crate) input: Route,
     /// Destination of the tasks' standard output.
@@ -30,7 +30,7 @@ pub(crate) struct Prepared {
     pub(crate) append: bool,
 }
 
-impl Prepared {
+impl StreamRoutes {
     /// Opens srun's ends of the step's standard streams.
     pub(crate) fn open(&self, facts: &JobFacts, step: StepNo, layout: &Layout) -> Result<(Output, Input), Stop> {
         let names = Names {

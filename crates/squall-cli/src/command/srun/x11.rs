@@ -34,7 +34,7 @@ const BY_COOKIE: &[u8] = b"MIT-MAGIC-COOKIE-1";
 const HEAD_BYTES: usize = 12;
 
 /// An X client of a task: index of its node, and its number there.
-pub(crate) type Who = (u32, u32);
+pub(crate) type XClient = (u32, u32);
 
 /// The user's display, and the X clients that are connected with it.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Screen {
     real: Option<Vec<u8>>,
     /// Cookie that clients have to show.
     shown: [u8; 16],
-    clients: BTreeMap<Who, Client>,
+    clients: BTreeMap<XClient, Client>,
 }
 
 /// A display as DISPLAY names it.
@@ -152,7 +152,7 @@ impl Screen {
     }
 
     /// Returns the descriptors to poll. `has_room`: whether more may be sent to a node.
-    pub(crate) fn interests(&self, has_room: impl Fn(u32) -> bool) -> impl Iterator<Item = Interest<'_, Who>> {
+    pub(crate) fn interests(&self, has_room: impl Fn(u32) -> bool) -> impl Iterator<Item = Interest<'_, XClient>> {
         self.clients.iter().filter_map(move |(who, client)| {
             let reading = if has_room(who.0) { PollFlags::IN } else { PollFlags::empty() };
             let writing = if client.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
@@ -161,7 +161,7 @@ impl Screen {
     }
 
     /// Passes what an X client says on to the display; no bytes: it has closed. Returns what its node has to get.
-    pub(crate) fn hear(&mut self, who: Who, bytes: &[u8]) -> Option<ToStep> {
+    pub(crate) fn hear(&mut self, who: XClient, bytes: &[u8]) -> Option<ToStep> {
         if bytes.is_empty() {
             self.clients.remove(&who);
             return None;
@@ -174,9 +174,9 @@ impl Screen {
             client.first.extend_from_slice(bytes);
             let real = self.real.as_deref();
             match exchanged(&client.first, &self.shown, real) {
-                Exchanged::Incomplete => return None,
-                Exchanged::Wrong => return Some(self.cut(who)),
-                Exchanged::Done(first) => {
+                CookieExchange::Incomplete => return None,
+                CookieExchange::Wrong => return Some(self.cut(who)),
+                CookieExchange::Done(first) => {
                     client.socket = self.display.connect().ok();
                     client.unsent = first;
                 }
@@ -186,7 +186,7 @@ impl Screen {
     }
 
     /// Handles the readiness of a client's connection to the display; returns what its node has to get.
-    pub(crate) fn handle(&mut self, who: Who) -> Option<ToStep> {
+    pub(crate) fn handle(&mut self, who: XClient) -> Option<ToStep> {
         let client = self.clients.get_mut(&who)?;
         if client.flush().is_err() {
             return Some(self.cut(who));
@@ -200,7 +200,7 @@ impl Screen {
         Some(ToStep::X11 { client: who.1, bytes: bytes.into() })
     }
 
-    fn cut(&mut self, who: Who) -> ToStep {
+    fn cut(&mut self, who: XClient) -> ToStep {
         self.clients.remove(&who);
         ToStep::X11 { client: who.1, bytes: Vec::new().into() }
     }
@@ -233,7 +233,7 @@ impl Client {
 
 /// A client's first message after its cookie was exchanged.
 #[derive(Debug, PartialEq, Eq)]
-enum Exchanged {
+enum CookieExchange {
     Incomplete,
     /// It is no such message, or has another cookie.
     Wrong,
@@ -242,21 +242,21 @@ enum Exchanged {
 }
 
 /// Checks the cookie in a client's first message, and puts the display's in its place, or none.
-fn exchanged(first: &[u8], shown: &[u8; 16], real: Option<&[u8]>) -> Exchanged {
-    let Some(head) = first.get(..HEAD_BYTES) else { return Exchanged::Incomplete };
+fn exchanged(first: &[u8], shown: &[u8; 16], real: Option<&[u8]>) -> CookieExchange {
+    let Some(head) = first.get(..HEAD_BYTES) else { return CookieExchange::Incomplete };
     let read = match head[0] {
         b'B' => u16::from_be_bytes,
         b'l' => u16::from_le_bytes,
-        _ => return Exchanged::Wrong,
+        _ => return CookieExchange::Wrong,
     };
     let length = |at: usize| usize::from(read([head[at], head[at + 1]]));
     let padded = |length: usize| length.next_multiple_of(4);
     let (name, data) = (length(6), length(8));
     let data_at = HEAD_BYTES + padded(name);
     let end = data_at + padded(data);
-    let Some(whole) = first.get(..end) else { return Exchanged::Incomplete };
+    let Some(whole) = first.get(..end) else { return CookieExchange::Incomplete };
     if &whole[HEAD_BYTES..HEAD_BYTES + name] != BY_COOKIE || &whole[data_at..data_at + data] != shown {
-        return Exchanged::Wrong;
+        return CookieExchange::Wrong;
     }
     let mut message = head.to_vec();
     let write = |length: usize| {
@@ -271,12 +271,12 @@ fn exchanged(first: &[u8], shown: &[u8; 16], real: Option<&[u8]>) -> Exchanged {
         message.resize(padded(message.len()), 0);
     }
     message.extend_from_slice(&first[end..]);
-    Exchanged::Done(message)
+    CookieExchange::Done(message)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Display, Exchanged, exchanged};
+    use super::{Display, CookieExchange, exchanged};
 
     #[test]
     fn displays_are_read_as_x_clients_read_them() {
@@ -344,12 +344,12 @@ mod tests {
         };
         for order in [b'B', b'l'] {
             let first = message(order, &shown);
-            assert_eq!(exchanged(&first, &shown, Some(&real)), Exchanged::Done(message(order, &real)));
-            assert_eq!(exchanged(&first[..47], &shown, Some(&real)), Exchanged::Incomplete);
-            assert_eq!(exchanged(&message(order, &real), &shown, Some(&real)), Exchanged::Wrong);
-            let Exchanged::Done(plain) = exchanged(&first, &shown, None) else { panic!("it is whole") };
+            assert_eq!(exchanged(&first, &shown, Some(&real)), CookieExchange::Done(message(order, &real)));
+            assert_eq!(exchanged(&first[..47], &shown, Some(&real)), CookieExchange::Incomplete);
+            assert_eq!(exchanged(&message(order, &real), &shown, Some(&real)), CookieExchange::Wrong);
+            let CookieExchange::Done(plain) = exchanged(&first, &shown, None) else { panic!("it is whole") };
             assert_eq!(&plain[6..], b"\0\0\0\0\0\0more");
         }
-        assert_eq!(exchanged(b"GET / HTTP/1.0", &shown, None), Exchanged::Wrong);
+        assert_eq!(exchanged(b"GET / HTTP/1.0", &shown, None), CookieExchange::Wrong);
     }
 }

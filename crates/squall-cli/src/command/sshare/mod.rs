@@ -49,14 +49,14 @@ pub(crate) static PAGE: Page = Page {
 };
 
 /// A line of the output: an account, or a user in an account.
-struct Line {
+struct ShareLine {
     share: Share,
     cluster: String,
     /// Whether only users are listed: then names are not indented.
     flat: bool,
 }
 
-impl Line {
+impl ShareLine {
     fn account(&self) -> String {
         let depth = if self.flat { 0 } else { self.share.depth as usize };
         format!("{}{}", " ".repeat(depth), self.share.account)
@@ -96,23 +96,23 @@ fn fraction(value: f64) -> String {
     format!("{value:.6}")
 }
 
-type C = Column<Line>;
+type C = Column<ShareLine>;
 
 static COLUMNS: &[C] = &[
-    C::new("Account", -20, Line::account),
+    C::new("Account", -20, ShareLine::account),
     C::new("Cluster", 10, |l| l.cluster.clone()),
     C::new("EffectvUsage", 13, |l| fraction(l.share.effective_usage.0)),
-    C::new("FairShare", 10, Line::fairshare),
-    C::new("GrpTRESMins", 30, Line::group_minutes),
+    C::new("FairShare", 10, ShareLine::fairshare),
+    C::new("GrpTRESMins", 30, ShareLine::group_minutes),
     C::new("GrpTRESRaw", 30, |l| format!("cpu={:.0}", l.share.raw_usage.0 / 60.0)),
     C::new("ID", 6, |l| l.share.id.to_string()),
-    C::new("LevelFS", 10, Line::level),
+    C::new("LevelFS", 10, ShareLine::level),
     C::new("NormShares", 11, |l| fraction(if l.share.depth == 0 { 0.0 } else { l.share.norm_shares.0 })),
     C::new("NormUsage", 11, |l| l.below_root(fraction(l.share.norm_usage.0))),
     C::new("Partition", 12, |l| l.share.partition.clone()),
-    C::new("RawShares", 10, Line::raw_shares),
+    C::new("RawShares", 10, ShareLine::raw_shares),
     C::new("RawUsage", 11, |l| format!("{:.0}", l.share.raw_usage.0)),
-    C::new("TRESRunMins", 30, Line::run_minutes),
+    C::new("TRESRunMins", 30, ShareLine::run_minutes),
     C::new("User", 10, |l| l.share.user.clone()),
 ];
 
@@ -147,8 +147,8 @@ pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return Ok(());
     }
     let flat = given.has("Users");
-    let line = |share| Line { share, cluster: cluster.to_string(), flat };
-    let rows: Vec<Line> = chosen.into_iter().map(line).collect();
+    let line = |share| ShareLine { share, cluster: cluster.to_string(), flat };
+    let rows: Vec<ShareLine> = chosen.into_iter().map(line).collect();
     let text = sheet.lines(!given.has("noheader"), &given.style(), &rows);
     call.print(&text);
     Ok(())

@@ -46,14 +46,14 @@ pub(super) enum Mode {
     /// Keys make up the filter.
     Filter,
     /// `y` does it.
-    Confirm(Deed),
+    Confirm(Action),
     /// Keys make up the reason to drain this node.
     Reason(String, String),
 }
 
 /// A change that the controller is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Deed {
+pub(super) struct Action {
     /// The question: `cancel job 17 (train of ann)?`.
     pub(super) question: String,
     /// What is said when it is done: `job 17: cancelled`.
@@ -87,7 +87,7 @@ pub(super) enum Effect {
     Quit,
     /// Ask why this job waits; the text names it.
     Why(String, Box<Request>),
-    Do(Deed),
+    Do(Action),
 }
 
 /// What is selected in a list: it stays selected when the list changes.
@@ -426,7 +426,7 @@ impl App {
         };
         let id = job.array_id();
         let name = harmless(&job.spec.name);
-        self.mode = Mode::Confirm(Deed {
+        self.mode = Mode::Confirm(Action {
             question: format!("{verb} job {id} ({name} of {})?", job.owner.user),
             done: format!("job {id}: {done}"),
             request: Box::new(request),
@@ -446,9 +446,9 @@ impl App {
     }
 }
 
-fn set_node(node: &str, admin: NodeAdmin, reason: Option<String>) -> Deed {
+fn set_node(node: &str, admin: NodeAdmin, reason: Option<String>) -> Action {
     let (verb, done) = if admin == NodeAdmin::Drain { ("drain", "drains") } else { ("resume", "resumed") };
-    Deed {
+    Action {
         question: format!("{verb} node {node}?"),
         done: format!("node {node}: {done}"),
         request: Box::new(Request::UpdateNodes { nodes: node.to_owned(), admin: Some(admin), reason, change: None }),

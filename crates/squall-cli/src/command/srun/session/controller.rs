@@ -7,9 +7,9 @@ use squall_model::id::JobId;
 use squall_model::job::{EndState, ExitCode, Outcome};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
-use super::{Created, Session};
+use super::{CreatedStep, Session};
 use crate::command::srun::het;
-use crate::command::srun::link::Link;
+use crate::command::srun::link::StepConnection;
 use crate::contact::{Patience, Search, may_pass};
 use squall_client::ClientError;
 use squall_text::format::harmless_lines;
@@ -26,7 +26,7 @@ impl Session<'_> {
                 self.tell_created(&facts, step, &layout);
                 het::verify(self.prepared.among, &layout)?;
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
-                self.created = Some(Created { step, layout: *layout, kill_wait_s, output, input });
+                self.created = Some(CreatedStep { step, layout: *layout, kill_wait_s, output, input });
                 for (node, frame) in std::mem::take(&mut self.early) {
                     self.hear_step(node, frame, now);
                 }
@@ -58,7 +58,7 @@ impl Session<'_> {
     fn step_done(&mut self, now: Instant, outcome: Outcome) {
         if self.done.is_none() {
             self.done = Some((now, outcome));
-            self.links.iter().for_each(Link::watch_peer);
+            self.links.iter().for_each(StepConnection::watch_peer);
         }
     }
 

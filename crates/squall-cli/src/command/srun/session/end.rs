@@ -7,7 +7,7 @@ use squall_model::job::{EndState, ExitCode};
 use squall_model::time::Span;
 
 use super::{HELD_UP, Session};
-use crate::command::srun::link::{Link, missing_output};
+use crate::command::srun::link::{StepConnection, missing_output};
 use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
 
@@ -63,7 +63,7 @@ impl Session<'_> {
     /// Returns the exit status for the shell and the exit code for accounting, if the session is over. None: it goes
     /// on.
     pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
-        let links: Vec<Delivery> = self.links.iter().map(Link::delivery).collect();
+        let links: Vec<Delivery> = self.links.iter().map(StepConnection::delivery).collect();
         let over = self.heard(now).is_over(&links);
         if !over {
             return None;

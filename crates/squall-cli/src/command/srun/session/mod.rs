@@ -21,11 +21,11 @@ use squall_model::wire::client::Request;
 
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::Input;
-use crate::command::srun::link::{Link, Listener, Room};
+use crate::command::srun::link::{StepConnection, Listener, Room};
 use crate::command::srun::output::Output;
-use crate::command::srun::prepare::Prepared;
+use crate::command::srun::prepare::StreamRoutes;
 use crate::command::srun::terminal::Raw;
-use crate::command::srun::x11::{Screen, Who};
+use crate::command::srun::x11::{Screen, XClient};
 use crate::contact::Search;
 use squall_client::Client;
 use squall_text::format::harmless_lines;
@@ -74,7 +74,7 @@ pub(crate) struct Manners {
 
 /// State of the step that exists once the controller has created it.
 #[derive(Debug)]
-struct Created {
+struct CreatedStep {
     step: StepNo,
     layout: Layout,
     kill_wait_s: u64,
@@ -92,7 +92,7 @@ enum Source {
     FarCalls,
     Input,
     Link(usize),
-    Screen(Who),
+    Screen(XClient),
 }
 
 /// State of one srun: its step, its connections, and what srun has been told about the step.
@@ -102,7 +102,7 @@ pub(crate) struct Session<'a> {
     /// Whether the allocation was requested by this srun.
     owner: bool,
     request: Request,
-    prepared: Prepared,
+    prepared: StreamRoutes,
     manners: Manners,
     signals: &'a SignalFd,
     listener: Listener,
@@ -113,10 +113,10 @@ pub(crate) struct Session<'a> {
     lost: bool,
     asked: Instant,
     held_up: bool,
-    created: Option<Created>,
+    created: Option<CreatedStep>,
     /// Frames of step daemons that arrived before the controller's answer, each with the index of the sending node.
     early: Vec<(u32, FromStep)>,
-    links: Vec<Link>,
+    links: Vec<StepConnection>,
     /// Frames that wait to be relayed to step daemons, each with the index of the receiving node.
     passing: Vec<(u32, ToStep)>,
     running: IndexSet,
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
         job: JobId,
         owner: bool,
         request: Request,
-        prepared: Prepared,
+        prepared: StreamRoutes,
         manners: Manners,
         listener: Listener,
         signals: &'a SignalFd,
@@ -275,8 +275,8 @@ impl<'a> Session<'a> {
         let Some(created) = &self.created else { return false };
         let here = self.links.iter().filter(|link| link.node().is_some()).count();
         here >= created.layout.nodes.len()
-            && self.links.iter().any(Link::is_open)
-            && !self.links.iter().any(Link::is_full)
+            && self.links.iter().any(StepConnection::is_open)
+            && !self.links.iter().any(StepConnection::is_full)
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {

@@ -11,7 +11,7 @@ use squall_text::format::harmless_lines;
 
 use super::Session;
 use crate::command::srun::input::Chunk;
-use crate::command::srun::link::Link;
+use crate::command::srun::link::StepConnection;
 
 /// Time between TERM and KILL for the tasks of an aborted step, seconds.
 const ABORT_WAIT_S: u64 = 2;
@@ -207,7 +207,7 @@ impl Session<'_> {
 
     /// Ends the step on all nodes at once. Only the step daemon of the first node prints the message.
     pub(super) fn kill_tasks(&mut self) {
-        let first = self.links.iter().filter_map(Link::node).min();
+        let first = self.links.iter().filter_map(StepConnection::node).min();
         for link in &mut self.links {
             let why = if link.node() == first { EndReason::Cancelled } else { EndReason::None };
             link.send(&ToStep::End { kill_wait_s: 0, why });
