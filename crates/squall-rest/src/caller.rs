@@ -116,7 +116,7 @@ pub(crate) struct Caller {
 /// Callers that were confirmed lately, and those whose requests are under way.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    confirmed: Mutex<HashMap<Bearer, Confirmed>>,
+    confirmed: Mutex<HashMap<Bearer, CachedIdentity>>,
     turns: Turns<u32>,
     confirming: Turns<Option<Origin>>,
     strangers: Semaphore,
@@ -169,7 +169,7 @@ impl Changes {
 
 /// What the controller has answered about a proof of identity.
 #[derive(Clone, Debug)]
-pub(crate) struct Confirmed {
+pub(crate) struct CachedIdentity {
     at: Instant,
     uid: u32,
     user: String,
@@ -213,7 +213,7 @@ impl Callers {
                 ));
             }
         };
-        let Confirmed { uid, user, group, operator, .. } = self.confirm(cluster, &identity, visit.from()).await?;
+        let CachedIdentity { uid, user, group, operator, .. } = self.confirm(cluster, &identity, visit.from()).await?;
         if let Some(seat) = &visit.seat {
             seat.belongs_to(uid);
         }
@@ -230,7 +230,7 @@ impl Callers {
         cluster: &Cluster,
         identity: &Identity,
         from: Option<Origin>,
-    ) -> Result<Confirmed, ClientError> {
+    ) -> Result<CachedIdentity, ClientError> {
         let key = match identity {
             Identity::Bearer(bearer) => Some(bearer.clone()),
             Identity::Socket(_) => None,
@@ -246,14 +246,14 @@ impl Callers {
         // A token that was good once waits for its own user only, one that never was for all of these.
         let _turn = self.confirming.take(before.as_ref().map(|known| Origin::User(known.uid)).or(from)).await?;
         let _stranger = if before.is_none() { Some(self.turn_of_strangers().await?) } else { None };
-        if let Some(known) = known().filter(Confirmed::is_fresh) {
+        if let Some(known) = known().filter(CachedIdentity::is_fresh) {
             return Ok(known);
         }
         let at = Instant::now();
         let Answer::Caller { uid, user, group, operator } = cluster.ask(identity, Request::Caller).await? else {
             return Err(unexpected());
         };
-        let found = Confirmed { at, uid, user, group, operator };
+        let found = CachedIdentity { at, uid, user, group, operator };
         if let Some(key) = key {
             let mut confirmed = self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
             if confirmed.len() >= CONFIRMED_MAX {
@@ -279,7 +279,7 @@ impl Callers {
 }
 
 /// Forgets the tokens of the user who has most of them, so that nobody can have those of others forgotten.
-fn forget<K>(confirmed: &mut HashMap<K, Confirmed>) {
+fn forget<K>(confirmed: &mut HashMap<K, CachedIdentity>) {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for known in confirmed.values() {
         *counts.entry(known.uid).or_default() += 1;
@@ -288,7 +288,7 @@ fn forget<K>(confirmed: &mut HashMap<K, Confirmed>) {
     confirmed.retain(|_, known| Some(known.uid) != busiest);
 }
 
-impl Confirmed {
+impl CachedIdentity {
     fn is_fresh(&self) -> bool {
         self.at.elapsed() < CONFIRMED
     }
@@ -316,13 +316,13 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::{Confirmed, Turns, forget};
+    use super::{CachedIdentity, Turns, forget};
 
     #[test]
     fn tokens_of_the_user_with_most_are_forgotten_first() {
         let of =
-            |uid| Confirmed { at: Instant::now(), uid, user: String::new(), group: String::new(), operator: false };
-        let mut all: HashMap<u32, Confirmed> = (0..10).map(|n| (n, of(if n < 3 { 1001 } else { 1002 }))).collect();
+            |uid| CachedIdentity { at: Instant::now(), uid, user: String::new(), group: String::new(), operator: false };
+        let mut all: HashMap<u32, CachedIdentity> = (0..10).map(|n| (n, of(if n < 3 { 1001 } else { 1002 }))).collect();
         forget(&mut all);
         assert!(all.len() == 3 && all.values().all(|known| known.uid == 1001));
     }

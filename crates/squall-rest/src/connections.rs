@@ -147,7 +147,7 @@ fn tower_service(
             let answer = answer.await?;
             let is_stream = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes() == STREAM);
             Ok(match visit.turn().filter(|_| !is_stream) {
-                Some(turn) => answer.map(|body| Body::new(Owed { body, piece: Bytes::new(), _turn: turn })),
+                Some(turn) => answer.map(|body| Body::new(PendingAnswer { body, piece: Bytes::new(), _turn: turn })),
                 None => answer,
             })
         }
@@ -156,14 +156,14 @@ fn tower_service(
 
 /// An answer that takes its user's turn until it is sent: answers that a user asks for and does not take are few. It is
 /// passed on in small pieces, so that no more than some of these are in the connection when the turn ends.
-struct Owed {
+struct PendingAnswer {
     body: Body,
     /// Rest of a piece of `body`.
     piece: Bytes,
     _turn: Arc<OwnedSemaphorePermit>,
 }
 
-impl http_body::Body for Owed {
+impl http_body::Body for PendingAnswer {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -269,7 +269,7 @@ mod tests {
     use http_body_util::BodyExt;
     use tokio::sync::Semaphore;
 
-    use super::{BUFFER_BYTES, Owed};
+    use super::{BUFFER_BYTES, PendingAnswer};
 
     // Regression test of attack B3: answers that are not read filled the memory.
     #[tokio::test]
@@ -277,7 +277,7 @@ mod tests {
         let turns = Arc::new(Semaphore::new(1));
         let turn = Arc::new(Arc::clone(&turns).acquire_owned().await.unwrap());
         let text = "x".repeat(3 * BUFFER_BYTES + 1);
-        let mut body = Body::new(Owed { body: Body::from(text.clone()), piece: Bytes::new(), _turn: turn });
+        let mut body = Body::new(PendingAnswer { body: Body::from(text.clone()), piece: Bytes::new(), _turn: turn });
         let mut sent = Vec::new();
         while let Some(frame) = body.frame().await {
             let piece = frame.unwrap().into_data().unwrap();

@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::answer::Failure;
 use crate::caller::{Caller, Identity};
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::seats::Origin;
 
 /// Most events that are kept for listeners.
@@ -55,7 +55,7 @@ const LOOKS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Events {
     place: Place,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<RecentEvents>>,
     /// Number of the next event: listeners wait for it to change.
     next: watch::Sender<u64>,
     listeners: Arc<Semaphore>,
@@ -64,27 +64,27 @@ pub(crate) struct Events {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentEvents {
     /// Whether the thread runs that follows the controller.
     follows: bool,
     /// Number of the first event in `events`.
     first: u64,
-    events: VecDeque<Sent>,
+    events: VecDeque<StreamItem>,
     /// Position after the last event. None: none has come yet.
     at: Option<Position>,
 }
 
 /// What is sent to listeners.
 #[derive(Debug)]
-enum Sent {
+enum StreamItem {
     /// An event, and its frame once the first listener was sent it.
     Event(Arc<FeedEvent>, OnceLock<Bytes>),
     /// Events before this position were missed.
     Missed(Bytes),
 }
 
-impl Kept {
-    fn push(&mut self, sent: Sent) {
+impl RecentEvents {
+    fn push(&mut self, sent: StreamItem) {
         self.events.push_back(sent);
         if self.events.len() > EVENTS_MAX {
             self.events.pop_front();
@@ -98,7 +98,7 @@ impl Kept {
 
     /// Returns the number of the first event after a position. None: events after it are not kept any more.
     fn after(&self, at: Position) -> Option<u64> {
-        let is_before = |sent: &Sent| matches!(sent, Sent::Event(event, _) if event.at <= at);
+        let is_before = |sent: &StreamItem| matches!(sent, StreamItem::Event(event, _) if event.at <= at);
         let before = self.events.iter().rposition(is_before);
         match before {
             Some(before) => Some(self.first + before as u64 + 1),
@@ -126,9 +126,9 @@ impl Events {
     pub(crate) fn latest(&self, most: usize) -> Vec<Arc<FeedEvent>> {
         self.follow(None);
         let kept = lock(&self.kept);
-        let event = |sent: &Sent| match sent {
-            Sent::Event(event, _) => Some(Arc::clone(event)),
-            Sent::Missed(_) => None,
+        let event = |sent: &StreamItem| match sent {
+            StreamItem::Event(event, _) => Some(Arc::clone(event)),
+            StreamItem::Missed(_) => None,
         };
         kept.events.iter().rev().filter_map(event).take(most).collect()
     }
@@ -150,7 +150,7 @@ impl Events {
 fn follow(
     place: &Place,
     from: Option<Position>,
-    kept: &Mutex<Kept>,
+    kept: &Mutex<RecentEvents>,
     (next, listeners): (&watch::Sender<u64>, &Semaphore),
 ) {
     let mut heard = Instant::now();
@@ -168,10 +168,10 @@ fn follow(
         };
         let mut kept = lock(kept);
         if page.missed {
-            kept.push(Sent::Missed(missed(page.next)));
+            kept.push(StreamItem::Missed(missed(page.next)));
         }
         for event in page.events {
-            kept.push(Sent::Event(event, OnceLock::new()));
+            kept.push(StreamItem::Event(event, OnceLock::new()));
         }
         kept.at = Some(page.next);
         let end = kept.end();
@@ -179,7 +179,7 @@ fn follow(
             heard = Instant::now();
         } else if heard.elapsed() > UNHEARD_TIME {
             // A listener that comes from now on starts another thread.
-            *kept = Kept { first: end, ..Kept::default() };
+            *kept = RecentEvents { first: end, ..RecentEvents::default() };
             return;
         }
         drop(kept);
@@ -187,7 +187,7 @@ fn follow(
     }
 }
 
-fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
+fn lock(kept: &Mutex<RecentEvents>) -> std::sync::MutexGuard<'_, RecentEvents> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -204,7 +204,7 @@ fn missed(next: Position) -> Bytes {
 /// Which events a listener wants: the parameters of the request.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Asked {
+pub(crate) struct EventsQuery {
     /// Position after which to begin. Empty: now.
     from: String,
     /// Names of users, one of which must own the job.
@@ -226,7 +226,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn of(asked: &Asked) -> Result<Self, Failure> {
+    fn of(asked: &EventsQuery) -> Result<Self, Failure> {
         let wrong = |text: String| Failure::new(StatusCode::BAD_REQUEST, text);
         let words = |text: &str| text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         for (name, text) in [("user", &asked.user), ("job", &asked.job), ("kind", &asked.kind)] {
@@ -268,10 +268,10 @@ impl Filter {
 
 /// `GET /squall/v1/events`: server-sent events, without end.
 pub(crate) async fn events(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     caller: Caller,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<EventsQuery>,
 ) -> Result<Response, Failure> {
     let filter = Filter::of(&asked)?;
     // A browser that reconnects sends the last position that it has seen.
@@ -320,12 +320,12 @@ pub(crate) async fn events(
 }
 
 struct Listener {
-    server: Shared,
+    server: ServerHandle,
     /// The listener's proof, and the user as whom it was confirmed.
     who: (Identity, Origin),
     /// When it was last checked that the listener's token holds.
     checked: Instant,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<RecentEvents>>,
     next: watch::Receiver<u64>,
     /// Number of the next event to send.
     cursor: u64,
@@ -386,11 +386,11 @@ impl Listener {
         for sent in new.take(LOOKS) {
             self.cursor += 1;
             match sent {
-                Sent::Missed(frame) => frames.extend_from_slice(frame),
-                Sent::Event(event, made) if self.filter.fits(event) => {
+                StreamItem::Missed(frame) => frames.extend_from_slice(frame),
+                StreamItem::Event(event, made) if self.filter.fits(event) => {
                     frames.extend_from_slice(made.get_or_init(|| frame(event)));
                 }
-                Sent::Event(..) => {}
+                StreamItem::Event(..) => {}
             }
             if frames.len() >= most {
                 break;
@@ -438,7 +438,7 @@ impl futures_core::Stream for Stream {
 mod tests {
     use squall_files::place::Place;
 
-    use super::{Asked, Events, Filter, LISTENERS_OF_USER, WANTED_MAX};
+    use super::{EventsQuery, Events, Filter, LISTENERS_OF_USER, WANTED_MAX};
 
     #[test]
     fn one_user_leaves_places_for_listeners_of_others() {
@@ -452,10 +452,10 @@ mod tests {
 
     #[test]
     fn a_listener_can_not_want_millions() {
-        let refused = |asked: Asked| Filter::of(&asked).is_err();
-        assert!(refused(Asked { node: "n[0-1048575]".to_owned(), ..Asked::default() }));
-        assert!(refused(Asked { user: "a,".repeat(WANTED_MAX + 1), ..Asked::default() }));
-        assert!(refused(Asked { job: "1,".repeat(WANTED_MAX + 1), ..Asked::default() }));
-        assert!(!refused(Asked { node: "n[1-3]".to_owned(), user: "ann,bob".to_owned(), ..Asked::default() }));
+        let refused = |asked: EventsQuery| Filter::of(&asked).is_err();
+        assert!(refused(EventsQuery { node: "n[0-1048575]".to_owned(), ..EventsQuery::default() }));
+        assert!(refused(EventsQuery { user: "a,".repeat(WANTED_MAX + 1), ..EventsQuery::default() }));
+        assert!(refused(EventsQuery { job: "1,".repeat(WANTED_MAX + 1), ..EventsQuery::default() }));
+        assert!(!refused(EventsQuery { node: "n[1-3]".to_owned(), user: "ann,bob".to_owned(), ..EventsQuery::default() }));
     }
 }

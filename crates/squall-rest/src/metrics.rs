@@ -8,17 +8,17 @@ use squall_text::metrics::{CONTENT_TYPE, JobCounts, Part, Scrape};
 
 use crate::answer::Failure;
 use crate::caller::Caller;
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::users::name_of;
 
 /// `GET /metrics`: all metrics.
-pub(crate) async fn all(State(server): State<Shared>, _caller: Caller) -> Result<Response, Failure> {
+pub(crate) async fn all(State(server): State<ServerHandle>, _caller: Caller) -> Result<Response, Failure> {
     scrape(server, Part::All).await
 }
 
 /// `GET /metrics/PART`: those that Slurm 25.11 has there.
 pub(crate) async fn part(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     _caller: Caller,
     Path(part): Path<String>,
 ) -> Result<Response, Failure> {
@@ -30,7 +30,7 @@ pub(crate) async fn part(
     scrape(server, part).await
 }
 
-async fn scrape(server: Shared, part: Part) -> Result<Response, Failure> {
+async fn scrape(server: ServerHandle, part: Part) -> Result<Response, Failure> {
     let cluster = &server.cluster;
     let (jobs, nodes, partitions) =
         (cluster.jobs(None).await?, cluster.nodes(None).await?, cluster.partitions(None).await?);

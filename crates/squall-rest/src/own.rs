@@ -24,10 +24,10 @@ use squall_text::shapes::Problem;
 use crate::answer::{self, Failure};
 use crate::caller::Caller;
 use crate::events::events;
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::slurm::{json as answer, now};
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<ServerHandle> {
     Router::new()
         .route("/caller", get(caller))
         .route("/events", get(events))
@@ -57,7 +57,7 @@ async fn caller(caller: Caller) -> Response {
 }
 
 /// `GET ping`: whether the controller answers, and what it would refuse.
-async fn ping(State(server): State<Shared>, caller: Caller) -> Result<Response, Failure> {
+async fn ping(State(server): State<ServerHandle>, caller: Caller) -> Result<Response, Failure> {
     match server.cluster.ask(&caller.identity, Request::Ping).await? {
         Answer::Pong {
             host, version, nodes_up, nodes_expected, trouble, started, next_job, cluster_version, ..
@@ -72,7 +72,7 @@ async fn ping(State(server): State<Shared>, caller: Caller) -> Result<Response, 
 
 /// `GET why/JOB`: why a job is pending, and what would let it start; `text` has it in words.
 async fn why_pending(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     caller: Caller,
     Path(job): Path<String>,
 ) -> Result<Response, Failure> {
@@ -88,7 +88,7 @@ async fn why_pending(
 }
 
 /// Returns the id of the job that users know by this text.
-async fn found(server: &Shared, caller: &Caller, text: &str) -> Result<JobId, Failure> {
+async fn found(server: &ServerHandle, caller: &Caller, text: &str) -> Result<JobId, Failure> {
     let jobs = JobSelection { ids: vec![job_id(text)?], ..JobSelection::default() };
     let page = server.cluster.with(&caller.identity, move |client| client.jobs(jobs, true, false)).await?;
     let first = page.jobs.first().map(|job| job.id);
@@ -96,7 +96,7 @@ async fn found(server: &Shared, caller: &Caller, text: &str) -> Result<JobId, Fa
 }
 
 /// `GET forecast`: when and where the first pending jobs are expected to start.
-async fn forecast(State(server): State<Shared>, caller: Caller) -> Result<Response, Failure> {
+async fn forecast(State(server): State<ServerHandle>, caller: Caller) -> Result<Response, Failure> {
     let starts = server.cluster.expected(server.changes.since(caller.uid)).await?;
     let each: Vec<Value> = starts
         .iter()
@@ -111,7 +111,7 @@ fn holds_nodes(state: JobState) -> bool {
 }
 
 /// `GET topology`: the network as the configuration describes it, and the jobs on each node.
-async fn topology(State(server): State<Shared>, caller: Caller) -> Result<Response, Failure> {
+async fn topology(State(server): State<ServerHandle>, caller: Caller) -> Result<Response, Failure> {
     let since = server.changes.since(caller.uid);
     let (nodes, jobs) = (server.cluster.nodes(since).await?, server.cluster.jobs(since).await?);
     let config = server.cluster.config(None).await?;
@@ -137,7 +137,7 @@ async fn topology(State(server): State<Shared>, caller: Caller) -> Result<Respon
 }
 
 /// `POST what-if`: when a job would start that has this body of `job/submit`. Nothing is submitted.
-async fn what_if(State(server): State<Shared>, caller: Caller, body: Body) -> Result<Response, Failure> {
+async fn what_if(State(server): State<ServerHandle>, caller: Caller, body: Body) -> Result<Response, Failure> {
     let (body, _room) = server.room.json(caller.uid, answer::body(body, answer::BODY_BYTES_MAX).await?).await?;
     let config = server.cluster.config(None).await?;
     let name = caller.user.clone();
@@ -171,7 +171,7 @@ async fn what_if(State(server): State<Shared>, caller: Caller, body: Body) -> Re
 
 /// `POST job/JOB/hold`, `release`, `requeue`, `suspend` or `resume`.
 async fn act(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     caller: Caller,
     Path((job, deed)): Path<(String, String)>,
 ) -> Result<Response, Failure> {

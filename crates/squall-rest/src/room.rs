@@ -31,7 +31,7 @@ pub(crate) struct Room {
 
 /// Room that a body takes until this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct BodyPermit {
     _held: Option<[OwnedSemaphorePermit; 2]>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Room {
 
 impl Room {
     /// Reads a user's JSON once there is room for it. A short body waits for no large one.
-    pub(crate) async fn json(&self, uid: u32, body: Bytes) -> Result<(Value, Taken), Failure> {
+    pub(crate) async fn json(&self, uid: u32, body: Bytes) -> Result<(Value, BodyPermit), Failure> {
         let count = values(&body);
         if count > VALUES_MAX {
             let text = format!("the body has {count} values, and at most {VALUES_MAX} are taken");
@@ -58,7 +58,7 @@ impl Room {
         };
         let read = self.work(move || serde_json::from_slice(&body)).await?;
         let value = read.map_err(|e| Failure::new(StatusCode::BAD_REQUEST, format!("It is not JSON: {e}")))?;
-        Ok((value, Taken { _held: held }))
+        Ok((value, BodyPermit { _held: held }))
     }
 
     /// Does work beside the thread that serves everybody.

@@ -51,7 +51,7 @@ impl Server {
 }
 
 /// The server as the routes get it.
-pub(crate) type Shared = Arc<Server>;
+pub(crate) type ServerHandle = Arc<Server>;
 
 /// Serves the cluster in this state folder, without end. `host`: name of the controller's host, for answers while the
 /// controller is away; `secret`: by which the controller knows this server. `ready` is called when the server accepts
@@ -77,7 +77,7 @@ pub fn run(place: Place, (host, secret): (String, &str), listeners: Listeners, r
 }
 
 /// Returns the router of all paths.
-pub(crate) fn routes(server: Shared) -> Router {
+pub(crate) fn routes(server: ServerHandle) -> Router {
     Router::new()
         .route("/slurm/{*path}", any(slurm::serve))
         .route("/slurmdb/{*path}", any(slurm::serve))
@@ -93,17 +93,17 @@ pub(crate) fn routes(server: Shared) -> Router {
 }
 
 /// Serves a request for a path that no route fits: one of Slurm's with slashes too many, or none at all.
-async fn elsewhere(server: State<Shared>, request: Request) -> Response {
+async fn elsewhere(server: State<ServerHandle>, request: Request) -> Response {
     match request.uri().path().split('/').find(|segment| !segment.is_empty()) {
         Some("slurm" | "slurmdb") => slurm::serve(server, request).await,
         _ => Failure::new(StatusCode::NOT_FOUND, "there is no such path").into_response(),
     }
 }
 
-impl FromRequestParts<Shared> for Caller {
+impl FromRequestParts<ServerHandle> for Caller {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, server: &Shared) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, server: &ServerHandle) -> Result<Self, Failure> {
         let nowhere = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the request comes from nowhere");
         let visit = parts.extensions.get::<Visit>().ok_or_else(nowhere)?.clone();
         Ok(server.callers.find(&server.cluster, &visit, &parts.headers).await?)

@@ -140,8 +140,8 @@ impl http_body::Body for Pieces {
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     rows: Rows,
-    jobs: Made<JobsPage>,
-    nodes: Made<Vec<NodeInfo>>,
+    jobs: RecordsByVersion<JobsPage>,
+    nodes: RecordsByVersion<Vec<NodeInfo>>,
 }
 
 impl Records {
@@ -181,14 +181,14 @@ impl Records {
 }
 
 /// Records by version, with the part of which they were made.
-type Made<T> = Mutex<HashMap<Version, (Arc<T>, Bytes)>>;
+type RecordsByVersion<T> = Mutex<HashMap<Version, (Arc<T>, Bytes)>>;
 
-fn lock<T>(made: &Made<T>) -> std::sync::MutexGuard<'_, HashMap<Version, (Arc<T>, Bytes)>> {
+fn lock<T>(made: &RecordsByVersion<T>) -> std::sync::MutexGuard<'_, HashMap<Version, (Arc<T>, Bytes)>> {
     made.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the records that were made of this part. None: the last ones were made of another.
-fn known<T>(made: &Made<T>, version: Version, part: &Arc<T>) -> Option<Bytes> {
+fn known<T>(made: &RecordsByVersion<T>, version: Version, part: &Arc<T>) -> Option<Bytes> {
     let made = lock(made);
     let (of, records) = made.get(&version)?;
     Arc::ptr_eq(of, part).then(|| records.clone())

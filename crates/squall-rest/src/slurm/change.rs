@@ -15,9 +15,9 @@ use squall_text::rest::{Operation, Parsed};
 use squall_text::shapes::{AnswerKind, Problem, number};
 use squall_text::verbs::accounts::Draft;
 
-use super::{Ask, Done};
+use super::{OperationRequest, OperationResult};
 
-pub(super) async fn change(ask: &mut Ask) -> Done {
+pub(super) async fn change(ask: &mut OperationRequest) -> OperationResult {
     use Operation as O;
     let done = match ask.path.operation {
         O::Reconfigure => plain(ask, Request::Reconfigure { config: None }).await,
@@ -36,25 +36,25 @@ pub(super) async fn change(ask: &mut Ask) -> Done {
     done
 }
 
-async fn asked(ask: &Ask, request: Request) -> Result<Answer, Problem> {
+async fn asked(ask: &OperationRequest, request: Request) -> Result<Answer, Problem> {
     ask.server.cluster.ask(&ask.caller.identity, request).await.map_err(|e| ask.problem(&e))
 }
 
 /// Sends a request without an answer of its own.
-async fn plain(ask: &Ask, request: Request) -> Done {
+async fn plain(ask: &OperationRequest, request: Request) -> OperationResult {
     asked(ask, request).await?;
     Ok(ask.answer(Vec::new()))
 }
 
 /// Takes the warnings about a body.
-fn taken<T>(ask: &mut Ask, taken: Parsed<T>) -> T {
+fn taken<T>(ask: &mut OperationRequest, taken: Parsed<T>) -> T {
     ask.notes.warnings.extend(taken.warnings);
     taken.value
 }
 
 /// Reads a job of the body.
 async fn submission(
-    ask: &mut Ask,
+    ask: &mut OperationRequest,
     read: fn(&Value, &job::Caller<'_>) -> Result<Parsed<Submission>, Problem>,
 ) -> Result<Submission, Problem> {
     let (name, uid) = (ask.caller.user.clone(), ask.caller.uid);
@@ -72,7 +72,7 @@ async fn submission(
     Ok(taken(ask, submission))
 }
 
-async fn submit(ask: &mut Ask) -> Done {
+async fn submit(ask: &mut OperationRequest) -> OperationResult {
     let Submission { mut specs, script, env } = submission(ask, job::submit).await?;
     let (script, env, key) = (ByteBuf::from(script), ByteBuf::from(env), ClientKey(u128::from_le_bytes(random())));
     let request = match specs.len() {
@@ -88,7 +88,7 @@ async fn submit(ask: &mut Ask) -> Done {
     ]))
 }
 
-async fn allocate(ask: &mut Ask) -> Done {
+async fn allocate(ask: &mut OperationRequest) -> OperationResult {
     let Submission { mut specs, env, .. } = submission(ask, job::allocate).await?;
     let (env, key) = (ByteBuf::from(env), ClientKey(u128::from_le_bytes(random())));
     let request = match specs.len() {
@@ -100,7 +100,7 @@ async fn allocate(ask: &mut Ask) -> Done {
 }
 
 /// Returns the only job that the path names.
-fn named(ask: &Ask) -> Result<JobSelection, Problem> {
+fn named(ask: &OperationRequest) -> Result<JobSelection, Problem> {
     Ok(JobSelection { ids: vec![order::job_id(ask.value())?], ..JobSelection::default() })
 }
 
@@ -108,7 +108,7 @@ fn named(ask: &Ask) -> Result<JobSelection, Problem> {
 type Affected = (Vec<JobName>, Vec<(JobName, Refusal)>);
 
 /// Returns the jobs to which a request was applied; the error is why it was applied to none.
-fn affected(ask: &Ask, answer: Answer) -> Result<Affected, Problem> {
+fn affected(ask: &OperationRequest, answer: Answer) -> Result<Affected, Problem> {
     match answer {
         Answer::Affected { jobs, refused } => match refused.first() {
             Some((_, why)) if jobs.is_empty() => Err(Problem::of(why, ask.path.name)),
@@ -118,7 +118,7 @@ fn affected(ask: &Ask, answer: Answer) -> Result<Affected, Problem> {
     }
 }
 
-async fn update_job(ask: &mut Ask) -> Done {
+async fn update_job(ask: &mut OperationRequest) -> OperationResult {
     let read = order::job(&ask.body)?;
     let JobOrder { update, hold } = taken(ask, read);
     let jobs = named(ask)?;
@@ -153,14 +153,14 @@ fn entry(job: &JobName, refused: Option<&Refusal>) -> Value {
     })
 }
 
-async fn kill_job(ask: &mut Ask) -> Done {
+async fn kill_job(ask: &mut OperationRequest) -> OperationResult {
     let signal = ask.query.get("signal").cloned().unwrap_or_default();
     let signal = order::signal(&signal, &ask.words("flags"))?;
     let request = Request::Cancel { jobs: named(ask)?, signal, step: None, verbose: true };
     killed(ask, request).await
 }
 
-async fn kill_jobs(ask: &mut Ask) -> Done {
+async fn kill_jobs(ask: &mut OperationRequest) -> OperationResult {
     let read = order::kill(&ask.body)?;
     let mut kill = taken(ask, read);
     for name in std::mem::take(&mut kill.users) {
@@ -172,7 +172,7 @@ async fn kill_jobs(ask: &mut Ask) -> Done {
     killed(ask, request).await
 }
 
-async fn killed(ask: &mut Ask, request: Request) -> Done {
+async fn killed(ask: &mut OperationRequest, request: Request) -> OperationResult {
     let answer = asked(ask, request).await?;
     let (jobs, refused) = match answer {
         Answer::Affected { jobs, refused } if ask.path.answer == AnswerKind::KilledMany => (jobs, refused),
@@ -196,7 +196,7 @@ async fn killed(ask: &mut Ask, request: Request) -> Done {
     Ok(ask.answer(vec![("status", status.into())]))
 }
 
-async fn update_nodes(ask: &mut Ask) -> Done {
+async fn update_nodes(ask: &mut OperationRequest) -> OperationResult {
     let read = order::node(&ask.body)?;
     let mut order = taken(ask, read);
     if !ask.value().is_empty() {
@@ -211,7 +211,7 @@ async fn update_nodes(ask: &mut Ask) -> Done {
     Ok(ask.answer(Vec::new()))
 }
 
-async fn reserve(ask: &mut Ask) -> Done {
+async fn reserve(ask: &mut OperationRequest) -> OperationResult {
     let bodies = match ask.path.operation {
         Operation::PostReservations => match ask.body.get("reservations").and_then(Value::as_array) {
             Some(list) => list.clone(),
@@ -239,7 +239,7 @@ async fn reserve(ask: &mut Ask) -> Done {
 }
 
 /// Changes accounts, users, associations and QOS.
-async fn policy(ask: &mut Ask) -> Done {
+async fn policy(ask: &mut OperationRequest) -> OperationResult {
     use Operation as O;
     let policy = match asked(ask, Request::Policy).await? {
         Answer::Policy(policy) => *policy,

@@ -21,13 +21,13 @@ use tokio::runtime::Handle;
 
 use crate::answer;
 use crate::caller::{Caller, Visit};
-use crate::room::{Room, Taken};
-use crate::routes::Shared;
+use crate::room::{Room, BodyPermit};
+use crate::routes::ServerHandle;
 use crate::rows::Pieces;
 
 /// A request of a confirmed user for an operation.
-pub(crate) struct Ask {
-    pub(crate) server: Shared,
+pub(crate) struct OperationRequest {
+    pub(crate) server: ServerHandle,
     pub(crate) caller: Caller,
     pub(crate) path: &'static Path,
     pub(crate) version: Version,
@@ -44,10 +44,10 @@ pub(crate) struct Ask {
 }
 
 /// The result of an operation: an answer, or why there is none.
-pub(crate) type Done = Result<Response, Problem>;
+pub(crate) type OperationResult = Result<Response, Problem>;
 
 /// Serves a request below `/slurm` and `/slurmdb`.
-pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Response {
+pub(crate) async fn serve(State(server): State<ServerHandle>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let found = match parts.method {
         HttpMethod::GET | HttpMethod::HEAD => Some(Method::Get),
@@ -102,7 +102,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
     let warnings =
         unknown.map(|name| Warning::new(name, "It is no parameter of this path, and has no effect")).collect();
     let notes = Notes { errors: Vec::new(), warnings };
-    let ask = Ask { server, caller, path: found, version, values, query, body, cluster, source, notes };
+    let ask = OperationRequest { server, caller, path: found, version, values, query, body, cluster, source, notes };
     if ask.body.is_null() {
         return answered(ask).await;
     }
@@ -114,7 +114,7 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
     done.await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answered(mut ask: Ask) -> Response {
+async fn answered(mut ask: OperationRequest) -> Response {
     match dispatch(&mut ask).await {
         Ok(response) => response,
         Err(problem) => ask.refused(problem),
@@ -140,9 +140,9 @@ async fn read_body(
     uid: u32,
     (path, headers): (&Path, &HeaderMap),
     body: Body,
-) -> Result<(Value, Taken), Problem> {
+) -> Result<(Value, BodyPermit), Problem> {
     if path.body.is_empty() {
-        return Ok((Value::Null, Taken::default()));
+        return Ok((Value::Null, BodyPermit::default()));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -158,7 +158,7 @@ async fn read_body(
     room.json(uid, body).await.map_err(problem)
 }
 
-async fn dispatch(ask: &mut Ask) -> Done {
+async fn dispatch(ask: &mut OperationRequest) -> OperationResult {
     use Operation as O;
     match ask.path.operation {
         O::GetShares => read::shares(ask).await,
@@ -179,7 +179,7 @@ async fn dispatch(ask: &mut Ask) -> Done {
     }
 }
 
-impl Ask {
+impl OperationRequest {
     /// Returns the value of the only parameter in the path.
     pub(crate) fn value(&self) -> &str {
         self.values.first().map_or("", String::as_str)

@@ -19,7 +19,7 @@ use squall_text::rest::Operation;
 use squall_text::rest::change::job_id;
 use squall_text::shapes::{self, Problem};
 
-use super::{Ask, Done};
+use super::{OperationRequest, OperationResult};
 use crate::users::name_of;
 
 /// Parameters of a query about past jobs that select jobs.
@@ -37,7 +37,7 @@ const SELECTS: [&str; 11] = [
     "show_duplicates",
 ];
 
-pub(super) async fn jobs(ask: &mut Ask) -> Done {
+pub(super) async fn jobs(ask: &mut OperationRequest) -> OperationResult {
     let mut query = AccountingQuery::default();
     let one = ask.path.operation == Operation::GetPastJob;
     if one {
@@ -59,7 +59,7 @@ pub(super) async fn jobs(ask: &mut Ask) -> Done {
     Ok(ask.answer(vec![("jobs", list.into())]))
 }
 
-fn select(ask: &mut Ask, query: &mut AccountingQuery) -> Result<(), Problem> {
+fn select(ask: &mut OperationRequest, query: &mut AccountingQuery) -> Result<(), Problem> {
     let unused: Vec<&&str> =
         ask.path.query.iter().filter(|name| !SELECTS.contains(*name) && ask.query.contains_key(**name)).collect();
     if let Some(name) = unused.first() {
@@ -86,12 +86,12 @@ fn select(ask: &mut Ask, query: &mut AccountingQuery) -> Result<(), Problem> {
     Ok(())
 }
 
-fn is_set(ask: &Ask, name: &str) -> bool {
+fn is_set(ask: &OperationRequest, name: &str) -> bool {
     ask.query.get(name).is_some_and(|value| !["false", "0", "no"].contains(&value.to_lowercase().as_str()))
 }
 
 /// Reads a time: seconds since 1970, `uts` with seconds, or a date.
-fn time(ask: &Ask, name: &str) -> Result<Option<Time>, Problem> {
+fn time(ask: &OperationRequest, name: &str) -> Result<Option<Time>, Problem> {
     let Some(text) = ask.query.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
     if let Ok(seconds) = text.trim_start_matches("uts").parse() {
         return Ok(Some(Time::from_secs(seconds)));
@@ -102,7 +102,7 @@ fn time(ask: &Ask, name: &str) -> Result<Option<Time>, Problem> {
 }
 
 /// Answers with accounts, users, associations, QOS and the like.
-pub(super) async fn records(ask: &mut Ask) -> Done {
+pub(super) async fn records(ask: &mut OperationRequest) -> OperationResult {
     use Operation as O;
     let since = ask.since();
     let policy = ask.server.cluster.policy(since).await.map_err(|e| ask.problem(&e))?;
@@ -137,7 +137,7 @@ pub(super) async fn records(ask: &mut Ask) -> Done {
 }
 
 /// Leaves the records that the parameters of the query select.
-fn filter(ask: &Ask, entity: &str, rows: &mut Vec<Record>) {
+fn filter(ask: &OperationRequest, entity: &str, rows: &mut Vec<Record>) {
     let of = |name: &str, value: &str| {
         let words = ask.words(name);
         words.is_empty() || words.iter().any(|word| word == value)
@@ -158,7 +158,7 @@ fn filter(ask: &Ask, entity: &str, rows: &mut Vec<Record>) {
 }
 
 /// Returns the records of a kind. As long as no user is set up, every user runs in the default account.
-async fn rows(ask: &Ask, entity: &str, config: &Config, policy: &Policy) -> Result<Vec<Record>, Problem> {
+async fn rows(ask: &OperationRequest, entity: &str, config: &Config, policy: &Policy) -> Result<Vec<Record>, Problem> {
     Ok(match entity {
         "user" => entities::users(true, config, &entities::with_root_if_shown(policy.clone())),
         "association" => entities::associations(config, policy),
@@ -175,7 +175,7 @@ async fn rows(ask: &Ask, entity: &str, config: &Config, policy: &Policy) -> Resu
 }
 
 /// Answers with all records of accounting in one.
-pub(super) async fn config(ask: &mut Ask) -> Done {
+pub(super) async fn config(ask: &mut OperationRequest) -> OperationResult {
     let since = ask.since();
     let policy = ask.server.cluster.policy(since).await.map_err(|e| ask.problem(&e))?;
     let config = ask.server.cluster.config(since).await.map_err(|e| ask.problem(&e))?;
@@ -190,7 +190,7 @@ pub(super) async fn config(ask: &mut Ask) -> Done {
 }
 
 /// Answers with the counters of requests: accounting has no daemon of its own, so they are the controller's.
-pub(super) async fn diag(ask: &mut Ask) -> Done {
+pub(super) async fn diag(ask: &mut OperationRequest) -> OperationResult {
     let diag = ask.server.cluster.diag(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let time = |total: u64, count: u64| json!({"average": total.checked_div(count).unwrap_or(0), "total": total});
     let requests: Vec<Value> = diag

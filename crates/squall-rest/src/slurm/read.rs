@@ -11,13 +11,13 @@ use squall_text::rest::change::job_id;
 use squall_text::rest::{Operation, Path};
 use squall_text::shapes::{self, AnswerKind, Problem};
 
-use super::{Ask, Done};
+use super::{OperationRequest, OperationResult};
 use crate::cluster::Cluster;
 use crate::rows::{job_rows, joined};
 use crate::users::name_of;
 
 /// Answers whether the controller responds, and in `/slurmdb` whether accounting does, which the controller keeps.
-pub(super) async fn ping(ask: &mut Ask) -> Done {
+pub(super) async fn ping(ask: &mut OperationRequest) -> OperationResult {
     let begin = Instant::now();
     let is_past = ask.path.operation == Operation::PingPast;
     if let Ok(Answer::Controllers(all)) = ask.server.cluster.ask(&ask.caller.identity, HostRequest::Controllers).await
@@ -57,12 +57,12 @@ fn pings(path: &Path, host: &str, answered_us: Option<u64>) -> Value {
     }])
 }
 
-pub(super) async fn diag(ask: &mut Ask) -> Done {
+pub(super) async fn diag(ask: &mut OperationRequest) -> OperationResult {
     let diag = ask.server.cluster.diag(ask.since()).await.map_err(|e| ask.problem(&e))?;
     Ok(ask.answer(vec![("statistics", shapes::diag::statistics(&diag, &name_of))]))
 }
 
-pub(super) async fn shares(ask: &mut Ask) -> Done {
+pub(super) async fn shares(ask: &mut OperationRequest) -> OperationResult {
     let shares = ask.server.cluster.shares(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let (accounts, users) = (ask.words("accounts"), ask.words("users"));
     let of = |names: &[String], name: &str| names.is_empty() || names.iter().any(|one| one == name);
@@ -74,13 +74,13 @@ pub(super) async fn shares(ask: &mut Ask) -> Done {
     Ok(ask.answer(vec![("shares", shapes::shares::shares(&shares, &wanted, &ask.cluster))]))
 }
 
-pub(super) async fn licenses(ask: &mut Ask) -> Done {
+pub(super) async fn licenses(ask: &mut OperationRequest) -> OperationResult {
     let licenses = ask.server.cluster.licenses(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let all: Vec<Value> = licenses.iter().map(shapes::license::license).collect();
     Ok(ask.answer(vec![("licenses", all.into())]))
 }
 
-pub(super) async fn jobs(ask: &mut Ask) -> Done {
+pub(super) async fn jobs(ask: &mut OperationRequest) -> OperationResult {
     // A parameter that Slurm's document does not have, and that clients send.
     let ids = ask.words("job_id");
     ask.notes.warnings.retain(|warning| warning.source != "job_id");
@@ -96,12 +96,12 @@ pub(super) async fn jobs(ask: &mut Ask) -> Done {
     Ok(ask.records(AnswerKind::Jobs, records, vec![("last_backfill", shapes::time(Some(now)))]))
 }
 
-pub(super) async fn job(ask: &mut Ask) -> Done {
+pub(super) async fn job(ask: &mut OperationRequest) -> OperationResult {
     let id = ask.value().to_owned();
     selected(ask, &id, true).await
 }
 
-pub(super) async fn states(ask: &mut Ask) -> Done {
+pub(super) async fn states(ask: &mut OperationRequest) -> OperationResult {
     const KEYS: [&str; 5] = ["job_id", "array_job_id", "array_task_id", "het_job_id", "job_state"];
     let ids = ask.words("job_id").join(",");
     let selection = selection(&ids)?;
@@ -118,7 +118,7 @@ pub(super) async fn states(ask: &mut Ask) -> Done {
 }
 
 /// Answers with the jobs that `ids` names. `needed`: it is an error if there are none.
-async fn selected(ask: &mut Ask, ids: &str, needed: bool) -> Done {
+async fn selected(ask: &mut OperationRequest, ids: &str, needed: bool) -> OperationResult {
     let selection = selection(ids)?;
     let page = ask.server.cluster.with(&ask.caller.identity, move |client| client.jobs(selection, true, true)).await;
     let page = page.map_err(|e| ask.problem(&e))?;
@@ -138,7 +138,7 @@ pub(super) fn selection(ids: &str) -> Result<JobSelection, Problem> {
     Ok(JobSelection { ids: words.map(job_id).collect::<Result<_, _>>()?, ..JobSelection::default() })
 }
 
-pub(super) async fn nodes(ask: &mut Ask) -> Done {
+pub(super) async fn nodes(ask: &mut OperationRequest) -> OperationResult {
     let (server, version) = (Arc::clone(&ask.server), ask.version);
     let nodes = server.cluster.nodes(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let cluster = ask.cluster.clone();
@@ -158,7 +158,7 @@ pub(super) async fn nodes(ask: &mut Ask) -> Done {
     Ok(ask.records(AnswerKind::Nodes, records, Vec::new()))
 }
 
-pub(super) async fn partitions(ask: &mut Ask) -> Done {
+pub(super) async fn partitions(ask: &mut OperationRequest) -> OperationResult {
     let partitions = ask.server.cluster.partitions(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let wanted = ask.value();
     let all: Vec<Value> = partitions
@@ -172,7 +172,7 @@ pub(super) async fn partitions(ask: &mut Ask) -> Done {
     Ok(ask.answer(vec![("partitions", all.into())]))
 }
 
-pub(super) async fn reservations(ask: &mut Ask) -> Done {
+pub(super) async fn reservations(ask: &mut OperationRequest) -> OperationResult {
     let reservations = ask.server.cluster.reservations(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let wanted = ask.value();
     let all: Vec<Value> = reservations

@@ -8,7 +8,7 @@ use squall_model::wire::standing::Share;
 use squall_text::columns::records::Row;
 use squall_text::limits;
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::chart;
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, link};
@@ -21,16 +21,16 @@ const ROWS: usize = 100;
 /// What of the accounts is asked for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct AccountsQuery {
     pub(crate) find: String,
     pub(crate) page: usize,
 }
 
 /// `GET /accounts`.
 pub(crate) async fn show(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     viewer: Viewer,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<AccountsQuery>,
 ) -> Result<Response, Problem> {
     let (shares, policy) = (server.cluster.shares(None).await?, server.cluster.policy(None).await?);
     let view = View::of(&server, &viewer).await?;
@@ -46,7 +46,7 @@ fn set_limits(whose: Whose, row: &Row) -> String {
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, shares: &[Share], policy: &Policy, asked: &Asked) -> Html {
+pub(crate) fn page(view: &View, shares: &[Share], policy: &Policy, asked: &AccountsQuery) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Accounts</h1>");
     card(&mut body, "list", "Shares, usage and limits");

@@ -10,7 +10,7 @@ use squall_text::format::job::JobRow;
 use squall_text::refusal;
 
 use crate::answer;
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::frame::{Problem, View};
 use crate::web::html::{Html, encoded};
 use crate::web::people::{Form, to};
@@ -78,7 +78,7 @@ pub(crate) fn offer_node(body: &mut Html, view: &View, name: &str, admin: NodeAd
 
 /// `POST /job/ID/DEED`.
 pub(crate) async fn on_job(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     Path((id, deed)): Path<(u32, String)>,
     form: Form,
 ) -> Result<Response, Problem> {
@@ -103,7 +103,7 @@ pub(crate) async fn on_job(
 
 /// `POST /node/NAME/DEED`.
 pub(crate) async fn on_node(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     Path((name, deed)): Path<(String, String)>,
     form: Form,
 ) -> Result<Response, Problem> {

@@ -40,7 +40,7 @@ impl Caption<'_> {
 
 /// A line over time.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) class: &'static str,
     /// Whether the area below is filled.
@@ -49,7 +49,7 @@ pub(crate) struct Line {
 }
 
 /// Appends lines over time, with a legend. `unit`: what the values are; `most`: least upper end of the axis.
-pub(crate) fn over_time(html: &mut Html, caption: &Caption<'_>, clock: &Clock, unit: &str, most: f64, lines: &[Line]) {
+pub(crate) fn over_time(html: &mut Html, caption: &Caption<'_>, clock: &Clock, unit: &str, most: f64, lines: &[Series]) {
     let times = || lines.iter().flat_map(|line| line.points.iter().map(|(at, _)| *at));
     let (Some(from), Some(until)) = (times().min(), times().max()) else {
         html.raw("<p class=\"dim\">Nothing was seen yet.</p>");

@@ -12,7 +12,7 @@ use squall_model::wire::feed::FeedEvent;
 use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
 use squall_text::format::event::sentence;
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::users;
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, encoded};
@@ -24,7 +24,7 @@ use crate::web::row::{self, Rows};
 const ROWS: usize = 200;
 
 /// `GET /events`.
-pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
+pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let (jobs, nodes) = (server.cluster.jobs(None).await?, server.cluster.nodes(None).await?);
     let view = View::of(&server, &viewer).await?;
     made(move || page(&view, &server.events.latest(ROWS), &jobs, &nodes)).await

@@ -7,7 +7,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Diag, NodeInfo};
 use squall_text::format::counters::{average, minutes};
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::Html;
 use crate::web::nodes;
@@ -25,7 +25,7 @@ pub(crate) struct Controller {
 }
 
 /// `GET /health`.
-pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
+pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let (diag, nodes) = (server.cluster.diag(None).await?, server.cluster.nodes(None).await?);
     let mut controller = Controller::default();
     if let Answer::Pong { host, version, trouble, started, .. } =

@@ -49,15 +49,15 @@ impl History {
 }
 
 /// What a step has used until a moment.
-pub(crate) type Used = (Time, Usage);
+pub(crate) type UsageSample = (Time, Usage);
 
 /// Usage of running steps over time.
 #[derive(Debug, Default)]
-pub(crate) struct Usages(Mutex<BTreeMap<(JobId, u32, StepNo), Vec<Used>>>);
+pub(crate) struct Usages(Mutex<BTreeMap<(JobId, u32, StepNo), Vec<UsageSample>>>);
 
 impl Usages {
     /// Adds what a step of an attempt of a job has used until now, and returns all that is known of it.
-    pub(crate) fn add(&self, step: (JobId, u32, StepNo), now: Time, usage: Usage) -> Vec<Used> {
+    pub(crate) fn add(&self, step: (JobId, u32, StepNo), now: Time, usage: Usage) -> Vec<UsageSample> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains_key(&step) && all.len() >= STEPS_MAX {
             let oldest = all.iter().min_by_key(|(_, seen)| seen.last().map(|(at, _)| *at));

@@ -19,12 +19,12 @@ use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
 
 use crate::caller::Identity;
-use crate::routes::{Server, Shared};
+use crate::routes::{Server, ServerHandle};
 use crate::slurm::now;
 use crate::web::act;
-use crate::web::chart::{self, Caption, Line, percent};
+use crate::web::chart::{self, Caption, Series, percent};
 use crate::web::frame::{Problem, View, made};
-use crate::web::history::Used;
+use crate::web::history::UsageSample;
 use crate::web::html::{Html, link};
 use crate::web::overview::card;
 use crate::web::people::Viewer;
@@ -35,36 +35,36 @@ const MEASURED: usize = 4;
 
 /// What is known of a job beyond its entry in the queue.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct JobDetails {
     pub(crate) why: Option<Box<Why>>,
     /// Accounting of the job and its steps; empty: the caller may not see it.
     pub(crate) rows: Vec<AccountingRow>,
     /// What running steps have used, over time.
-    pub(crate) used: Vec<(StepInfo, Vec<Used>)>,
+    pub(crate) used: Vec<(StepInfo, Vec<UsageSample>)>,
     /// The end of its output. None: the viewer is not its owner, or it has none.
     pub(crate) tail: Option<Box<Tail>>,
 }
 
 /// What may stand in the address.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct JobQuery {
     #[serde(default)]
     done: String,
 }
 
 /// `GET /job/ID`.
 pub(crate) async fn show(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     viewer: Viewer,
     Path(id): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<JobQuery>,
 ) -> Result<Response, Problem> {
     // After a deed its effect is to be seen.
     let jobs = server.cluster.jobs((!asked.done.is_empty()).then(Instant::now)).await?;
     let view = View { done: act::done(&asked.done), ..View::of(&server, &viewer).await? };
     let who = viewer.caller.identity;
     let Some(job) = row::find(&jobs, &id).cloned() else { return ended(&server, &who, view, &id).await };
-    let mut known = Known::default();
+    let mut known = JobDetails::default();
     if let Ok(Answer::Why(told)) = server.cluster.ask(&who, Request::Why { job: job.id }).await {
         known.why = Some(told);
     }
@@ -86,7 +86,7 @@ pub(crate) async fn show(
 }
 
 /// Asks for what running steps have used so far.
-async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepInfo, Vec<Used>)> {
+async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepInfo, Vec<UsageSample>)> {
     let mut all = Vec::new();
     if job.state != JobState::Running {
         return all;
@@ -101,7 +101,7 @@ async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepIn
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Known) -> Html {
+pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &JobDetails) -> Html {
     let mut body = Html::new();
     let Some(job) = Rows::new(view, jobs).of(job) else {
         body.raw("<p class=\"dim\">There is no such job.</p>");
@@ -191,7 +191,7 @@ fn share(body: &mut Html, name: &str, value: &str, (part, whole): (u64, u64)) {
     body.raw("</dd></div>");
 }
 
-fn usage(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
+fn usage(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
     card(body, "used", "Used");
     let mut hints = None;
     body.raw("<dl class=\"facts\">");
@@ -260,7 +260,7 @@ fn memory(kb: u64) -> String {
 
 /// Returns CPU time in seconds and peak memory in KiB of a job: of ended steps by accounting, of running ones by what
 /// they said last.
-fn total(known: &Known) -> (u64, u64) {
+fn total(known: &JobDetails) -> (u64, u64) {
     let cpu = |usage: &Usage| usage.user.0.saturating_add(usage.system.0);
     let ended = known.rows.iter().filter(|row| row.step.is_some() && row.end.is_some()).map(|row| row.usage);
     let running = known.used.iter().filter_map(|(_, seen)| seen.last()).map(|(_, usage)| *usage);
@@ -325,12 +325,12 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
     body.raw("</section>");
 }
 
-fn over_time(body: &mut Html, view: &View, known: &Known) {
+fn over_time(body: &mut Html, view: &View, known: &JobDetails) {
     let Some((step, seen)) = known.used.iter().max_by_key(|(_, seen)| seen.len()).filter(|(_, seen)| seen.len() > 1)
     else {
         return;
     };
-    let cores = |pair: &[Used]| {
+    let cores = |pair: &[UsageSample]| {
         let [(from, before), (until, after)] = pair else { return None };
         let cpu = |usage: &Usage| usage.user.0.saturating_add(usage.system.0);
         let us = cpu(after).saturating_sub(cpu(before));
@@ -341,7 +341,7 @@ fn over_time(body: &mut Html, view: &View, known: &Known) {
     let now = cpu.last().map_or(0.0, |(_, cores)| *cores);
     body.raw("<div class=\"grid\">");
     card(body, "cpu", &format!("CPUs in use by step {}", step.step));
-    let lines = [Line { name: "in use", class: "c-used", filled: true, points: cpu }];
+    let lines = [Series { name: "in use", class: "c-used", filled: true, points: cpu }];
     let about = format!("Now {now:.1} of {} CPUs.", step.num_cpus);
     chart::over_time(
         body,
@@ -354,7 +354,7 @@ fn over_time(body: &mut Html, view: &View, known: &Known) {
     body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
     card(body, "memory", &format!("Memory of step {}", step.step));
     let about = format!("Now {:.0} MiB.", memory.last().map_or(0.0, |(_, mb)| *mb));
-    let lines = [Line { name: "peak of its tasks", class: "c-running", filled: true, points: memory }];
+    let lines = [Series { name: "peak of its tasks", class: "c-running", filled: true, points: memory }];
     chart::over_time(body, &Caption { id: "m", title: "Memory", about }, &view.clock, "MiB", 1.0, &lines);
     body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
     gpus_over_time(body, view, step, seen);
@@ -362,19 +362,19 @@ fn over_time(body: &mut Html, view: &View, known: &Known) {
 }
 
 /// Draws what the step's GPUs do.
-fn gpus_over_time(body: &mut Html, view: &View, step: &StepInfo, seen: &[Used]) {
+fn gpus_over_time(body: &mut Html, view: &View, step: &StepInfo, seen: &[UsageSample]) {
     let Some(used) = seen.last().and_then(|(_, usage)| usage.gpus) else { return };
     let busy = |used: GpuUse| used.percent as f64 / 100.0;
     let points: Vec<_> = seen.iter().filter_map(|(at, usage)| Some((*at, busy(usage.gpus?)))).collect();
     let now = busy(used);
     card(body, "gpu", &format!("GPUs at work in step {}", step.step));
     let about = format!("Now {now:.1} GPUs, {} of their memory in use.", memory(used.used_kb));
-    let lines = [Line { name: "at work", class: "c-used", filled: true, points }];
+    let lines = [Series { name: "at work", class: "c-used", filled: true, points }];
     chart::over_time(body, &Caption { id: "g", title: "GPUs at work", about }, &view.clock, "GPUs", 1.0, &lines);
     body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
 }
 
-fn steps(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
+fn steps(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
     let steps = &job.info.run().steps;
     if steps.is_empty() {
         return;

@@ -30,7 +30,7 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use history::{History, Usages};
 
 /// What pages may load and do: nothing but our own style, script, events and forms.
@@ -63,7 +63,7 @@ impl Web {
 }
 
 /// Returns the routes of the dashboard.
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<ServerHandle> {
     Router::new()
         .route("/", get(overview::show))
         .route("/jobs", get(queue::show))

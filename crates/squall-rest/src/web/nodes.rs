@@ -15,7 +15,7 @@ use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
 use squall_text::format::job::JobRow;
 use squall_text::format::node::{self, NodeState};
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::act;
 use crate::web::chart;
 use crate::web::frame::{Problem, View, made};
@@ -34,7 +34,7 @@ const USERS: [&str; 8] = ["w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8"];
 /// What of the nodes is asked for. Empty: anything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct NodesQuery {
     /// `user`: colours tell who is where.
     pub(crate) by: String,
     pub(crate) state: String,
@@ -46,9 +46,9 @@ pub(crate) struct Asked {
 
 /// `GET /nodes`.
 pub(crate) async fn show(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     viewer: Viewer,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<NodesQuery>,
 ) -> Result<Response, Problem> {
     let cluster = &server.cluster;
     let (nodes, config, jobs) = (cluster.nodes(None).await?, cluster.config(None).await?, cluster.jobs(None).await?);
@@ -57,7 +57,7 @@ pub(crate) async fn show(
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, nodes: &Arc<Vec<NodeInfo>>, config: &Config, jobs: &JobsPage, asked: &Asked) -> Html {
+pub(crate) fn page(view: &View, nodes: &Arc<Vec<NodeInfo>>, config: &Config, jobs: &JobsPage, asked: &NodesQuery) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Nodes</h1>");
     card(&mut body, "map", if asked.by == "user" { "Who is where" } else { "States" });
@@ -185,7 +185,7 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
     body.raw("</div>");
 }
 
-fn list(body: &mut Html, view: &View, nodes: &[NodeInfo], config: &Config, asked: &Asked) {
+fn list(body: &mut Html, view: &View, nodes: &[NodeInfo], config: &Config, asked: &NodesQuery) {
     let group = Some(&asked.group).filter(|name| !name.is_empty());
     let members = group.map(|name| groups(nodes, config).into_iter().find(|group| group.name == *name));
     let members: Vec<usize> = match members {
@@ -298,7 +298,7 @@ pub(crate) struct AskedOne {
 
 /// `GET /node/NAME`.
 pub(crate) async fn one(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     viewer: Viewer,
     Path(name): Path<String>,
     Query(asked): Query<AskedOne>,

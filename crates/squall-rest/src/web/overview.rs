@@ -13,8 +13,8 @@ use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo, PartitionInfo};
 use squall_text::format::node::NodeState;
 use squall_text::format::{why, words};
 
-use crate::routes::Shared;
-use crate::web::chart::{self, Caption, Line, percent, short};
+use crate::routes::ServerHandle;
+use crate::web::chart::{self, Caption, Series, percent, short};
 use crate::web::frame::{Problem, View, made};
 use crate::web::history::Sample;
 use crate::web::html::{Html, link};
@@ -24,7 +24,7 @@ use crate::web::{nodes, row};
 
 /// What the overview is made of.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct OverviewData {
     pub(crate) jobs: Arc<JobsPage>,
     pub(crate) nodes: Arc<Vec<NodeInfo>>,
     pub(crate) partitions: Arc<Vec<PartitionInfo>>,
@@ -33,14 +33,14 @@ pub(crate) struct Seen {
 }
 
 /// `GET /`.
-pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
+pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let cluster = &server.cluster;
     let (jobs, nodes) = (cluster.jobs(None).await?, cluster.nodes(None).await?);
     let (partitions, config) = (cluster.partitions(None).await?, cluster.config(None).await?);
     let view = View::of(&server, &viewer).await?;
     made(move || {
         let history = server.web.history.add(sample(&view, &jobs, &nodes));
-        page(&view, &Seen { jobs, nodes, partitions, config, history })
+        page(&view, &OverviewData { jobs, nodes, partitions, config, history })
     })
     .await
 }
@@ -72,7 +72,7 @@ fn gpus(list: &str) -> u64 {
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, seen: &Seen) -> Html {
+pub(crate) fn page(view: &View, seen: &OverviewData) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Overview</h1>");
     tiles(&mut body, seen);
@@ -92,7 +92,7 @@ pub(crate) fn page(view: &View, seen: &Seen) -> Html {
     view.page("/", "Overview", &body)
 }
 
-fn tiles(body: &mut Html, seen: &Seen) {
+fn tiles(body: &mut Html, seen: &OverviewData) {
     let (used, all) = cpus(&*seen.nodes);
     let of = |state: &dyn Fn(JobState) -> bool| -> u64 {
         seen.jobs.jobs.iter().filter(|job| state(job.state)).map(count).sum()
@@ -142,8 +142,8 @@ fn utilisation(body: &mut Html, view: &View, history: &[Sample]) {
     let last = history.last().copied().unwrap_or_default();
     let about = format!("Now {} of {} CPUs are held by jobs.", last.cpus_used, last.cpus);
     let lines = [
-        Line { name: "held by jobs", class: "c-used", filled: true, points: points(&|s| s.cpus_used) },
-        Line { name: "usable", class: "c-all", filled: false, points: points(&|s| s.cpus) },
+        Series { name: "held by jobs", class: "c-used", filled: true, points: points(&|s| s.cpus_used) },
+        Series { name: "usable", class: "c-all", filled: false, points: points(&|s| s.cpus) },
     ];
     chart::over_time(body, &Caption { id: "u", title: "CPUs in use", about }, &view.clock, "CPUs", 1.0, &lines);
     since(body, view, history);
@@ -156,8 +156,8 @@ fn queue(body: &mut Html, view: &View, history: &[Sample]) {
     let last = history.last().copied().unwrap_or_default();
     let about = format!("Now {} jobs run and {} wait.", last.running, last.pending);
     let lines = [
-        Line { name: "running", class: "c-running", filled: false, points: points(&|s| s.running) },
-        Line { name: "pending", class: "c-pending", filled: false, points: points(&|s| s.pending) },
+        Series { name: "running", class: "c-running", filled: false, points: points(&|s| s.running) },
+        Series { name: "pending", class: "c-pending", filled: false, points: points(&|s| s.pending) },
     ];
     chart::over_time(body, &Caption { id: "q", title: "Jobs", about }, &view.clock, "jobs", 1.0, &lines);
     since(body, view, history);
@@ -232,7 +232,7 @@ fn reasons(body: &mut Html, jobs: &JobsPage) {
     body.raw("</tbody></table></section>");
 }
 
-fn partitions(body: &mut Html, seen: &Seen) {
+fn partitions(body: &mut Html, seen: &OverviewData) {
     card(body, "partitions", "Partitions");
     let mut waiting: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for job in &seen.jobs.jobs {

@@ -6,14 +6,14 @@ use squall_model::duration::format_limit;
 use squall_model::wire::info::PartitionInfo;
 use squall_text::format::words;
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, link};
 use crate::web::people::Viewer;
 use crate::web::row;
 
 /// `GET /partitions`.
-pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
+pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let partitions = server.cluster.partitions(None).await?;
     let view = View::of(&server, &viewer).await?;
     made(move || page(&view, &partitions)).await

@@ -14,7 +14,7 @@ use squall_model::wire::client::{Answer, HostRequest};
 
 use crate::answer::{self, Failure};
 use crate::caller::{COOKIE, Caller, Identity, Visit};
-use crate::routes::{Server, Shared};
+use crate::routes::{Server, ServerHandle};
 use crate::web::Web;
 use crate::web::frame::{Problem, alone, page};
 use crate::web::html::Html;
@@ -31,10 +31,10 @@ pub(crate) struct Viewer {
     pub(crate) proof: String,
 }
 
-impl FromRequestParts<Shared> for Viewer {
+impl FromRequestParts<ServerHandle> for Viewer {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, server: &Shared) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, server: &ServerHandle) -> Result<Self, Response> {
         match Caller::from_request_parts(parts, server).await {
             Ok(caller) => {
                 let proof = server.web.proof(&caller.identity, caller.uid);
@@ -53,10 +53,10 @@ pub(crate) struct Form {
     pub(crate) fields: HashMap<String, String>,
 }
 
-impl FromRequest<Shared> for Form {
+impl FromRequest<ServerHandle> for Form {
     type Rejection = Response;
 
-    async fn from_request(request: Call<Body>, server: &Shared) -> Result<Self, Response> {
+    async fn from_request(request: Call<Body>, server: &ServerHandle) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let viewer = Viewer::from_request_parts(&mut parts, server).await?;
         let fields = fields(&parts.headers, body).await.map_err(IntoResponse::into_response)?;
@@ -109,15 +109,15 @@ impl Web {
 
 /// What may stand in the address of the log-in page.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct LoginQuery {
     link: Option<String>,
 }
 
 /// `GET /login`: the form; with `link`: exchanges a one-time token.
 pub(crate) async fn ask(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     Extension(visit): Extension<Visit>,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<LoginQuery>,
 ) -> Response {
     let Some(link) = asked.link else { return form(StatusCode::OK, None) };
     match exchanged(&server, link, &visit).await {
@@ -140,7 +140,7 @@ async fn exchanged(server: &Server, link: String, visit: &Visit) -> Result<Strin
 
 /// `POST /login`: a token.
 pub(crate) async fn log_in(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     Extension(visit): Extension<Visit>,
     headers: HeaderMap,
     body: Body,

@@ -14,7 +14,7 @@ use squall_model::wire::info::{ExpectedStart, JobInfo, JobsPage};
 use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::chart::{self, Caption, Planned};
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, link};
@@ -32,7 +32,7 @@ const AHEAD: Span = Span::from_secs(7 * 86_400);
 /// What of the queue is asked for. Empty: anything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Asked {
+pub(crate) struct QueueQuery {
     pub(crate) user: String,
     pub(crate) state: String,
     pub(crate) partition: String,
@@ -48,9 +48,9 @@ const KINDS: [(&str, &str); 4] = [("", "All"), ("pending", "Pending"), ("running
 
 /// `GET /jobs`.
 pub(crate) async fn show(
-    State(server): State<Shared>,
+    State(server): State<ServerHandle>,
     viewer: Viewer,
-    Query(asked): Query<Asked>,
+    Query(asked): Query<QueueQuery>,
 ) -> Result<Response, Problem> {
     let (jobs, expected) = (server.cluster.jobs(None).await?, server.cluster.expected(None).await?);
     let view = View::of(&server, &viewer).await?;
@@ -67,7 +67,7 @@ fn of_kind(state: JobState, kind: &str) -> bool {
     }
 }
 
-impl Asked {
+impl QueueQuery {
     fn fits(&self, jobs: &JobsPage, job: &JobInfo) -> bool {
         let owner = || jobs.owners.get(job.owner as usize);
         let class = || jobs.class(job);
@@ -115,7 +115,7 @@ fn rank(job: &JobInfo) -> (u8, Reverse<u64>, JobId) {
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart], asked: &Asked) -> Html {
+pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart], asked: &QueueQuery) -> Html {
     let mut kinds = [0_u64; KINDS.len()];
     let mut chosen: Vec<&JobInfo> = Vec::new();
     for job in jobs.jobs.iter().filter(|job| asked.fits(jobs, job)) {
@@ -170,7 +170,7 @@ pub(crate) fn pager(body: &mut Html, all: usize, rows: usize, page: usize, link:
     body.raw("</nav>");
 }
 
-fn filter(body: &mut Html, view: &View, asked: &Asked, kinds: [u64; KINDS.len()]) {
+fn filter(body: &mut Html, view: &View, asked: &QueueQuery, kinds: [u64; KINDS.len()]) {
     body.raw("<section class=\"filter\" aria-label=\"Filter\" id=\"filter\"><ul class=\"tabs\">");
     for ((kind, name), count) in KINDS.into_iter().zip(kinds) {
         let current = if asked.state.eq_ignore_ascii_case(kind) { "true" } else { "false" };

@@ -5,7 +5,7 @@ use axum::response::Response;
 use squall_model::time::{Span, Time};
 use squall_model::wire::info::{LicenseInfo, ReservationInfo};
 
-use crate::routes::Shared;
+use crate::routes::ServerHandle;
 use crate::web::chart::{self, Caption, Planned};
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::Html;
@@ -14,7 +14,7 @@ use crate::web::people::Viewer;
 use crate::web::row;
 
 /// `GET /reservations`.
-pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
+pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let (reservations, licenses) = (server.cluster.reservations(None).await?, server.cluster.licenses(None).await?);
     let view = View::of(&server, &viewer).await?;
     made(move || page(&view, &reservations, &licenses)).await

@@ -162,7 +162,7 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let license = LicenseInfo { name: "matlab".into(), total: 10, used: 4, reserved: 1 };
     let diag = Diag { broken: 1, messages: vec![(format!("submit{evil}"), 10, 1000)], ..Diag::default() };
     let jobs = &seen.jobs;
-    let known = job::Known { why: Some(Box::new(told(evil))), ..job::Known::default() };
+    let known = job::JobDetails { why: Some(Box::new(told(evil))), ..job::JobDetails::default() };
     let running = row::find(jobs, "3").unwrap();
     let usage = |n: u64| Usage {
         user: Span::from_secs(n * 150),
@@ -173,25 +173,25 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let used = (0..60).map(|n| (NOW - Span::from_secs((60 - n) * 10), usage(n))).collect();
     let bytes = format!("step 1\n{evil}\u{1b}[31m\n").into_bytes();
     let tail = Tail { path: "/home/ann/out".into(), size: 9000, bytes: bytes.into(), problem: None };
-    let measured = job::Known {
+    let measured = job::JobDetails {
         tail: Some(Box::new(tail)),
         used: vec![(running.run().steps[0].clone(), used)],
-        ..job::Known::default()
+        ..job::JobDetails::default()
     };
-    let by_user = nodes::Asked { by: "user".into(), ..nodes::Asked::default() };
-    let find = queue::Asked { find: evil.into(), ..queue::Asked::default() };
+    let by_user = nodes::NodesQuery { by: "user".into(), ..nodes::NodesQuery::default() };
+    let find = queue::QueueQuery { find: evil.into(), ..queue::QueueQuery::default() };
     vec![
         ("overview", overview::page(&view, &seen)),
-        ("queue", queue::page(&view, jobs, &starts, &queue::Asked::default())),
+        ("queue", queue::page(&view, jobs, &starts, &queue::QueueQuery::default())),
         ("found", queue::page(&view, jobs, &starts, &find)),
         ("pending", job::page(&held, jobs, row::find(jobs, "8").unwrap(), &known)),
         ("running", job::page(&view, jobs, running, &measured)),
-        ("nodes", nodes::page(&view, &seen.nodes, &seen.config, jobs, &nodes::Asked::default())),
+        ("nodes", nodes::page(&view, &seen.nodes, &seen.config, jobs, &nodes::NodesQuery::default())),
         ("users", nodes::page(&view, &seen.nodes, &seen.config, jobs, &by_user)),
         ("node", nodes::node_page(&view, &seen.nodes[0], jobs)),
         ("partitions", partitions::page(&view, &seen.partitions)),
         ("reservations", reservations::page(&view, &[reservation], &[license])),
-        ("accounts", accounts::page(&view, &[share], &policy, &accounts::Asked::default())),
+        ("accounts", accounts::page(&view, &[share], &policy, &accounts::AccountsQuery::default())),
         ("events", events::page(&view, &fed(evil), jobs, &seen.nodes)),
         ("health", health::page(&view, &health::Controller::default(), &diag, &seen.nodes)),
         ("login", people::log_in_page(Some("This token is not valid."))),
@@ -216,11 +216,11 @@ fn pages_are_well_formed_and_users_texts_are_texts() {
 #[test]
 fn a_page_of_a_list_may_have_any_number() {
     let (seen, view, page) = (cluster(400, 3, false), view(), usize::MAX);
-    let jobs = queue::Asked { page, ..queue::Asked::default() };
+    let jobs = queue::QueueQuery { page, ..queue::QueueQuery::default() };
     check("queue", queue::page(&view, &seen.jobs, &expected(&seen), &jobs).as_str());
-    let nodes = nodes::Asked { page, ..nodes::Asked::default() };
+    let nodes = nodes::NodesQuery { page, ..nodes::NodesQuery::default() };
     check("nodes", nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes).as_str());
-    let accounts = accounts::Asked { page, ..accounts::Asked::default() };
+    let accounts = accounts::AccountsQuery { page, ..accounts::AccountsQuery::default() };
     check("accounts", accounts::page(&view, &[], &Policy::default(), &accounts).as_str());
 }
 
@@ -243,13 +243,13 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
     let folder = std::env::var_os("SQUALL_PAGES");
     let (seen, view) = (cluster(100_000, 10_000, false), view());
     let starts = expected(&seen);
-    let asked = nodes::Asked { by: "user".into(), ..nodes::Asked::default() };
-    let last = queue::Asked { page: 1999, ..queue::Asked::default() };
+    let asked = nodes::NodesQuery { by: "user".into(), ..nodes::NodesQuery::default() };
+    let last = queue::QueueQuery { page: 1999, ..queue::QueueQuery::default() };
     let makers: Vec<(&str, Maker<'_>)> = vec![
         ("overview", Box::new(|| overview::page(&view, &seen))),
-        ("queue", Box::new(|| queue::page(&view, &seen.jobs, &starts, &queue::Asked::default()))),
+        ("queue", Box::new(|| queue::page(&view, &seen.jobs, &starts, &queue::QueueQuery::default()))),
         ("last", Box::new(|| queue::page(&view, &seen.jobs, &starts, &last))),
-        ("nodes", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::Asked::default()))),
+        ("nodes", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::NodesQuery::default()))),
         ("users", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &asked))),
         ("node", Box::new(|| nodes::node_page(&view, &seen.nodes[77], &seen.jobs))),
         ("events", Box::new(|| events::page(&view, &[], &seen.jobs, &seen.nodes))),

@@ -18,7 +18,7 @@ use squall_text::format::clock::{Clock, Style};
 
 use crate::web::frame::View;
 use crate::web::history::Sample;
-use crate::web::overview::Seen;
+use crate::web::overview::OverviewData;
 
 /// 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: Time = Time::from_secs(1_795_248_000);
@@ -45,7 +45,7 @@ fn spec(name: &str) -> Arc<JobSpec> {
 }
 
 /// Returns a cluster with this many jobs and nodes. `evil`: all names of users are harmful.
-pub(crate) fn cluster(jobs: u32, nodes: u32, evil: bool) -> Seen {
+pub(crate) fn cluster(jobs: u32, nodes: u32, evil: bool) -> OverviewData {
     let named = |name: &str| if evil { format!("{name}{EVIL}") } else { name.to_owned() };
     let names = ["relax", "train", "assemble", "fluid", "render"];
     let users = ["ann", "bert", "chloe", "dev", "eve", "fred", "gita", "hans", "ines", "juri", "kim", "lea"];
@@ -88,7 +88,7 @@ pub(crate) fn cluster(jobs: u32, nodes: u32, evil: bool) -> Seen {
             pending: (f64::from(jobs) * (1.0 - wave)) as u64,
         }
     });
-    Seen {
+    OverviewData {
         jobs: Arc::new(page),
         nodes: Arc::new(all),
         partitions: Arc::new(vec![partition("batch"), partition("gpu")]),
@@ -202,7 +202,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
 }
 
 /// Returns expected starts of the first pending jobs.
-pub(crate) fn expected(seen: &Seen) -> Vec<ExpectedStart> {
+pub(crate) fn expected(seen: &OverviewData) -> Vec<ExpectedStart> {
     let pending = seen.jobs.jobs.iter().filter(|job| job.state == JobState::Pending).take(50);
     let start = |(at, job): (usize, &JobInfo)| ExpectedStart {
         id: job.id,
