@@ -18,12 +18,12 @@ const KEPT: Duration = Duration::from_mins(1);
 const USERS_MAX: usize = 4096;
 
 /// Cached owners by (user id, group id), each with the time of its lookup.
-type Known = HashMap<(u32, u32), (Instant, Arc<Owner>)>;
+type OwnerCache = HashMap<(u32, u32), (Instant, Arc<Owner>)>;
 
 /// Cache of user lookups. A lookup may block, so it must not run on the controller's own thread.
 #[derive(Debug, Default)]
 pub(crate) struct Authority {
-    known: Mutex<Known>,
+    known: Mutex<OwnerCache>,
 }
 
 impl Authority {
@@ -127,7 +127,7 @@ impl Share {
 
 impl Account {
     /// Returns the allowances of this user on a connection of the machine `host`.
-    pub(crate) fn by(&self, host: &Entered<Arc<str>>) -> Self {
+    pub(crate) fn by(&self, host: &Admission<Arc<str>>) -> Self {
         Self { user: Arc::clone(&self.user), host: Some(Arc::clone(&host.account.user)) }
     }
 
@@ -159,7 +159,7 @@ impl<K: Clone + Eq + Hash> Guests<K> {
 
     /// Counts a connection until the result is dropped. None: the guest has as many connections as allowed, and isn't
     /// exempt from this.
-    fn admit(&self, guest: K, exempt: bool) -> Option<Entered<K>> {
+    fn admit(&self, guest: K, exempt: bool) -> Option<Admission<K>> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, share) = shares.entry(guest.clone()).or_insert_with(|| (0, Arc::new(Share::new(self.users))));
         if *count >= self.most && !exempt {
@@ -167,7 +167,7 @@ impl<K: Clone + Eq + Hash> Guests<K> {
         }
         *count += 1;
         let account = Account { user: Arc::clone(share), host: None };
-        Some(Entered { guests: self.clone(), guest, account })
+        Some(Admission { guests: self.clone(), guest, account })
     }
 }
 
@@ -183,7 +183,7 @@ impl Users {
     }
 
     /// Counts a connection until the result is dropped. None: the user has as many connections as allowed.
-    pub(crate) fn enter(&self, uid: u32) -> Option<Entered<u32>> {
+    pub(crate) fn enter(&self, uid: u32) -> Option<Admission<u32>> {
         self.admit(uid, is_operator(uid))
     }
 }
@@ -201,34 +201,34 @@ impl Hosts {
     }
 
     /// Counts a connection until the result is dropped. None: the machine has as many connections as allowed.
-    pub(crate) fn enter_from(&self, host: &Arc<str>) -> Option<Entered<Arc<str>>> {
+    pub(crate) fn enter_from(&self, host: &Arc<str>) -> Option<Admission<Arc<str>>> {
         self.admit(Arc::clone(host), false)
     }
 }
 
 /// A counted connection; dropping it ends the count.
 #[derive(Debug)]
-pub(crate) struct Entered<K: Clone + Eq + Hash> {
+pub(crate) struct Admission<K: Clone + Eq + Hash> {
     guests: Guests<K>,
     guest: K,
     account: Account,
 }
 
-impl Entered<u32> {
+impl Admission<u32> {
     /// Returns the allowances of the connection's user.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 }
 
-impl Entered<Arc<str>> {
+impl Admission<Arc<str>> {
     /// Returns the allowances of the machine.
     pub(crate) fn allowances(&self) -> &Account {
         &self.account
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Entered<K> {
+impl<K: Clone + Eq + Hash> Drop for Admission<K> {
     fn drop(&mut self) {
         let mut shares = self.guests.shares.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((count, share)) = shares.get_mut(&self.guest) {

@@ -30,13 +30,13 @@ pub(crate) struct Keeping {
     own: PathBuf,
     common: PathBuf,
     shadows: BTreeMap<ContentId, Shadow>,
-    kept: BTreeMap<ContentId, Kept>,
+    kept: BTreeMap<ContentId, CachedFile>,
     bytes: u64,
     bytes_max: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedFile {
     size: u64,
     used: SystemTime,
 }
@@ -255,7 +255,7 @@ impl Keeping {
     }
 
     fn keep(&mut self, content: ContentId, size: u64, used: SystemTime) {
-        if self.kept.insert(content, Kept { size, used }).is_none() {
+        if self.kept.insert(content, CachedFile { size, used }).is_none() {
             self.bytes += size;
         }
     }

@@ -190,7 +190,7 @@ enum Arrival {
 }
 
 /// The session's connection to one cell.
-struct Link {
+struct CellConnection {
     /// Unique number of this connection; arrivals with the number of an earlier connection are ignored.
     number: u64,
     out: Outgoing,
@@ -203,7 +203,7 @@ struct Session {
     /// Greeting for the cells, with the client's identity.
     hello: Hello,
     desk: Desk,
-    links: BTreeMap<u32, Link>,
+    links: BTreeMap<u32, CellConnection>,
     made: u64,
     now: Time,
     client: Outgoing,
@@ -285,7 +285,7 @@ impl Session {
             while self.tasks.try_join_next().is_some() {}
             let talk = talk(socket.clone(), self.hello.clone(), out.clone(), (cell, number), self.tell.clone());
             let task = self.tasks.spawn_local(talk);
-            self.links.insert(cell, Link { number, out, task });
+            self.links.insert(cell, CellConnection { number, out, task });
         }
         if let Some(link) = self.links.get(&cell)
             && let Err(e) = link.out.push(request)

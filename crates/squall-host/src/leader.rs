@@ -280,7 +280,7 @@ async fn greet((mut reader, mut writer): (Reader, Writer), hello: &Hello) -> io:
     Ok(Met { reader, writer, hello, term })
 }
 
-/// Asks standbys which controller leads. A standby tells it again when that changes, and as it begins to lead it ends the connection.
+/// Keeps a connection to a standby, which reports each new leader and closes the connection when it becomes leader itself.
 async fn watch(shared: Arc<Shared>) {
     let hello = Hello::new(Role::Enquirer(shared.name.clone()));
     loop {

@@ -123,7 +123,7 @@ impl Daemon {
 
     /// Starts the daemon detached from this process: in a session of its own, with its log as standard error.
     /// `further`: arguments beyond those that it always gets.
-    pub fn start(&self, place: &Place, further: &[&str]) -> io::Result<Started> {
+    pub fn start(&self, place: &Place, further: &[&str]) -> io::Result<StartedDaemon> {
         let path = self.log_file(place);
         let log = logging::open(&path)?;
         let log_start = log.metadata()?.len();
@@ -146,12 +146,12 @@ impl Daemon {
         command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs([starts::variable(place)]);
         command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        Ok(Started { child: command.spawn()?, log: path, log_start })
+        Ok(StartedDaemon { child: command.spawn()?, log: path, log_start })
     }
 
     /// Starts the daemon if it doesn't run. Callers repeat this while they wait, since a daemon that was just killed may
     /// seem to run for a moment; `started` makes sure that it is started once.
-    pub fn ensure(&self, place: &Place, further: &[&str], started: &mut Option<Started>) -> Result<(), String> {
+    pub fn ensure(&self, place: &Place, further: &[&str], started: &mut Option<StartedDaemon>) -> Result<(), String> {
         match started {
             Some(process) => match process.failure() {
                 Some(said) => Err(format!("{self} did not start:\n{said}")),
@@ -224,13 +224,13 @@ impl Process {
 
 /// A daemon that was just started.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedDaemon {
     child: Child,
     log: PathBuf,
     log_start: u64,
 }
 
-impl Started {
+impl StartedDaemon {
     /// Returns the last bytes of the daemon's log if the daemon has ended already; None: it still runs.
     pub fn failure(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;

@@ -176,7 +176,7 @@ impl Subscriber for Log {
 
     fn event(&self, event: &Event<'_>) {
         let Some(left_out) = take_turn(event.metadata()) else { return };
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         event.record(&mut line);
         if left_out > 0 {
             line.fields.push(("left_out", left_out.to_string()));
@@ -236,12 +236,12 @@ fn take_turn(metadata: &Metadata<'static>) -> Option<u64> {
 
 /// A log line being composed.
 #[derive(Debug, Default)]
-struct Line {
+struct LogLine {
     message: String,
     fields: Vec<(&'static str, String)>,
 }
 
-impl Line {
+impl LogLine {
     fn text(&self, level: Level) -> String {
         let now = clock::now();
         let mut line = format!(
@@ -292,7 +292,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.add(field, value.to_owned());
     }
@@ -345,7 +345,7 @@ pub(crate) mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber, dispatcher};
 
-    use super::{Escaped, Line, is_control};
+    use super::{Escaped, LogLine, is_control};
 
     /// Regression test of fault M9 in faults.md.
     #[test]
@@ -375,7 +375,7 @@ pub(crate) mod tests {
 
     /// Returns the lines that `work` logs.
     pub(crate) fn logged(work: impl FnOnce()) -> Vec<String> {
-        let kept = Kept::default();
+        let kept = CollectedLines::default();
         dispatcher::with_default(&dispatcher::Dispatch::new(kept.clone()), work);
         let lines = kept.0.lock().unwrap();
         lines.iter().map(|(level, line)| line.text(*level)).collect()
@@ -383,14 +383,14 @@ pub(crate) mod tests {
 
     /// Subscriber that collects lines.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<(Level, Line)>>>);
+    struct CollectedLines(Arc<Mutex<Vec<(Level, LogLine)>>>);
 
-    impl Subscriber for Kept {
+    impl Subscriber for CollectedLines {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
         fn event(&self, event: &Event<'_>) {
-            let mut line = Line::default();
+            let mut line = LogLine::default();
             event.record(&mut line);
             self.0.lock().unwrap().push((*event.metadata().level(), line));
         }
@@ -438,7 +438,7 @@ pub(crate) mod tests {
         /// Property: whatever a user writes, the log gets one line with two fields and no control characters.
         #[test]
         fn no_text_of_a_user_makes_a_line_or_a_field(name in any::<String>(), path in "[ =\"\\\\\n\x00-\x1f\u{202e}a]{0,40}") {
-            let kept = Kept::default();
+            let kept = CollectedLines::default();
             dispatcher::with_default(&dispatcher::Dispatch::new(kept.clone()), || {
                 tracing::info!(name, path = %path, "job submitted");
             });

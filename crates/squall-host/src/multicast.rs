@@ -82,13 +82,13 @@ const CASTS_MAX: usize = 4096;
 
 /// The controller's multicast sender.
 #[derive(Debug)]
-pub(crate) struct Mouth {
+pub(crate) struct MulticastSender {
     queue: SyncSender<Cast>,
     /// Secret from which the keys of streams are derived.
     pub(crate) secret: [u8; 32],
 }
 
-impl Mouth {
+impl MulticastSender {
     /// Opens a socket and starts the sending thread; `left` is called with the number of each stream after its
     /// last piece was sent.
     pub(crate) fn open(group: Group, left: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
@@ -216,7 +216,7 @@ mod tests {
     use squall_model::job::Digest;
     use squall_model::wire::fabric::{Bytes, ContentId, StreamKey};
 
-    use super::{Ears, Group, Mouth};
+    use super::{Ears, Group, MulticastSender};
 
     #[test]
     fn only_a_group_is_a_group() {
@@ -246,7 +246,7 @@ mod tests {
         };
         let (one, two, without) = (ear(&key), ear(&key), ear(&other));
         let (left, streams) = sync_channel(4096);
-        let mouth = Mouth::open(group, move |stream| left.send(stream).unwrap_or_default()).unwrap();
+        let mouth = MulticastSender::open(group, move |stream| left.send(stream).unwrap_or_default()).unwrap();
         let bytes: Vec<u8> = (0..100_000).map(|at| (at / 3) as u8).collect();
         let cast = Cast { stream: 5, key, at: 77, bytes: Bytes(bytes.into()), rate: 50 << 20, last: true };
         // A single datagram may be lost.

@@ -38,16 +38,16 @@ pub(crate) fn keep_alive(stream: &impl AsFd) -> io::Result<()> {
 
 /// One end of the stream between a step daemon and its `srun`.
 #[derive(Debug)]
-pub struct Pipe(Kind);
+pub struct Pipe(Transport);
 
 #[derive(Debug)]
-enum Kind {
+enum Transport {
     Local(UnixStream),
-    Sealed(Box<Sealed>),
+    Sealed(Box<SealedStream>),
 }
 
 #[derive(Debug)]
-struct Sealed {
+struct SealedStream {
     stream: TcpStream,
     stage: Stage,
     /// Buffer for reading from the stream.
@@ -77,7 +77,7 @@ impl Pipe {
     /// Makes an end of the stream from a Unix socket.
     pub fn local(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self(Kind::Local(stream)))
+        Ok(Self(Transport::Local(stream)))
     }
 
     /// Makes the end of an `srun` from an accepted connection. It works only if the peer, whichever it is, has the same
@@ -123,20 +123,20 @@ impl Pipe {
     /// Returns the address of this end, if the peer may be on another machine (TCP).
     pub fn own_address(&self) -> Option<IpAddr> {
         match &self.0 {
-            Kind::Local(_) => None,
-            Kind::Sealed(sealed) => sealed.stream.local_addr().ok().map(|address| address.ip()),
+            Transport::Local(_) => None,
+            Transport::Sealed(sealed) => sealed.stream.local_addr().ok().map(|address| address.ip()),
         }
     }
 
     /// Whether the stream is TCP. Then the kernel discards unsent bytes some time after this end is closed.
     pub fn is_remote(&self) -> bool {
-        matches!(self.0, Kind::Sealed(_))
+        matches!(self.0, Transport::Sealed(_))
     }
 
     /// Turns on keepalive: the link breaks when the other machine has been silent for two minutes, even if nothing is
     /// sent.
     pub fn watch_peer(&self) -> io::Result<()> {
-        let Kind::Sealed(sealed) = &self.0 else { return Ok(()) };
+        let Transport::Sealed(sealed) = &self.0 else { return Ok(()) };
         keep_alive(&sealed.stream)
     }
 
@@ -144,8 +144,8 @@ impl Pipe {
     pub fn hang_up(&self) {
         // Fails only if the link is broken already.
         drop(match &self.0 {
-            Kind::Local(stream) => stream.shutdown(Shutdown::Both),
-            Kind::Sealed(sealed) => sealed.stream.shutdown(Shutdown::Both),
+            Transport::Local(stream) => stream.shutdown(Shutdown::Both),
+            Transport::Sealed(sealed) => sealed.stream.shutdown(Shutdown::Both),
         });
     }
 
@@ -169,28 +169,28 @@ impl Pipe {
     fn sealed(stream: TcpStream, stage: Stage) -> Self {
         let (heard, plain, early, unsent) = Default::default();
         let room = vec![0; READ_BYTES].into_boxed_slice();
-        Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
+        Self(Transport::Sealed(Box::new(SealedStream { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
     }
 
     /// Returns how large a buffer for reading must be at least, bytes.
     pub(crate) fn room(&self) -> usize {
         match &self.0 {
             // What is left unread is still in the socket.
-            Kind::Local(_) => LOCAL_ROOM_BYTES,
-            Kind::Sealed(_) => ROOM_BYTES,
+            Transport::Local(_) => LOCAL_ROOM_BYTES,
+            Transport::Sealed(_) => ROOM_BYTES,
         }
     }
 
     /// Returns the number of written bytes that are not sent yet; `flush` sends them when the stream is writable.
     pub fn backlog(&self) -> usize {
         match &self.0 {
-            Kind::Local(_) => 0,
-            Kind::Sealed(sealed) => sealed.unsent.len() - sealed.sent,
+            Transport::Local(_) => 0,
+            Transport::Sealed(sealed) => sealed.unsent.len() - sealed.sent,
         }
     }
 }
 
-impl Sealed {
+impl SealedStream {
     /// Processes the first complete record. False: there is none.
     fn advance(&mut self) -> io::Result<bool> {
         let answers = matches!(self.stage, Stage::Meeting(_));
@@ -282,8 +282,8 @@ impl Sealed {
 impl Read for Pipe {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Kind::Local(stream) => stream.read(into),
-            Kind::Sealed(sealed) => sealed.read(into),
+            Transport::Local(stream) => stream.read(into),
+            Transport::Sealed(sealed) => sealed.read(into),
         }
     }
 }
@@ -291,15 +291,15 @@ impl Read for Pipe {
 impl Write for Pipe {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Kind::Local(stream) => stream.write(bytes),
-            Kind::Sealed(sealed) => sealed.write(bytes),
+            Transport::Local(stream) => stream.write(bytes),
+            Transport::Sealed(sealed) => sealed.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Kind::Local(stream) => stream.flush(),
-            Kind::Sealed(sealed) => sealed.send(),
+            Transport::Local(stream) => stream.flush(),
+            Transport::Sealed(sealed) => sealed.send(),
         }
     }
 }
@@ -307,8 +307,8 @@ impl Write for Pipe {
 impl AsFd for Pipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Kind::Local(stream) => stream.as_fd(),
-            Kind::Sealed(sealed) => sealed.stream.as_fd(),
+            Transport::Local(stream) => stream.as_fd(),
+            Transport::Sealed(sealed) => sealed.stream.as_fd(),
         }
     }
 }

@@ -128,8 +128,8 @@ const NOTE_BYTES: usize = 48;
 
 /// Name of the folder with the marks of jobs.
 const JOBS: &str = "jobs";
-/// Folder of what users have left in folders of steps, until it is removed.
-const LEFT: &str = "left";
+/// Leftovers of users from step folders, until the cleanup thread removes them.
+const LEFTOVERS: &str = "left";
 /// Bytes of a step's log that are copied into the node's log, at most.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
@@ -537,7 +537,7 @@ impl Spool {
     /// Has a user's folder removed by a thread: it may be large.
     fn set_apart(&self, at: BorrowedFd<'_>, entry: &str) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let left = safe_path::make(self.root.as_fd(), Path::new(LEFT), 0o700)?;
+        let left = safe_path::make(self.root.as_fd(), Path::new(LEFTOVERS), 0o700)?;
         let name = loop {
             let name = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
             match rustix::fs::renameat(at, entry, &left, name.as_str()) {
@@ -549,13 +549,13 @@ impl Spool {
                 }
             }
         };
-        remove_apart(vec![self.path.join(LEFT).join(name)]);
+        remove_apart(vec![self.path.join(LEFTOVERS).join(name)]);
         Ok(())
     }
 
     /// Removes what an earlier daemon had not removed yet of users' folders.
     pub(crate) fn remove_left(&self) {
-        let left = self.path.join(LEFT);
+        let left = self.path.join(LEFTOVERS);
         let names = fs::read_dir(left).into_iter().flatten().flatten();
         let paths: Vec<PathBuf> = names.map(|entry| entry.path()).collect();
         if !paths.is_empty() {

@@ -29,27 +29,27 @@ pub(crate) struct Strangers {
 
 #[derive(Debug)]
 struct Shared {
-    held: Mutex<Held>,
+    held: Mutex<StrangerState>,
     handshakes: Semaphore,
 }
 
 #[derive(Debug)]
-struct Held {
+struct StrangerState {
     /// Connections by network. Dropping the sender ends the connection.
     seats: Seats<IpAddr, oneshot::Sender<()>>,
     /// What is left for first messages without a mark: of all, and of networks that have used some of theirs.
-    unmarked: Left,
-    unmarked_of: BTreeMap<IpAddr, Left>,
+    unmarked: Allowance,
+    unmarked_of: BTreeMap<IpAddr, Allowance>,
 }
 
 /// What is left of an allowance that grows again.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct Allowance {
     count: f64,
     at: Instant,
 }
 
-impl Left {
+impl Allowance {
     /// Returns what is left now of the part `share` of the allowance for first messages without a mark.
     fn now(self, share: f64) -> f64 {
         (self.count + self.at.elapsed().as_secs_f64() * UNMARKED_EACH_S * share).min(UNMARKED_MAX * share)
@@ -71,8 +71,8 @@ pub(crate) struct Ended(oneshot::Receiver<()>);
 impl Strangers {
     /// Makes room for `most` connections, half of them of one address.
     pub(crate) fn new(most: usize) -> Self {
-        let unmarked = Left { count: UNMARKED_MAX, at: Instant::now() };
-        let held = Held { seats: Seats::new(most, (most / 2).max(1)), unmarked, unmarked_of: BTreeMap::new() };
+        let unmarked = Allowance { count: UNMARKED_MAX, at: Instant::now() };
+        let held = StrangerState { seats: Seats::new(most, (most / 2).max(1)), unmarked, unmarked_of: BTreeMap::new() };
         let (held, handshakes) = (Mutex::new(held), Semaphore::new(HANDSHAKES_MAX));
         Self { shared: Arc::new(Shared { held, handshakes }) }
     }
@@ -87,12 +87,12 @@ impl Strangers {
 }
 
 impl Shared {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, StrangerState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl StrangerState {
     /// Whether a first message without a mark may be answered: there is something left for all, and for its network.
     /// `part`: part of the allowance that there is at the moment.
     fn takes_unmarked(&mut self, network: IpAddr, part: f64) -> bool {
@@ -102,13 +102,13 @@ impl Held {
             return false;
         }
         self.unmarked_of.retain(|_, left| left.now(share) < UNMARKED_MAX * share);
-        let new = Left { count: UNMARKED_MAX * share, at };
+        let new = Allowance { count: UNMARKED_MAX * share, at };
         let own = self.unmarked_of.get(&network).unwrap_or(&new).now(share);
         if own < 1.0 {
             return false;
         }
-        self.unmarked = Left { count: all - 1.0, at };
-        self.unmarked_of.insert(network, Left { count: own - 1.0, at });
+        self.unmarked = Allowance { count: all - 1.0, at };
+        self.unmarked_of.insert(network, Allowance { count: own - 1.0, at });
         true
     }
 }

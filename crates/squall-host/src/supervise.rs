@@ -9,7 +9,7 @@ use tracing::{error, warn};
 use crate::controld::read_config;
 use crate::front;
 use crate::gone;
-use crate::life::{self, Daemon, Started};
+use crate::life::{self, Daemon, StartedDaemon};
 use crate::trust::Trust;
 
 /// Interval at which the daemons are looked at.
@@ -82,7 +82,7 @@ fn update(supervised: &mut Vec<Supervised>, wanted: Vec<(Daemon, Place)>) {
 struct Supervised {
     what: (Daemon, Place),
     /// The process that was last started. None: the supervisor has started none.
-    started: Option<Started>,
+    started: Option<StartedDaemon>,
     /// When the daemon may be started next.
     due: Instant,
     /// Pause after the next start.

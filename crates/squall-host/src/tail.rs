@@ -38,9 +38,9 @@ pub(crate) struct Tails(Arc<Mutex<BTreeMap<u32, usize>>>);
 
 /// A process that reads, counted until this is dropped.
 #[derive(Debug)]
-struct Counted(Tails, u32);
+struct ReaderCount(Tails, u32);
 
-impl Drop for Counted {
+impl Drop for ReaderCount {
     fn drop(&mut self) {
         let mut all = self.0.all();
         if let Some(own) = all.get_mut(&self.1) {
@@ -56,13 +56,13 @@ impl Tails {
     }
 
     /// Counts a process of a user. None: there are as many as allowed.
-    fn count(&self, uid: u32) -> Option<Counted> {
+    fn count(&self, uid: u32) -> Option<ReaderCount> {
         let mut all = self.all();
         if all.values().sum::<usize>() >= PROCESSES_MAX || all.get(&uid).is_some_and(|own| *own >= OF_USER_MAX) {
             return None;
         }
         *all.entry(uid).or_default() += 1;
-        Some(Counted(self.clone(), uid))
+        Some(ReaderCount(self.clone(), uid))
     }
 
     /// Has the end of a file read as a user, by a process and a thread of their own; `answer` gets it. Err: too many

@@ -28,7 +28,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::noise::KeyPair;
 
-use shared::Shared;
+use shared::SharedSecret;
 
 /// Length of an invitation's secret, bytes.
 const SECRET_BYTES: usize = 16;
@@ -162,7 +162,7 @@ impl Rights {
 
 /// A machine with a key or an invitation, for lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct MachineEntry {
     /// The machine's name.
     pub name: String,
     /// What it is, or is invited to be.
@@ -319,7 +319,7 @@ impl Trust {
         }
         let unknown = || format!("the token does not hold for {wish} {name}: unknown, used, or too old");
         let text = read(&self.token_file(secret)).map_err(failed)?.ok_or_else(unknown)?;
-        if let Some(shared) = Shared::parse(&text) {
+        if let Some(shared) = SharedSecret::parse(&text) {
             return self.enrol_again(&shared, (name, key, wish), now_s, connected);
         }
         let invited = Invitation::parse(&text).ok_or_else(unknown)?;
@@ -419,22 +419,22 @@ impl Trust {
 
     /// Returns all machines with keys, by name, and those that are invited at the time `now_s`. A node that is a login
     /// host too is listed as both.
-    pub fn list(&self, now_s: u64) -> io::Result<Vec<Listed>> {
+    pub fn list(&self, now_s: u64) -> io::Result<Vec<MachineEntry>> {
         let mut all = Vec::new();
         for name in files(&self.folder.join("nodes"))? {
             let address = self.peer(&name)?.map(|peer| peer.address).unwrap_or_default();
-            all.push(Listed { name, part: Part::Node, address, invited_until_s: None });
+            all.push(MachineEntry { name, part: Part::Node, address, invited_until_s: None });
         }
         for name in files(&self.folder.join("logins"))? {
             let Some((_, login)) = self.login(&name)? else { continue };
-            all.push(Listed { name, part: Part::Login(login), address: String::new(), invited_until_s: None });
+            all.push(MachineEntry { name, part: Part::Login(login), address: String::new(), invited_until_s: None });
         }
         for file in files(&self.folder.join("tokens"))? {
             let Some(text) = read(&self.folder.join("tokens").join(file))? else { continue };
             let Some(Invitation { name, until_s, part }) = Invitation::parse(&text) else { continue };
             if until_s > now_s {
                 let (name, address) = (name.to_owned(), String::new());
-                all.push(Listed { name, part, address, invited_until_s: Some(until_s) });
+                all.push(MachineEntry { name, part, address, invited_until_s: Some(until_s) });
             }
         }
         all.sort_by(|a, b| (&a.name, a.part != Part::Node).cmp(&(&b.name, b.part != Part::Node)));

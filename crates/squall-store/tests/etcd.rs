@@ -16,7 +16,7 @@ use squall_model::job::Blob;
 use squall_model::replica::TrustFile;
 use squall_model::time::Time;
 use squall_store::entry::Entry;
-use squall_store::etcd::{self, Appends, EtcdLog, News, Reign, Servers};
+use squall_store::etcd::{self, Appends, EtcdLog, News, ReplicaHandle, Servers};
 use squall_store::file::{FileLog, Options};
 use squall_store::{Log, LogError};
 use tokio::sync::mpsc;
@@ -65,7 +65,7 @@ impl Drop for Etcd {
 struct Head {
     dir: PathBuf,
     copy: Option<FileLog>,
-    reign: Reign,
+    replica: ReplicaHandle,
     news: mpsc::Receiver<News>,
     appends: Option<Appends>,
     trusted: Vec<(String, TrustFile)>,
@@ -98,9 +98,9 @@ impl Head {
             quota: 1 << 30,
         };
         let servers = Servers { members: vec!["127.0.0.1:1".into(), etcd.client.clone()], ..Servers::default() };
-        let (reign, news, appends) = etcd::start(&servers, settings).unwrap();
+        let (replica, news, appends) = etcd::start(&servers, settings).unwrap();
         let (copy, appends) = (Some(copy), Some(appends));
-        Self { dir, copy, reign, news, appends, trusted: Vec::new(), shared: 0, end: None, leads: false }
+        Self { dir, copy, replica, news, appends, trusted: Vec::new(), shared: 0, end: None, leads: false }
     }
 
     /// Takes the news until `done` or the end.
@@ -131,7 +131,7 @@ impl Head {
 
     fn log(&mut self) -> EtcdLog {
         self.until(|head| head.leads);
-        EtcdLog::new(self.copy.take().unwrap(), self.reign.clone(), self.appends.take().unwrap())
+        EtcdLog::new(self.copy.take().unwrap(), self.replica.clone(), self.appends.take().unwrap())
     }
 
     fn end(&self) -> u64 {
@@ -164,14 +164,14 @@ fn standbys_follow_and_take_over() {
     append(&mut log, 5 << 20);
     let file = TrustFile { content: Some(b"key".to_vec()) };
     second.until(|head| head.end() == 102);
-    second.reign.trust(vec![("nodes/n1".into(), file.clone())]);
+    second.replica.trust(vec![("nodes/n1".into(), file.clone())]);
     second.until(|head| head.shared == 1);
     third.until(|head| head.end() == 102 && head.trusted.contains(&("nodes/n1".into(), file.clone())));
     first.until(|head| !head.trusted.is_empty());
-    assert!(first.reign.counts() && !second.reign.counts());
+    assert!(first.replica.counts() && !second.replica.counts());
     // A leader that resigns names who goes first, although another one precedes it.
     let begin = Instant::now();
-    first.reign.resign(Some("head2".into()));
+    first.replica.resign(Some("head2".into()));
     let mut log3 = third.log();
     let took = begin.elapsed();
     assert!(took < Duration::from_millis(500), "asked to take over, it took {took:?}");
@@ -192,7 +192,7 @@ fn standbys_follow_and_take_over() {
         FileLog::open(dir, Options::default()).unwrap().log.read_from(1, &mut |record| seqs.push(record.seq)).unwrap();
         seqs
     };
-    assert!(first.reign.members().iter().any(|(name, member)| name == "head1" && member.applied > 0));
+    assert!(first.replica.members().iter().any(|(name, member)| name == "head1" && member.applied > 0));
     drop((log, first, second));
     assert_eq!(records(&etcd.dir.join("head1")), (1..=106).collect::<Vec<_>>());
 }
@@ -216,5 +216,5 @@ fn a_full_etcd_takes_nothing_and_loses_nothing() {
     // Nothing has happened: the same batch may be tried again, and fails again.
     assert!(matches!(log.append(&batch(next, 3 << 20)), Err(LogError::NoRoom(_))));
     assert_eq!(log.next_seq(), next);
-    assert!(head.reign.counts() && head.end.is_none());
+    assert!(head.replica.counts() && head.end.is_none());
 }

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use squall_files::place::Place;
 use squall_host::controld::{await_shared, read_config};
 use squall_host::life;
-use squall_host::trust::shared::Shared;
-use squall_host::trust::{Listed, Login, Part, Trust};
+use squall_host::trust::shared::SharedSecret;
+use squall_host::trust::{MachineEntry, Login, Part, Trust};
 use squall_model::config::Config;
 use squall_model::duration::parse_limit;
 use squall_model::hostlist;
@@ -217,7 +217,7 @@ fn act_on(options: &Options, trust: &Trust, now_s: u64) -> Result<String, String
             let names = expand(names)?;
             let mut said: String =
                 names.iter().map(|name| revoke(trust, name, *login_only)).collect::<Result<_, _>>()?;
-            let holds = |one: &&Shared| names.iter().any(|name| hostlist::contains(&one.names, name));
+            let holds = |one: &&SharedSecret| names.iter().any(|name| hostlist::contains(&one.names, name));
             for one in trust.shared(now_s).unwrap_or_default().iter().filter(holds).filter(|_| !*login_only) {
                 let _ = writeln!(
                     said,
@@ -300,11 +300,11 @@ fn revoke(trust: &Trust, name: &str, login_only: bool) -> Result<String, String>
 }
 
 /// Formats the list of machines: one line each, with name, part and address; and of tokens that nodes share.
-fn listed(all: &[Listed], shared: &[Shared], now_s: u64) -> String {
+fn listed(all: &[MachineEntry], shared: &[SharedSecret], now_s: u64) -> String {
     let names = all.iter().map(|one| &one.name).chain(shared.iter().map(|one| &one.names));
     let width = names.map(String::len).max().unwrap_or(0).max(4);
     let mut text = String::new();
-    for Listed { name, part, address, invited_until_s } in all {
+    for MachineEntry { name, part, address, invited_until_s } in all {
         let part = match part {
             Part::Node => "node",
             Part::Login(Login { allow_root: false }) => "login host",
@@ -318,7 +318,7 @@ fn listed(all: &[Listed], shared: &[Shared], now_s: u64) -> String {
         };
         let _ = writeln!(text, "{name:width$}  {part}{further}");
     }
-    for Shared { names, until_s } in shared {
+    for SharedSecret { names, until_s } in shared {
         let until = match until_s {
             Some(until_s) => format!("for {} more min", until_s.saturating_sub(now_s).div_ceil(60)),
             None => "until it is revoked".to_owned(),
@@ -330,8 +330,8 @@ fn listed(all: &[Listed], shared: &[Shared], now_s: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use squall_host::trust::shared::Shared;
-    use squall_host::trust::{Listed, Login, Part};
+    use squall_host::trust::shared::SharedSecret;
+    use squall_host::trust::{MachineEntry, Login, Part};
 
     use super::{Act, act, listed, of_nodes};
 
@@ -385,7 +385,7 @@ mod tests {
     fn the_list_says_what_each_machine_is() {
         let one = |name: &str, part, address: &str, invited_until_s| {
             let (name, address) = (name.to_owned(), address.to_owned());
-            Listed { name, part, address, invited_until_s }
+            MachineEntry { name, part, address, invited_until_s }
         };
         let all = [
             one("login1", Part::Login(Login::default()), "", None),
@@ -398,7 +398,7 @@ mod tests {
                         n2      node at 10.0.0.2:6818\n\
                         ha2     controller; token for 2 more min\n";
         let shared = [("n[1-3]", None), ("m[1-2]", Some(1000))]
-            .map(|(names, until_s)| Shared { names: names.to_owned(), until_s });
+            .map(|(names, until_s)| SharedSecret { names: names.to_owned(), until_s });
         let more = "n[1-3]  nodes; reusable token until it is revoked\nm[1-2]  nodes; reusable token for 2 more min\n";
         assert_eq!(listed(&all, &shared, 900), format!("{expected}{more}"));
         assert_eq!(listed(&[], &[], 900), "");

@@ -6,8 +6,8 @@ use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, Refusal};
 use tracing::info;
 
 use super::follow;
-use super::screen::Screened;
-use super::share;
+use super::screen::AccountingClient;
+use super::key_replication;
 use super::turn::Daemon;
 use crate::backup::Scope;
 use crate::tail;
@@ -40,8 +40,8 @@ impl Daemon {
                 self.reply(id, token.map(Answer::Token).map_err(|e| no_token(user, &e)));
             }
             HostRequest::RevokeTokens { user } => self.revoke(id, &who.owner, user),
-            HostRequest::StepDown { to } => match follow::heir(self.crown.as_ref(), to.as_deref()) {
-                Ok(heir) => self.resigns = Some((CallerId(id), Some(heir))),
+            HostRequest::StepDown { to } => match follow::successor(self.leadership.as_ref(), to.as_deref()) {
+                Ok(successor) => self.resigns = Some((CallerId(id), Some(successor))),
                 Err(refusal) => self.refuse(id, refusal),
             },
             HostRequest::Backup => self.after_flush(move |daemon| daemon.copy(id, Scope::All)),
@@ -69,7 +69,7 @@ impl Daemon {
         if query.is_none() && !sight.history() {
             self.answer(id, Answer::Refused(Refusal::AccessDenied));
         } else if let Some(peer) = self.peers.get(&id) {
-            let reply = Box::new(Screened { out: peer.out.clone(), sight });
+            let reply = Box::new(AccountingClient { out: peer.out.clone(), sight });
             self.accounts.ask(query, self.clock.ahead_us(), reply);
         }
     }
@@ -85,8 +85,8 @@ impl Daemon {
         let user = user.unwrap_or_else(|| by.user.clone());
         info!(user, by = by.user, "tokens revoked");
         let revoked = self.desk.bearers.revoke(&user, self.now.secs()).map_err(|e| no_token(&user, &e));
-        match (&self.crown, self.peers.get(&id), revoked) {
-            (Some(crown), Some(peer), Ok(())) => share::acknowledge(crown.asker(), by.user.clone(), peer.out.clone()),
+        match (&self.leadership, self.peers.get(&id), revoked) {
+            (Some(leadership), Some(peer), Ok(())) => key_replication::acknowledge(leadership.asker(), by.user.clone(), peer.out.clone()),
             (_, _, revoked) => self.reply(id, revoked.map(|()| Answer::Done)),
         }
     }

@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use super::fair::Source;
 use super::programs::Programs;
-use super::ring::Ring;
+use super::signing_keys::SigningKeys;
 use super::room::Room;
 use super::{groups, token_key};
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
@@ -72,7 +72,7 @@ pub(super) enum Arrival {
     /// A peer has sent a valid greeting.
     Opened {
         id: u64,
-        kind: Kind,
+        kind: PeerKind,
         out: Outgoing,
     },
     Asked {
@@ -98,7 +98,7 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
-        kind: Kind,
+        kind: PeerKind,
     },
     /// The multicast sender has sent the last piece of a window of the stream `stream`.
     CastOut {
@@ -188,7 +188,7 @@ pub(super) struct Inbox {
 
 /// The kind of a connection's peer: client or node daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PeerKind {
     /// A client.
     Client {
         /// The user's id.
@@ -201,7 +201,7 @@ pub(super) enum Kind {
     Node(Option<String>),
 }
 
-impl Kind {
+impl PeerKind {
     fn source(&self, id: u64) -> Source {
         match self {
             Self::Client { uid, .. } => Source::User(*uid),
@@ -218,10 +218,10 @@ fn charged(name: Option<&str>, id: u64) -> Arc<str> {
 
 /// Accepts connections and limits their number.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Acceptor {
     cluster: Arc<str>,
     /// The keys of this controller.
-    ring: Ring,
+    ring: SigningKeys,
     last: AtomicU64,
     arrivals: Arrivals,
     authority: Arc<Authority>,
@@ -241,12 +241,12 @@ pub(super) struct Door {
     room: Room,
 }
 
-impl Door {
-    /// Makes the door, and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
+impl Acceptor {
+    /// Makes the acceptor and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
     /// them is reserved for the journal and other files, and an eighth of the connections for nodes. `others`: the
     /// controllers of the cluster, if it has several.
     pub(super) fn new(
-        (cluster, ring): (String, Ring),
+        (cluster, ring): (String, SigningKeys),
         files: usize,
         bearers: Bearers,
         others: Option<Others>,
@@ -263,7 +263,7 @@ impl Door {
         let machines = Hosts::of_daemons(CONNECTIONS_OF_DAEMON_MAX);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
         let (phase, room) = (watch::channel(Phase::Leads(None)).0, Room::default());
-        let door = Self {
+        let acceptor = Self {
             cluster,
             ring,
             last,
@@ -280,7 +280,7 @@ impl Door {
             phase,
             room,
         };
-        (Arc::new(door), inbox)
+        (Arc::new(acceptor), inbox)
     }
 
     /// Returns what says whether it matters in which job a command runs.
@@ -405,7 +405,7 @@ impl Door {
 struct Guest {
     id: u64,
     cluster: Arc<str>,
-    ring: Ring,
+    ring: SigningKeys,
     arrivals: Arrivals,
     authority: Arc<Authority>,
     clients: Arc<Semaphore>,
@@ -443,7 +443,7 @@ impl Guest {
         match hello.role {
             Role::Client(_) | Role::Reader(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Named { uid, gid, job, until, link, over_http, relayed } =
+                let ClientIdentity { uid, gid, job, until, link, over_http, relayed } =
                     match self.known(&hello.proof, &reader, peer).await? {
                         Ok(named) => named,
                         Err(problem) => return link::deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
@@ -464,14 +464,14 @@ impl Guest {
                     };
                 }
                 let account = also.as_ref().unwrap_or(&entered).account();
-                let way = Way { via: None, relayed, over_http };
+                let way = RequestOrigin { via: None, relayed, over_http };
                 self.converse(&mut reader, writer, &who, way, account, expired(until)).await
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
                 let node = charged(None, self.id);
                 let Some(machine) = self.machines.enter_from(&node) else { return Ok(()) };
-                self.talk(writer, Kind::Node(None), out, self.frames(&mut reader, &node, machine.allowances())).await
+                self.talk(writer, PeerKind::Node(None), out, self.frames(&mut reader, &node, machine.allowances())).await
             }
             Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) | Role::Standby(_) => Ok(()),
         }
@@ -501,11 +501,11 @@ impl Guest {
     /// Returns the user as whom a client may act: the one that the kernel reports, the one for whom a front run by an
     /// operator vouches, the one of a token, or, for the HTTP server, the peer of a connection that it has accepted. Inner
     /// Err: why a token is not accepted.
-    async fn known(&self, proof: &Proof, reader: &Reader, peer: UCred) -> io::Result<Result<Named, String>> {
+    async fn known(&self, proof: &Proof, reader: &Reader, peer: UCred) -> io::Result<Result<ClientIdentity, String>> {
         let (scheme, bytes) = match proof {
             Proof::Peer => {
                 let job = self.job_of(peer.pid())?;
-                return Ok(Ok(Named { job, ..Named::of(peer.uid(), peer.gid()) }));
+                return Ok(Ok(ClientIdentity { job, ..ClientIdentity::of(peer.uid(), peer.gid()) }));
             }
             Proof::Scheme(scheme, bytes) => (scheme.as_str(), bytes),
         };
@@ -513,7 +513,7 @@ impl Guest {
         match scheme {
             VOUCHED if is_operator(peer.uid()) => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
-                Ok(Ok(Named { relayed: true, job: vouched.job, ..Named::of(vouched.uid, vouched.gid) }))
+                Ok(Ok(ClientIdentity { relayed: true, job: vouched.job, ..ClientIdentity::of(vouched.uid, vouched.gid) }))
             }
             BEARER => {
                 let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
@@ -521,7 +521,7 @@ impl Guest {
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
                 let named = |borne: Borne| {
                     let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
-                    Named { until, link: borne.link.is_some().then_some(borne), over_http: true, ..Named::of(uid, gid) }
+                    ClientIdentity { until, link: borne.link.is_some().then_some(borne), over_http: true, ..ClientIdentity::of(uid, gid) }
                 };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }
@@ -531,7 +531,7 @@ impl Guest {
                 let socket = socket.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 let (uid, gid) = self.bearers.peer_of(&server, &socket)?;
                 let job = self.job_of(Some(socket_peercred(&socket)?.pid.as_raw_nonzero().get()))?;
-                Ok(Ok(Named { over_http: true, job, ..Named::of(uid, gid) }))
+                Ok(Ok(ClientIdentity { over_http: true, job, ..ClientIdentity::of(uid, gid) }))
             }
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
@@ -577,7 +577,7 @@ impl Guest {
         reader: &mut Reader,
         writer: Writer,
         who: &Who,
-        way: Way<'_>,
+        way: RequestOrigin<'_>,
         account: &Account,
         until: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
@@ -588,7 +588,7 @@ impl Guest {
                 done = until => done,
             }
         };
-        let kind = Kind::Client { uid: who.owner.uid, away: way.relayed };
+        let kind = PeerKind::Client { uid: who.owner.uid, away: way.relayed };
         self.talk(writer, kind, out.clone(), requests).await
     }
 
@@ -596,7 +596,7 @@ impl Guest {
     async fn talk(
         &self,
         mut writer: Writer,
-        kind: Kind,
+        kind: PeerKind,
         out: Outgoing,
         reading: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
@@ -615,7 +615,7 @@ impl Guest {
         &self,
         reader: &mut Reader,
         who: &Who,
-        way: Way<'_>,
+        way: RequestOrigin<'_>,
         account: &Account,
         out: &Outgoing,
     ) -> io::Result<()> {
@@ -638,7 +638,7 @@ impl Guest {
     }
 
     /// Returns the answer to a request that needs no state. None: the controller answers.
-    fn at_once(&self, request: &AnyRequest, way: Way<'_>) -> Option<Answer> {
+    fn at_once(&self, request: &AnyRequest, way: RequestOrigin<'_>) -> Option<Answer> {
         match request {
             AnyRequest::Host(HostRequest::Controllers) => {
                 let all = self.others.as_ref().map(|others| others.roll(&self.phase.borrow()));
@@ -671,7 +671,7 @@ impl Guest {
 
 /// How the requests of a client come.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+struct RequestOrigin<'a> {
     /// The machine from which they come. None: this one.
     via: Option<&'a Via>,
     /// Whether a daemon passes them on: that of another machine, or a front. If it dies, the client comes back.
@@ -682,7 +682,7 @@ struct Way<'a> {
 }
 
 /// A user as whom a client may act, and when that ends, seconds since 1970 (None: with the connection).
-struct Named {
+struct ClientIdentity {
     uid: u32,
     gid: u32,
     /// The job in which the client runs. None: it runs in none, or that is not known.
@@ -696,7 +696,7 @@ struct Named {
     relayed: bool,
 }
 
-impl Named {
+impl ClientIdentity {
     fn of(uid: u32, gid: u32) -> Self {
         Self { uid, gid, job: None, until: None, link: None, over_http: false, relayed: false }
     }

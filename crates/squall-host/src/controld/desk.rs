@@ -22,7 +22,7 @@ const CACHE_BYTES: usize = 16 << 20;
 const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
 /// What tells who makes a request: tokens, and whether it matters in which job a command runs.
-pub(super) type Known = (Bearers, Arc<AtomicBool>);
+pub(super) type CallerFacts = (Bearers, Arc<AtomicBool>);
 
 /// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.
 pub(super) struct Desk {
@@ -37,7 +37,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>, (bearers, marks): Known, vouched: bool) -> Self {
+    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>, (bearers, marks): CallerFacts, vouched: bool) -> Self {
         marks.store(vouched, Ordering::Relaxed);
         Self { place, bearers, marks, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
     }

@@ -18,7 +18,7 @@ use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_model::wire::join::PublicKey;
 use squall_store::accounts::Accounts;
 use squall_store::entry::Entry;
-use squall_store::etcd::{self, Appends, EtcdLog, News, Reign};
+use squall_store::etcd::{self, Appends, EtcdLog, News, ReplicaHandle};
 use squall_store::file::FileLog;
 use squall_store::{Log, LogError};
 use tokio::sync::{mpsc, oneshot};
@@ -26,12 +26,12 @@ use tokio::task::{JoinSet, spawn_local};
 use tracing::{error, info};
 
 use super::clock::Clock;
-use super::connection::{Door, Inbox};
+use super::connection::{Acceptor, Inbox};
 use super::etcd::{prefix, servers};
-use super::ring::Ring;
-use super::share::{Asker, Sharing};
+use super::signing_keys::SigningKeys;
+use super::key_replication::{Asker, KeyReplication};
 use super::standby::Readers;
-use super::{Begun, ControllerError, Own, Signals};
+use super::{Begun, ControllerError, StateFolder, Signals};
 use crate::sys::clock;
 
 /// Interval at which the copy is flushed, changes of keys are looked for, and clients are told how old the state is.
@@ -53,14 +53,14 @@ pub(super) struct Standby {
     accounted: u64,
     /// Time of the last record.
     last: Time,
-    sharing: Sharing,
+    sharing: KeyReplication,
     asker: Asker,
-    ring: Ring,
+    ring: SigningKeys,
     clock: Clock,
     journal: PathBuf,
     /// The number that the log gets if this controller founds it, and whether it did.
     founds: (u64, bool),
-    reign: Reign,
+    replica: ReplicaHandle,
     news: mpsc::Receiver<News>,
     appends: Appends,
     /// Whether the copy has records that are not flushed.
@@ -69,8 +69,8 @@ pub(super) struct Standby {
 
 /// The leadership of one of several controllers.
 #[derive(Debug)]
-pub(super) struct Crown {
-    reign: Reign,
+pub(super) struct Leadership {
+    replica: ReplicaHandle,
     over: oneshot::Receiver<Why>,
     /// Name of this controller.
     name: String,
@@ -88,14 +88,14 @@ impl Standby {
         place: &Place,
         config: &Config,
         settings: replica::Settings,
-        own: Own,
-        (accounted, asker, ring): (u64, Asker, Ring),
+        own: StateFolder,
+        (accounted, asker, ring): (u64, Asker, SigningKeys),
     ) -> Result<Self, ControllerError> {
-        let Own { machine, log: copy, accounts, last } = own;
+        let StateFolder { machine, log: copy, accounts, last } = own;
         let (name, founds) = (settings.name.clone(), (settings.new_log, false));
         let wrong = |problem| ControllerError::Config { path: place.config(), problem };
         let servers = servers(config).map_err(wrong)?;
-        let (reign, news, appends) = etcd::start(&servers, settings).map_err(wrong)?;
+        let (replica, news, appends) = etcd::start(&servers, settings).map_err(wrong)?;
         Ok(Self {
             config: config.clone(),
             name,
@@ -104,13 +104,13 @@ impl Standby {
             accounts,
             accounted,
             last,
-            sharing: Sharing::begin(place, reign.clone()),
+            sharing: KeyReplication::begin(place, replica.clone()),
             asker,
             ring,
             clock: Clock::start(place, last),
             journal: place.journal(),
             founds,
-            reign,
+            replica,
             news,
             appends,
             dirty: false,
@@ -120,14 +120,14 @@ impl Standby {
     /// Follows until this controller leads. None: it was told to end.
     pub(super) async fn follow(
         mut self,
-        door: &Arc<Door>,
+        acceptor: &Arc<Acceptor>,
         inbox: &mut Inbox,
         signals: &mut Signals,
     ) -> Result<Option<Begun>, ControllerError> {
-        spawn_local(roll(Arc::clone(door), self.config.clone(), self.reign.clone()));
+        spawn_local(publish_controllers(Arc::clone(acceptor), self.config.clone(), self.replica.clone()));
         // Ends when this controller leads.
         let mut following = JoinSet::new();
-        following.spawn_local(door.clone().keep_token_key());
+        following.spawn_local(acceptor.clone().keep_token_key());
         let mut readers = Readers::default();
         let mut leader = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -144,7 +144,7 @@ impl Standby {
                                 info!(leader = leader.name, term, "following");
                                 Leader { address: leader.address, term }
                             });
-                            door.follow(leader.as_ref(), self.as_of());
+                            acceptor.follow(leader.as_ref(), self.as_of());
                         }
                         Some(News::Ended(why @ Why::Stopped)) => {
                             info!("{why}");
@@ -152,7 +152,7 @@ impl Standby {
                         }
                         Some(News::Trouble(why)) => {
                             say_trouble(why.as_deref());
-                            door.explain(why);
+                            acceptor.explain(why);
                         }
                         // A batch may wait long for room on the disk.
                         Some(news) => tokio::select! {
@@ -169,7 +169,7 @@ impl Standby {
                 Some(arrival) = inbox.nodes.recv() => arrival,
                 _ = look.tick() => {
                     self.look()?;
-                    door.follow(leader.as_ref(), self.as_of());
+                    acceptor.follow(leader.as_ref(), self.as_of());
                     continue;
                 }
                 () = readers.due(), if readers.has_lists() => {
@@ -191,7 +191,7 @@ impl Standby {
     }
 
     fn as_of(&self) -> Option<Instant> {
-        self.reign.age().and_then(|age| Instant::now().checked_sub(age))
+        self.replica.age().and_then(|age| Instant::now().checked_sub(age))
     }
 
     async fn hear(&mut self, news: News) -> Result<(), ControllerError> {
@@ -241,10 +241,10 @@ impl Standby {
     fn look(&mut self) -> Result<(), ControllerError> {
         if std::mem::take(&mut self.dirty) {
             self.copy.flush()?;
-            self.reign.durable(self.copy.next_seq() - 1);
+            self.replica.durable(self.copy.next_seq() - 1);
         }
         self.sharing.look();
-        self.reign.holds(self.ring.next());
+        self.replica.holds(self.ring.next());
         // Before that, the keys may be those of an earlier rotation.
         if self.as_of().is_some()
             && let Some(named) = &self.machine.state().keys
@@ -260,17 +260,17 @@ impl Standby {
         let name = self.name;
         info!(term, records = self.copy.next_seq() - 1, "this controller leads");
         let (tell, over) = oneshot::channel();
-        let reign = self.reign.clone();
+        let replica = self.replica.clone();
         spawn_local(attend(self.news, self.sharing, self.asker.clone(), tell));
-        let log = Box::new(EtcdLog::new(self.copy, self.reign, self.appends));
+        let log = Box::new(EtcdLog::new(self.copy, self.replica, self.appends));
         let order = self.config.controllers.0.iter().map(|one| one.name().to_owned()).collect();
-        let crown = Crown { reign, over, name, order, term, founded: self.founds.1, asker: self.asker };
+        let leadership = Leadership { replica, over, name, order, term, founded: self.founds.1, asker: self.asker };
         let machine = Controller::new(self.machine.into_state());
-        Ok(Begun { machine, log, accounts: self.accounts, last: self.last, crown: Some(crown) })
+        Ok(Begun { machine, log, accounts: self.accounts, last: self.last, leadership: Some(leadership) })
     }
 }
 
-impl Crown {
+impl Leadership {
     /// Returns whether the log began with this leadership, as there was none, or none that could be followed.
     pub(super) fn founded(&self) -> bool {
         self.founded
@@ -283,7 +283,7 @@ impl Crown {
 
     /// Whether the word of this controller counts.
     pub(super) fn counts(&self) -> bool {
-        self.reign.counts()
+        self.replica.counts()
     }
 
     /// Waits until the leadership is over.
@@ -294,8 +294,8 @@ impl Crown {
 
     /// Returns the standby that is to take over: `to`, or the one that is least behind; of several, the first in
     /// `[[controllers]]`. Err: there is none.
-    pub(super) fn heir(&self, to: Option<&str>) -> Result<String, String> {
-        let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
+    pub(super) fn successor(&self, to: Option<&str>) -> Result<String, String> {
+        let others = self.replica.members().into_iter().filter(|(name, _)| *name != self.name);
         match to {
             Some(to) if to == self.name => Err(format!("{to} leads already")),
             Some(to) => {
@@ -318,26 +318,26 @@ impl Crown {
 
     /// Returns the newest version of a cluster that each other controller can work with, by name.
     pub(super) fn others(&self) -> Vec<(String, ClusterVersion)> {
-        let others = self.reign.members().into_iter().filter(|(name, _)| *name != self.name);
+        let others = self.replica.members().into_iter().filter(|(name, _)| *name != self.name);
         others.map(|(name, member)| (name, member.speaks)).collect()
     }
 
     /// Returns the other controllers by name, each with the public half of the key to come, if it has that.
     pub(super) fn nexts(&self) -> Vec<(String, Option<PublicKey>)> {
-        let members = self.reign.members();
+        let members = self.replica.members();
         let of = |name: &String| members.iter().find(|(of, _)| of == name).and_then(|(_, member)| member.next);
         self.order.iter().filter(|name| **name != self.name).map(|name| (name.clone(), of(name))).collect()
     }
 
     /// Ends the leadership, after everything was appended; `to` goes first. Returns how it has ended.
     pub(super) async fn resign(mut self, to: Option<String>) -> Why {
-        self.reign.resign(to);
+        self.replica.resign(to);
         self.released().await
     }
 
     /// Ends the leadership, and has all controllers end: the cluster was shut down.
     pub(super) async fn stop(mut self) {
-        self.reign.stop();
+        self.replica.stop();
         self.released().await;
     }
 
@@ -348,15 +348,15 @@ impl Crown {
 }
 
 /// Returns the standby that takes over when an operator asks for that: `to`, or any.
-pub(super) fn heir(crown: Option<&Crown>, to: Option<&str>) -> Result<String, Refusal> {
-    match crown {
-        Some(crown) => crown.heir(to).map_err(Refusal::NotSupported),
+pub(super) fn successor(leadership: Option<&Leadership>, to: Option<&str>) -> Result<String, Refusal> {
+    match leadership {
+        Some(leadership) => leadership.successor(to).map_err(Refusal::NotSupported),
         None => Err(Refusal::NotSupported("the cluster has one controller: none can take over".to_owned())),
     }
 }
 
 /// Takes the news of a controller that leads, and the changes of its keys.
-async fn attend(mut news: mpsc::Receiver<News>, mut sharing: Sharing, asker: Asker, over: oneshot::Sender<Why>) {
+async fn attend(mut news: mpsc::Receiver<News>, mut sharing: KeyReplication, asker: Asker, over: oneshot::Sender<Why>) {
     let Some(mut asks) = asker.inbox() else { return };
     loop {
         let heard = tokio::select! {
@@ -385,10 +385,10 @@ async fn attend(mut news: mpsc::Receiver<News>, mut sharing: Sharing, asker: Ask
     }
 }
 
-/// Tells connections what is known of all controllers.
-async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
+/// Sends the list of controllers to the connection tasks every 250 ms.
+async fn publish_controllers(acceptor: Arc<Acceptor>, config: Config, replica: ReplicaHandle) {
     loop {
-        let (members, leader) = (reign.members(), reign.leader());
+        let (members, leader) = (replica.members(), replica.leader());
         let head = members.iter().map(|(_, member)| member.applied).max().unwrap_or_default();
         let of = |one: &squall_model::config::ControllerConfig| {
             let name = one.name().to_owned();
@@ -411,7 +411,7 @@ async fn roll(door: Arc<Door>, config: Config, reign: Reign) {
                 name,
             }
         };
-        door.tell(config.controllers.0.iter().map(of).collect());
+        acceptor.tell(config.controllers.0.iter().map(of).collect());
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -17,14 +17,14 @@ mod flush;
 mod follow;
 mod groups;
 mod join;
-mod keyring;
+mod shared_key_files;
 mod meter;
 mod programs;
-mod ring;
+mod signing_keys;
 mod room;
 mod screen;
 mod sealer;
-mod share;
+mod key_replication;
 mod standby;
 mod token_key;
 mod turn;
@@ -56,7 +56,7 @@ use crate::config_files::{Checked, ConfigFiles};
 use crate::gone;
 use crate::life;
 use crate::logging;
-use crate::multicast::{Group, Mouth};
+use crate::multicast::{Group, MulticastSender};
 use crate::pidfile::PidFile;
 use crate::privileges;
 use crate::service;
@@ -64,14 +64,14 @@ use crate::starts;
 use crate::trust::Trust;
 use backups::Backups;
 use clock::Clock;
-use connection::{Door, Gate, Others};
+use connection::{Acceptor, Gate, Others};
 pub use error::ControllerError;
-use follow::Crown;
+use follow::Leadership;
 pub use join::{has_joined, join};
-use ring::Ring;
+use signing_keys::SigningKeys;
 use sealer::Sealer;
-use share::Asker;
-pub use share::await_shared;
+use key_replication::Asker;
+pub use key_replication::await_shared;
 use turn::Daemon;
 
 /// This program, also if its file was replaced meanwhile.
@@ -181,43 +181,43 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let bearers = Bearers::of(&place, &config);
     let name = controller_name(&place);
     let (ring, others) = keys(&place, &config, own.machine.state(), asker.clone())?;
-    let (door, mut inbox) = Door::new((config.cluster.clone(), ring.clone()), files, bearers.clone(), others);
+    let (acceptor, mut inbox) = Acceptor::new((config.cluster.clone(), ring.clone()), files, bearers.clone(), others);
     let gate = Gate::open(&place, &config, &ring)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
-    let mouth = mouth(&place, &config, &door)?;
+    let multicast = multicast(&place, &config, &acceptor)?;
     let config = Box::new(config);
     let mut entrance = Entrance::new(&place, gate);
     let begun = if several {
         spawn_local(etcd::warn_if_open((*config).clone()));
-        door.follow(None, None);
-        entrance.open(&door)?;
+        acceptor.follow(None, None);
+        entrance.open(&acceptor)?;
         let part = follow::settings(&place, &config, &name, &own.log, (&settings.version, settings.accept_loss))?;
         let standby = follow::Standby::begin(&place, &config, part, own, (accounted, asker, ring.clone()))?;
         ready();
-        Box::pin(standby.follow(&door, &mut inbox, &mut signals)).await?
+        Box::pin(standby.follow(&acceptor, &mut inbox, &mut signals)).await?
     } else {
-        let Own { machine, log, accounts, last } = own;
-        Some(Begun { machine, log: Box::new(log), accounts, last, crown: None })
+        let StateFolder { machine, log, accounts, last } = own;
+        Some(Begun { machine, log: Box::new(log), accounts, last, leadership: None })
     };
-    let Some(Begun { mut machine, log, accounts, last, crown }) = begun else { return Ok(()) };
+    let Some(Begun { mut machine, log, accounts, last, leadership }) = begun else { return Ok(()) };
     let clock = Clock::start(&place, last);
     clock.remember();
     // A loss that was accepted is a standby's only where it founded the log anew.
-    let accepts = settings.accept_loss && crown.as_ref().is_none_or(Crown::founded);
+    let accepts = settings.accept_loss && leadership.as_ref().is_none_or(Leadership::founded);
     prepare(&mut machine, &settings, accepts.then(|| clock.now().since(last)))?;
-    let term = crown.as_ref().map(Crown::term);
+    let term = leadership.as_ref().map(Leadership::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
-    let helpers = (backups, sealer, door.programs());
-    let known = (bearers, door.marks());
+    let helpers = (backups, sealer, acceptor.programs());
+    let known = (bearers, acceptor.marks());
     let mut daemon =
-        Daemon::new(machine, log, accounts, (place.clone(), known, door.room()), (mouth, clock, crown), helpers);
+        Daemon::new(machine, log, accounts, (place.clone(), known, acceptor.room()), (multicast, clock, leadership), helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
-    lead(&door, term);
+    lead(&acceptor, term);
     if !several {
-        entrance.open(&door)?;
+        entrance.open(&acceptor)?;
         ready();
     }
     daemon.run(inbox, signals).await
@@ -229,10 +229,10 @@ fn keys(
     config: &Config,
     state: &State,
     asker: Asker,
-) -> Result<(Ring, Option<Others>), ControllerError> {
+) -> Result<(SigningKeys, Option<Others>), ControllerError> {
     let failed = || ControllerError::io("read the keys of", place.keys());
     // One of several learns from etcd which keys are the present ones.
-    let ring = Ring::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
+    let ring = SigningKeys::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
     let others = Others::of(place, config, &controller_name(place), asker).map_err(|e| failed()(e))?;
     if let Some(others) = &others {
         ring.call_by(&others.controllers);
@@ -258,13 +258,13 @@ fn hold(place: &Place) -> Result<PidFile, ControllerError> {
 }
 
 /// From now on this controller serves users.
-fn lead(door: &Door, term: Option<u64>) {
-    door.lead(term);
-    door.look_up_groups();
+fn lead(acceptor: &Acceptor, term: Option<u64>) {
+    acceptor.lead(term);
+    acceptor.look_up_groups();
 }
 
 /// What a controller has in its state folder.
-struct Own {
+struct StateFolder {
     machine: Controller,
     log: FileLog,
     accounts: Accounts,
@@ -273,7 +273,7 @@ struct Own {
 }
 
 /// Reads the state folder. Returns also the number of the last record that accounting has.
-fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerError> {
+fn read(settings: &Settings, config: &Config) -> Result<(StateFolder, u64), ControllerError> {
     let place = &settings.place;
     let seen = accounts::seen(&place.accounts());
     let options = Options {
@@ -302,7 +302,7 @@ fn read(settings: &Settings, config: &Config) -> Result<(Own, u64), ControllerEr
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
     log.settle();
     let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
-    Ok((Own { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
+    Ok((StateFolder { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
 }
 
 /// Whether the journal of this state folder is a copy of the log that several controllers share.
@@ -339,7 +339,7 @@ struct Begun {
     /// Time of the last record.
     last: Time,
     /// The leadership of one of several controllers. None: there is one.
-    crown: Option<Crown>,
+    leadership: Option<Leadership>,
 }
 
 /// The sockets at which clients and nodes arrive. Dropping this closes them.
@@ -354,10 +354,10 @@ impl Entrance {
         Self { place: place.clone(), gate, accepting: Vec::new() }
     }
 
-    fn open(&mut self, door: &Arc<Door>) -> Result<(), ControllerError> {
-        self.accepting.push(tokio::spawn(Arc::clone(door).accept(listen(&self.place)?)));
+    fn open(&mut self, acceptor: &Arc<Acceptor>) -> Result<(), ControllerError> {
+        self.accepting.push(tokio::spawn(Arc::clone(acceptor).accept(listen(&self.place)?)));
         if let Some((listener, gate)) = self.gate.take() {
-            self.accepting.push(tokio::spawn(Arc::clone(door).accept_remote(listener, gate)));
+            self.accepting.push(tokio::spawn(Arc::clone(acceptor).accept_remote(listener, gate)));
         }
         Ok(())
     }
@@ -454,10 +454,10 @@ fn keep_nodes(state: &State, config: &Config, place: &Place) -> Result<(), Contr
 
 /// Opens the multicast sender, if it is configured. A contradictory configuration is refused; if the machine can't
 /// multicast, the controller goes without.
-fn mouth(place: &Place, config: &Config, door: &Door) -> Result<Option<Mouth>, ControllerError> {
+fn multicast(place: &Place, config: &Config, acceptor: &Acceptor) -> Result<Option<MulticastSender>, ControllerError> {
     let wrong = |problem| ControllerError::Config { path: place.config(), problem };
     let Some(group) = Group::of(config, None).map_err(wrong)? else { return Ok(None) };
-    Ok(Mouth::open(group, door.cast_out()).map_err(|e| warn!(error = %e, "no multicast here")).ok())
+    Ok(MulticastSender::open(group, acceptor.cast_out()).map_err(|e| warn!(error = %e, "no multicast here")).ok())
 }
 
 fn make_folders(place: &Place) -> Result<(), ControllerError> {

@@ -7,14 +7,14 @@ use squall_store::accounts::Reply;
 use crate::link::Outgoing;
 
 /// A client that queries accounting.
-pub(super) struct Screened {
+pub(super) struct AccountingClient {
     /// The client's connection.
     pub(super) out: Outgoing,
     /// What the client may see.
     pub(super) sight: Sight,
 }
 
-impl Reply for Screened {
+impl Reply for AccountingClient {
     fn has_room(&self) -> bool {
         self.out.has_room()
     }

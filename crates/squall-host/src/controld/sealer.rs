@@ -16,14 +16,14 @@ use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
 use super::desk::Desk;
-use super::ring::Ring;
+use super::signing_keys::SigningKeys;
 use crate::noise::KeyPair;
 use crate::signing::{Closer, Signer};
 use crate::trust::Trust;
 
 /// Signs and encrypts frames for nodes.
 pub(super) struct Sealer {
-    pub(super) ring: Ring,
+    pub(super) ring: SigningKeys,
     signer: Signer,
     /// Whether all nodes can read what is encrypted for them.
     encrypts: bool,
@@ -35,7 +35,7 @@ pub(super) struct Sealer {
 
 impl Sealer {
     /// Makes the sealer of a controller with these keys.
-    pub(super) fn new(ring: Ring, trust: Trust) -> Self {
+    pub(super) fn new(ring: SigningKeys, trust: Trust) -> Self {
         let keys = ring.present();
         Self { ring, signer: Signer::of(&keys), encrypts: true, keys, trust, closers: HashMap::new() }
     }
@@ -188,7 +188,7 @@ mod tests {
         let [place, of_node] = ["controller", "node"].map(folder);
         let own = KeyPair::generate().unwrap();
         let trust = Trust::of(&place);
-        let ring = super::Ring::open(&place, None).unwrap();
+        let ring = super::SigningKeys::open(&place, None).unwrap();
         let keys = ring.present();
         trust.own_node("n2", &own.public).unwrap();
         let known = (Bearers::of(&place, &Config::default()), Arc::default());

@@ -113,7 +113,7 @@ mod tests {
 
     use super::Readers;
     use crate::bearer::Bearers;
-    use crate::controld::connection::{Arrival, Door, Gate, Inbox, Kind, Others};
+    use crate::controld::connection::{Arrival, Acceptor, Gate, Inbox, PeerKind, Others};
     use crate::controld::{has_joined, join, listen};
     use crate::hop::{self, Reader, Writer};
     use crate::leader::Controllers;
@@ -128,7 +128,7 @@ mod tests {
     struct Site {
         dir: PathBuf,
         addresses: [String; 2],
-        doors: Vec<Arc<Door>>,
+        acceptors: Vec<Arc<Acceptor>>,
         inboxes: Vec<Inbox>,
         bearers: Vec<Bearers>,
         /// The way of node `n1` to the controllers.
@@ -145,7 +145,7 @@ mod tests {
                 |n: usize| format!("[[controllers]]\nname = \"head{}\"\naddress = \"{}\"\n", n + 1, addresses[n]);
             let config = Config::from_toml(&(entry(0) + &entry(1))).unwrap();
             let (keys, own) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-            let (mut doors, mut inboxes, mut bearers) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut acceptors, mut inboxes, mut bearers) = (Vec::new(), Vec::new(), Vec::new());
             for head in ["head1", "head2"] {
                 let place = Place::at(&dir.join(head)).unwrap();
                 std::fs::create_dir_all(place.run()).unwrap();
@@ -163,25 +163,25 @@ mod tests {
                 });
                 let others = Others::of(&place, &config, head, asker).unwrap();
                 assert!(others.is_some());
-                let ring = crate::controld::Ring::open(&place, None).unwrap();
+                let ring = crate::controld::SigningKeys::open(&place, None).unwrap();
                 bearers.push(Bearers::of(&place, &config));
                 let tokens = Bearers::of(&place, &config);
-                let (door, inbox) = Door::new(("lab".into(), ring.clone()), 1024, tokens, others);
+                let (acceptor, inbox) = Acceptor::new(("lab".into(), ring.clone()), 1024, tokens, others);
                 let (tcp, gate) = Gate::open(&place, &config, &ring).await.unwrap().unwrap();
-                tokio::spawn(Arc::clone(&door).accept_remote(tcp, gate));
-                tokio::spawn(Arc::clone(&door).accept(listen(&place).unwrap()));
-                doors.push(door);
+                tokio::spawn(Arc::clone(&acceptor).accept_remote(tcp, gate));
+                tokio::spawn(Arc::clone(&acceptor).accept(listen(&place).unwrap()));
+                acceptors.push(acceptor);
                 inboxes.push(inbox);
             }
             let node = Controllers::new("n1", own, keys.public, addresses.iter().rev().cloned().collect());
-            Self { dir, addresses, doors, inboxes, bearers, node }
+            Self { dir, addresses, acceptors, inboxes, bearers, node }
         }
 
         /// The first controller leads in the term of this number, the other one follows.
         fn first_leads(&self, term: u64) {
-            self.doors[0].lead(Some(term));
+            self.acceptors[0].lead(Some(term));
             let leader = Leader { address: self.addresses[0].clone(), term };
-            self.doors[1].follow(Some(&leader), Some(Instant::now()));
+            self.acceptors[1].follow(Some(&leader), Some(Instant::now()));
         }
 
         /// Connects a command to the second controller's socket.
@@ -227,7 +227,7 @@ mod tests {
             out.push(&Answer::Done).unwrap();
             assert_eq!(read::<Answer>(&mut reader).await, Answer::Done);
             // The leader fails, and the standby takes over: the command has to come again.
-            site.doors[1].lead(Some(8));
+            site.acceptors[1].lead(Some(8));
             assert!(link::read::<Answer>(&mut reader).await.unwrap().is_none());
         });
     }
@@ -236,7 +236,7 @@ mod tests {
     fn a_command_is_told_that_no_controller_leads() {
         run(async {
             let site = Site::new("none").await;
-            site.doors.iter().for_each(|door| door.follow(None, None));
+            site.acceptors.iter().for_each(|acceptor| acceptor.follow(None, None));
             let (mut reader, mut writer, _) = site.command(Role::Client("squeue".into())).await;
             link::write(&mut writer, &Request::Caller).await.unwrap();
             let Answer::Refused(Refusal::NoLeader(tried)) = read(&mut reader).await else { panic!("it is answered") };
@@ -333,14 +333,14 @@ mod tests {
             site.first_leads(7);
             let token = made(0);
             assert!(is_good(0, &token) && !is_good(1, &token) && is_good(1, &old));
-            let keeping = tokio::spawn(Arc::clone(&site.doors[1]).keep_token_key());
+            let keeping = tokio::spawn(Arc::clone(&site.acceptors[1]).keep_token_key());
             while !is_good(1, &token) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert!(!is_good(1, &old) && is_good(0, &made(1)), "there is one key");
             keeping.abort();
             // It takes over: what the first has made is good, and what it makes itself is, at the first, too.
-            site.doors[1].lead(Some(8));
+            site.acceptors[1].lead(Some(8));
             assert!(is_good(1, &token) && is_good(0, &made(1)));
             // Others than controllers don't get the key.
             let mut met = site.node.call(&Hello::new(Role::Enquirer("n1".into())), PATIENCE).await.unwrap();
@@ -359,14 +359,14 @@ mod tests {
             let met = site.node.call(&hello, PATIENCE).await.unwrap();
             assert_eq!((met.term, &met.hello.role), (7, &Role::Controller));
             let opened = site.inboxes[0].nodes.recv().await;
-            assert!(matches!(opened, Some(Arrival::Opened { kind: Kind::Node(Some(name)), .. }) if name == "n1"));
+            assert!(matches!(opened, Some(Arrival::Opened { kind: PeerKind::Node(Some(name)), .. }) if name == "n1"));
             // The first one stops without a word; the other one takes over.
-            site.doors[1].lead(Some(8));
+            site.acceptors[1].lead(Some(8));
             site.node.moved(met.term).await;
             let met = site.node.call(&hello, PATIENCE).await.unwrap();
             assert_eq!(met.term, 8);
             // That one is gone again, and the old one goes on for a moment: it is not believed.
-            site.doors[1].follow(None, None);
+            site.acceptors[1].follow(None, None);
             let refused = site.node.call(&hello, PATIENCE).await.err().unwrap().to_string();
             assert!(refused.contains("led before"), "{refused}");
         });

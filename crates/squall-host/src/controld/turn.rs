@@ -19,11 +19,11 @@ use tracing::{error, info, warn};
 use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
-use super::connection::{Arrival, Inbox, Kind, Via};
-use super::desk::{Desk, Known};
+use super::connection::{Arrival, Inbox, PeerKind, Via};
+use super::desk::{Desk, CallerFacts};
 use super::fair::{self, Fair};
 use super::flush::{Flushed, Flushing, append, flushed, lost};
-use super::follow::Crown;
+use super::follow::Leadership;
 use super::meter::{self, Meter};
 use super::programs::Programs;
 use super::room::Room;
@@ -31,7 +31,7 @@ use super::sealer::Sealer;
 use super::{ControllerError, Signals};
 use crate::link::{self, Outgoing};
 use crate::logging;
-use crate::multicast::Mouth;
+use crate::multicast::MulticastSender;
 use crate::service;
 use crate::tail::Tails;
 
@@ -80,9 +80,9 @@ pub(super) struct Daemon {
     pub(super) peers: HashMap<u64, Peer>,
     /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
-    mouth: Option<Mouth>,
+    multicast: Option<MulticastSender>,
     /// The leadership of one of several controllers. None: there is one.
-    pub(super) crown: Option<Crown>,
+    pub(super) leadership: Option<Leadership>,
     /// The client that has asked for a take-over, and the standby that goes first.
     pub(super) resigns: Option<(CallerId, Option<String>)>,
     pub(super) clock: Clock,
@@ -120,8 +120,8 @@ impl Daemon {
         machine: Controller,
         log: Box<dyn Log>,
         accounts: Accounts,
-        (place, known, room): (Place, Known, Room),
-        (mouth, clock, crown): (Option<Mouth>, Clock, Option<Crown>),
+        (place, known, room): (Place, CallerFacts, Room),
+        (multicast, clock, leadership): (Option<MulticastSender>, Clock, Option<Leadership>),
         (backups, sealer, programs): (Backups, Sealer, Programs),
     ) -> Self {
         let desk = Desk::new(place, log.blobs(), known, machine.has_vouched_jobs());
@@ -140,8 +140,8 @@ impl Daemon {
             tails: Tails::default(),
             peers,
             waiting: Fair::default(),
-            mouth,
-            crown,
+            multicast,
+            leadership,
             resigns: None,
             clock,
             now,
@@ -161,8 +161,8 @@ impl Daemon {
         self.begin();
         self.step(input);
         self.look_at_clock();
-        if let Some(mouth) = &self.mouth {
-            let secret = mouth.secret;
+        if let Some(multicast) = &self.multicast {
+            let secret = multicast.secret;
             self.step(Input::Multicast { secret });
         }
         self.settle();
@@ -181,7 +181,7 @@ impl Daemon {
             let timer = tokio::select! {
                 biased;
                 () = signals.heard() => break,
-                why = over(&mut self.crown) => return Err(ControllerError::Deposed(why)),
+                why = over(&mut self.leadership) => return Err(ControllerError::Deposed(why)),
                 flushed = flushed(&mut flushing) => {
                     self.finish(flushed?).await?;
                     flushing = self.commit()?;
@@ -243,16 +243,16 @@ impl Daemon {
 
     /// Ends the leadership of one of several controllers, so that another one need not wait for its lease to end.
     async fn resign(&mut self) -> Result<(), ControllerError> {
-        let Some(crown) = self.crown.take() else { return Ok(()) };
+        let Some(leadership) = self.leadership.take() else { return Ok(()) };
         let Some((caller, to)) = self.resigns.take() else {
             if self.done {
-                crown.stop().await;
+                leadership.stop().await;
             } else {
-                crown.resign(None).await;
+                leadership.resign(None).await;
             }
             return Ok(());
         };
-        let why = crown.resign(to).await;
+        let why = leadership.resign(to).await;
         self.answer(caller.0, Answer::Done);
         Err(ControllerError::Deposed(why))
     }
@@ -359,11 +359,11 @@ impl Daemon {
     /// Passes an arrival on to the state machine; returns how long it took to decide, and to read if that counts.
     fn take(&mut self, arrival: Arrival) -> Duration {
         match arrival {
-            Arrival::Opened { id, kind: Kind::Node(name), out } => {
+            Arrival::Opened { id, kind: PeerKind::Node(name), out } => {
                 self.peers.insert(id, Peer { out, node: true, name: name.clone() });
                 self.step(Input::Opened { link: LinkId(id), name });
             }
-            Arrival::Opened { id, kind: Kind::Client { .. }, out } => {
+            Arrival::Opened { id, kind: PeerKind::Client { .. }, out } => {
                 self.peers.insert(id, Peer { out, node: false, name: None });
             }
             Arrival::Closed { id, kind } => {
@@ -371,7 +371,7 @@ impl Daemon {
                     let lost = if peer.node {
                         Input::Lost { link: LinkId(id) }
                     } else {
-                        let away = matches!(kind, Kind::Client { away: true, .. });
+                        let away = matches!(kind, PeerKind::Client { away: true, .. });
                         Input::Hangup { caller: CallerId(id), away }
                     };
                     self.step(lost);
@@ -454,10 +454,10 @@ impl Daemon {
                 }
             }
             Request::RaiseVersion { others, .. } => {
-                *others = self.crown.as_ref().map(Crown::others).unwrap_or_default();
+                *others = self.leadership.as_ref().map(Leadership::others).unwrap_or_default();
             }
             Request::RotateKeys { grace_s, keys } => {
-                match self.sealer.ring.prepare(who.operator, *grace_s, self.crown.as_ref().map(Crown::nexts)) {
+                match self.sealer.ring.prepare(who.operator, *grace_s, self.leadership.as_ref().map(Leadership::nexts)) {
                     Ok(made) => *keys = Some(made),
                     Err(refusal) => return self.refuse(id, refusal),
                 }
@@ -525,7 +525,7 @@ impl Daemon {
     fn commit(&mut self) -> Result<Option<Flushing>, ControllerError> {
         let batch = self.pipeline.commit();
         // Nothing of a controller that leads no more may leave, not even what it has read.
-        if batch.is_some() && self.crown.as_ref().is_some_and(|crown| !crown.counts()) {
+        if batch.is_some() && self.leadership.as_ref().is_some_and(|leadership| !leadership.counts()) {
             return Err(ControllerError::Deposed(Why::Expired));
         }
         if batch.is_some() {
@@ -577,8 +577,8 @@ impl Daemon {
                     tokio::time::sleep(DISK_POLL).await;
                     flushed = append(log, work).await.map_err(lost)?;
                 }
-                Err(LogError::Fenced) if let Some(crown) = &mut self.crown => {
-                    return Err(ControllerError::Deposed(crown.over().await));
+                Err(LogError::Fenced) if let Some(leadership) = &mut self.leadership => {
+                    return Err(ControllerError::Deposed(leadership.over().await));
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -628,8 +628,8 @@ impl Daemon {
             }
         }
         for cast in casts {
-            if let Some(mouth) = &self.mouth {
-                mouth.say(cast);
+            if let Some(multicast) = &self.multicast {
+                multicast.say(cast);
             }
         }
         for (caller, answer) in answers {
@@ -701,9 +701,9 @@ fn admit(machine: &Controller, who: &Who, via: Option<&Via>, origin: Origin) -> 
 }
 
 /// Waits until the leadership of one of several controllers is over; with None it waits forever.
-async fn over(crown: &mut Option<Crown>) -> Why {
-    match crown {
+async fn over(leadership: &mut Option<Leadership>) -> Why {
+    match leadership {
         None => std::future::pending().await,
-        Some(crown) => crown.over().await,
+        Some(leadership) => leadership.over().await,
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::{ARRIVALS_MAX, Arrival, Front, Link, OUTGOING_BYTES_MAX, talk};
+use super::{ARRIVALS_MAX, Arrival, Front, CellConnection, OUTGOING_BYTES_MAX, talk};
 use crate::link::Outgoing;
 
 /// Pause before a lost connection to a cell is tried again.
@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 struct Carrier {
     front: Rc<Front>,
     courier: Courier,
-    links: BTreeMap<u32, Link>,
+    links: BTreeMap<u32, CellConnection>,
     made: u64,
     tell: mpsc::Sender<(u32, u64, Arrival)>,
     /// Sender of the numbers of cells to which a new connection has to be made.
@@ -60,7 +60,7 @@ impl Carrier {
         let hello = Hello { cluster, ..Hello::new(role) };
         let talk = talk(socket.clone(), hello, out.clone(), (cell, number), self.tell.clone());
         let task = spawn_local(talk).abort_handle();
-        self.links.insert(cell, Link { number, out, task });
+        self.links.insert(cell, CellConnection { number, out, task });
         self.step(News::Met { cell });
     }
 

@@ -27,7 +27,7 @@ const SIGTERM: u8 = 15;
 const SIGKILL: u8 = 9;
 
 /// One emulated node of a rack.
-pub(super) struct Emulated {
+pub(super) struct EmulatedNode {
     pub(super) name: String,
     pub(super) machine: Option<Box<NodeMachine>>,
     /// When the node's state machine is to be stepped next, as far as the rack has recorded it. None: nothing is
@@ -49,7 +49,7 @@ struct Task {
     ended: bool,
 }
 
-impl Emulated {
+impl EmulatedNode {
     pub(super) fn new(name: &str, above: Vec<String>, kind: Option<&NodeConfig>, pinned: Pinned) -> Self {
         let mut boot = Boot {
             name: name.to_owned(),

@@ -34,7 +34,7 @@ use crate::signing::Known;
 use crate::sys::signals::SignalFd;
 use crate::sys::{clock, limits};
 use conn::Conns;
-use emulated::Emulated;
+use emulated::EmulatedNode;
 
 /// Most epoll events that are taken at once.
 const EVENTS_MAX: usize = 1024;
@@ -69,7 +69,7 @@ pub fn run(args: &RackArgs) -> ExitCode {
 
 struct Rack {
     epoll: OwnedFd,
-    nodes: Vec<Emulated>,
+    nodes: Vec<EmulatedNode>,
     conns: Conns,
     /// Nodes to which nodes outside the rack may connect, by index.
     outside: HashSet<u32>,
@@ -110,7 +110,7 @@ impl Rack {
         for (index, name) in args.names.iter().enumerate() {
             conns.open(&epoll, index as u32, name, outside.contains(&(index as u32)))?;
             let kind = kinds.iter().find(|(names, _)| names.contains(name)).map(|(_, entry)| *entry);
-            nodes.push(Emulated::new(name, tree.above(name), kind, Pinned(Some(known.clone()))));
+            nodes.push(EmulatedNode::new(name, tree.above(name), kind, Pinned(Some(known.clone()))));
         }
         let due = (0..nodes.len()).map(|node| Reverse((Time(0), node as u32))).collect();
         let began = (clock::now(), Instant::now());

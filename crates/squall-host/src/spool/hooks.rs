@@ -17,7 +17,7 @@ const HOOKS: &str = "hooks";
 
 /// What earlier runs of the daemon noted about the programs of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct HookNotes {
     /// The job.
     pub(crate) job: JobAttempt,
     /// Programs of which the end was seen.
@@ -57,7 +57,7 @@ impl Spool {
     }
 
     /// Returns the notes of all jobs.
-    pub(crate) fn hooks(&self) -> Vec<Noted> {
+    pub(crate) fn hooks(&self) -> Vec<HookNotes> {
         let Ok(entries) = fs::read_dir(self.hooks_dir()) else { return Vec::new() };
         let read = |entry: fs::DirEntry| {
             let job = parse_attempt(entry.file_name().to_str()?)?;
@@ -73,8 +73,8 @@ impl Spool {
     }
 }
 
-fn parse(job: JobAttempt, text: &str) -> Noted {
-    let mut noted = Noted { job, done: BTreeSet::new(), started: Vec::new() };
+fn parse(job: JobAttempt, text: &str) -> HookNotes {
+    let mut noted = HookNotes { job, done: BTreeSet::new(), started: Vec::new() };
     for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {

@@ -13,7 +13,7 @@ use std::path::Path;
 use squall_model::id::{Epoch, Incarnation, Session};
 use squall_model::job::Digest;
 
-use super::witness::{Seen, Witness};
+use super::witness::{WitnessContent, Witness};
 use super::{Spool, names_in, parse_key, read_text, write_in_place};
 use crate::processes::Stat;
 
@@ -110,7 +110,7 @@ impl Spool {
     }
 
     /// Returns the number of the incarnation that continues. None: a new one has to begin.
-    fn known_number(&self, ground: &Ground, seen: Option<&Seen>, notes: &mut Vec<String>) -> Option<u128> {
+    fn known_number(&self, ground: &Ground, seen: Option<&WitnessContent>, notes: &mut Vec<String>) -> Option<u128> {
         let text = match read_text(self.root.as_fd(), INCARNATION) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
@@ -156,7 +156,7 @@ impl Spool {
     }
 
     /// Returns a message if the witness has something that the spool has lost.
-    fn loss(&self, seen: &Seen, (life, starts): (u64, u64)) -> Option<String> {
+    fn loss(&self, seen: &WitnessContent, (life, starts): (u64, u64)) -> Option<String> {
         let root = self.path.display();
         if life < seen.life || starts < seen.starts {
             return Some(format!(

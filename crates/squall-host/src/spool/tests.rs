@@ -13,7 +13,7 @@ use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 
 use super::{
-    BatchFiles, FromStepd, JOBS, LEFT, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
+    BatchFiles, FromStepd, JOBS, LEFTOVERS, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
     parse_tasks,
 };
 use crate::spool::memory::{Ground, INCARNATION, LIFE, Remembered, SESSION, checked};
@@ -379,12 +379,12 @@ fn what_a_user_has_left_in_a_steps_folder_holds_nobody_up() {
     };
     full(spool.step(launch.key).join("own"));
     // Of an earlier daemon, which died.
-    full(scratch.0.join(LEFT).join("0"));
+    full(scratch.0.join(LEFTOVERS).join("0"));
     spool.remove_step(launch.key).unwrap();
     assert!(!spool.step(launch.key).exists());
     spool.remove_left();
     let begun = std::time::Instant::now();
-    while std::fs::read_dir(scratch.0.join(LEFT)).unwrap().next().is_some() {
+    while std::fs::read_dir(scratch.0.join(LEFTOVERS)).unwrap().next().is_some() {
         assert!(begun.elapsed() < std::time::Duration::from_mins(1));
         std::thread::yield_now();
     }

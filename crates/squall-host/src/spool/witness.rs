@@ -45,7 +45,7 @@ struct Slots {
 
 /// Content of the witness as an earlier start of the daemon left it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct WitnessContent {
     pub(super) number: u128,
     pub(super) life: u64,
     pub(super) starts: u64,
@@ -69,7 +69,7 @@ pub fn place(state: &Path, node: &str) -> Option<PathBuf> {
 
 impl Witness {
     /// Reads the witness. None: it is missing, damaged, or belongs to another user.
-    pub(super) fn read(path: &Path) -> Option<Seen> {
+    pub(super) fn read(path: &Path) -> Option<WitnessContent> {
         let found = std::fs::symlink_metadata(path).ok()?;
         // Another user may have put something in its place, which is not even opened: a pipe would not end.
         if found.uid() != rustix::process::geteuid().as_raw() || !found.is_file() {
@@ -83,7 +83,7 @@ impl Witness {
         let session = Session { epoch: Epoch(epoch), number: number_of_session };
         let slots = text.as_bytes()[HEAD_BYTES..].chunks_exact(SLOT_BYTES);
         let steps = slots.filter_map(|slot| parse_key(unchecked(std::str::from_utf8(slot).ok()?)?)).collect();
-        Some(Seen { number, life, starts, session, steps })
+        Some(WitnessContent { number, life, starts, session, steps })
     }
 
     /// Writes a new witness with these steps.

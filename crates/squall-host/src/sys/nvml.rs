@@ -134,7 +134,7 @@ struct Calls {
 }
 
 /// Functions that older libraries lack.
-struct More {
+struct OptionalFunctions {
     mig: Option<Two>,
     parts_max: Option<NumberOf>,
     part: Option<PartOf>,
@@ -202,7 +202,7 @@ fn described(library: &Library) -> io::Result<Vec<Gpu>> {
         minor: function!(library, c"nvmlDeviceGetMinorNumber", NumberOf).ok_or_else(lacks)?,
         pci: function!(library, c"nvmlDeviceGetPciInfo_v3", PciOf).ok_or_else(lacks)?,
     };
-    let more = More {
+    let more = OptionalFunctions {
         mig: function!(library, c"nvmlDeviceGetMigMode", Two),
         parts_max: function!(library, c"nvmlDeviceGetMaxMigDeviceCount", NumberOf),
         part: function!(library, c"nvmlDeviceGetMigDeviceHandleByIndex", PartOf),
@@ -247,13 +247,13 @@ fn address(call: impl FnOnce(*mut Pci) -> c_int) -> Option<String> {
 }
 
 impl Calls {
-    fn gpus(&self, more: &More) -> io::Result<Vec<Gpu>> {
+    fn gpus(&self, more: &OptionalFunctions) -> io::Result<Vec<Gpu>> {
         // SAFETY: here and below, the library gets room of the size that it expects, and handles that it has given.
         let count = number(|to| unsafe { (self.count)(to) }).ok_or_else(|| io::Error::other("no count of GPUs"))?;
         (0..count).map(|index| self.gpu(index, more)).collect()
     }
 
-    fn gpu(&self, index: c_uint, more: &More) -> io::Result<Gpu> {
+    fn gpu(&self, index: c_uint, more: &OptionalFunctions) -> io::Result<Gpu> {
         let mut gpu: Handle = ptr::null_mut();
         // SAFETY: as above.
         checked("nvmlDeviceGetHandleByIndex", unsafe { (self.by_index)(index, &raw mut gpu) })?;
@@ -271,7 +271,7 @@ impl Calls {
     }
 }
 
-impl More {
+impl OptionalFunctions {
     /// Returns the other ends of a GPU's links that are up.
     fn links(&self, gpu: Handle) -> Vec<String> {
         let (Some(state), Some(pci)) = (self.link_state, self.link_pci) else { return Vec::new() };

@@ -142,14 +142,14 @@ struct Plan {
     /// Descriptor to pass on as number 3; -1: none.
     further: RawFd,
     identity: Option<Person>,
-    note: Option<Line>,
+    note: Option<NoteBuffer>,
     /// Set of signals that this process ignores: bit `n - 1` for signal `n`.
     ignored: u64,
     report: *mut Report,
 }
 
 /// A [`Note`] in the form that the child uses.
-struct Line {
+struct NoteBuffer {
     file: RawFd,
     offset: libc::off_t,
     text: *mut c_char,
@@ -238,7 +238,7 @@ impl Spawn<'_> {
                 groups: identity.groups.as_ptr(),
                 group_count: identity.groups.len(),
             }),
-            note: note.as_mut().map(|note| Line {
+            note: note.as_mut().map(|note| NoteBuffer {
                 file: note.file.as_raw_fd(),
                 offset: note.offset as libc::off_t,
                 length: note.line.len(),

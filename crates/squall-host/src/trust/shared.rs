@@ -15,14 +15,14 @@ const ENDLESS: &str = "endless";
 
 /// A shared secret as it is stored: `NAMES UNTIL shared`, or `NAMES endless shared`. Earlier releases leave it alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedSecret {
     /// Names of the nodes that may use it, as a host list.
     pub names: String,
     /// End of validity, seconds since 1970. None: it is valid until it is revoked.
     pub until_s: Option<u64>,
 }
 
-impl Shared {
+impl SharedSecret {
     /// Parses a stored text. None: it is that of something else.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
@@ -59,11 +59,11 @@ impl Trust {
     }
 
     /// Returns the shared secrets that are valid, by their names.
-    pub fn shared(&self, now_s: u64) -> io::Result<Vec<Shared>> {
+    pub fn shared(&self, now_s: u64) -> io::Result<Vec<SharedSecret>> {
         let mut found = Vec::new();
         for file in files(&self.folder.join("tokens"))? {
             let text = read(&self.folder.join("tokens").join(file))?;
-            found.extend(text.and_then(|text| Shared::parse(&text)).filter(|shared| shared.is_valid(now_s)));
+            found.extend(text.and_then(|text| SharedSecret::parse(&text)).filter(|shared| shared.is_valid(now_s)));
         }
         found.sort_by(|a, b| a.names.cmp(&b.names));
         Ok(found)
@@ -75,7 +75,7 @@ impl Trust {
         let mut revoked = Vec::new();
         for file in files(&self.folder.join("tokens"))? {
             let text = read(&self.folder.join("tokens").join(&file))?;
-            let shared = text.and_then(|text| Shared::parse(&text)).filter(|shared| shared.holds_for_any(names));
+            let shared = text.and_then(|text| SharedSecret::parse(&text)).filter(|shared| shared.holds_for_any(names));
             if let Some(shared) = shared
                 && self.remove("tokens", &file)?
             {
@@ -90,7 +90,7 @@ impl Trust {
     /// is connected keeps its key: another machine may use its name by mistake, or to take its place.
     pub(super) fn enrol_again(
         &self,
-        shared: &Shared,
+        shared: &SharedSecret,
         (name, key, wish): (&str, &PublicKey, Wish),
         now_s: u64,
         connected: bool,

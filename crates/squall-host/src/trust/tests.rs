@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Joined, Listed, Login, Part, Rights, Token, Trust, Unwelcome, Wish};
+use super::{Joined, MachineEntry, Login, Part, Rights, Token, Trust, Unwelcome, Wish};
 use squall_files::place::Place;
 
 struct Folder(Trust);
@@ -104,7 +104,7 @@ fn what_a_machine_may_do_can_be_changed_listed_and_ended() {
     assert_eq!(trust.rights("n2", &[1; 32]).login, Some(Login { allow_root: true }));
     trust.invite("login1", Part::Login(plain), 100, 60).unwrap();
     let listed = |now| -> Vec<_> {
-        let short = |Listed { name, part, invited_until_s, .. }| (name, part, invited_until_s);
+        let short = |MachineEntry { name, part, invited_until_s, .. }| (name, part, invited_until_s);
         trust.list(now).unwrap().into_iter().map(short).collect()
     };
     let node = ("n2".to_owned(), Part::Node, None);

@@ -83,7 +83,7 @@ pub enum News {
 
 /// A controller's handle of its replica.
 #[derive(Clone, Debug)]
-pub struct Reign {
+pub struct ReplicaHandle {
     inputs: mpsc::Sender<Input>,
     shared: Arc<Shared>,
 }
@@ -99,7 +99,7 @@ struct Shared {
     leader: Mutex<Option<Leader>>,
 }
 
-impl Reign {
+impl ReplicaHandle {
     /// Whether the word of this controller counts: it leads, and its lease has not expired.
     pub fn counts(&self) -> bool {
         boot_time().0 < self.shared.until.load(Ordering::Acquire)
@@ -168,14 +168,14 @@ impl Reign {
 pub(super) type Appended = Result<(), Option<String>>;
 
 /// Starts the replica of a controller. Returns its handle, its news, and the ends of its appends.
-pub fn start(servers: &Servers, settings: Settings) -> Result<(Reign, mpsc::Receiver<News>, super::Appends), String> {
+pub fn start(servers: &Servers, settings: Settings) -> Result<(ReplicaHandle, mpsc::Receiver<News>, super::Appends), String> {
     let endpoints = servers.endpoints()?;
     let user = servers.user.clone();
     let (inputs, inbox) = mpsc::channel(INPUTS_MAX);
     let (news, heard) = mpsc::channel(NEWS_MAX);
     let (appended, appends) = std::sync::mpsc::sync_channel(2);
     let shared = Arc::<Shared>::default();
-    let reign = Reign { inputs, shared: Arc::clone(&shared) };
+    let replica = ReplicaHandle { inputs, shared: Arc::clone(&shared) };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -187,7 +187,7 @@ pub fn start(servers: &Servers, settings: Settings) -> Result<(Reign, mpsc::Rece
         local.block_on(&runtime, driver.run(endpoints, user, renewal, inbox));
     };
     std::thread::Builder::new().name("etcd".into()).spawn(run).map_err(|e| format!("cannot start a thread: {e}"))?;
-    Ok((reign, heard, super::Appends(appends)))
+    Ok((replica, heard, super::Appends(appends)))
 }
 
 /// The time since the machine's start, which goes on while the machine sleeps.

@@ -23,7 +23,7 @@ use crate::file::FileLog;
 use crate::log::{BlobReader, Log, LogError, Snapshot};
 
 use driver::Appended;
-pub use driver::{News, Reign, Servers, start};
+pub use driver::{News, ReplicaHandle, Servers, start};
 pub use probe::{Probe, probe};
 
 /// Time after which the copy is flushed at the next batch. Nothing depends on it but how much a controller that lost its
@@ -40,7 +40,7 @@ pub struct Appends(Receiver<Appended>);
 #[derive(Debug)]
 pub struct EtcdLog {
     copy: FileLog,
-    reign: Reign,
+    replica: ReplicaHandle,
     appends: Appends,
     flushed: Instant,
     fenced: bool,
@@ -48,14 +48,14 @@ pub struct EtcdLog {
 
 impl EtcdLog {
     /// Makes the log of a controller that leads. `copy`: its journal, which holds everything that was appended so far.
-    pub fn new(copy: FileLog, reign: Reign, appends: Appends) -> Self {
-        Self { copy, reign, appends, flushed: Instant::now(), fenced: false }
+    pub fn new(copy: FileLog, replica: ReplicaHandle, appends: Appends) -> Self {
+        Self { copy, replica, appends, flushed: Instant::now(), fenced: false }
     }
 
     /// Appends a batch to etcd, and waits until it is there.
     fn commit(&self, batch: &Append) -> Result<(), LogError> {
         let (Some(first), Some(last)) = (batch.records.first(), batch.records.last()) else { return Ok(()) };
-        self.reign.append(first.seq, last.seq, Entry::of(batch).encode());
+        self.replica.append(first.seq, last.seq, Entry::of(batch).encode());
         match self.appends.0.recv() {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Some(why))) => Err(LogError::NoRoom(no_room(&why).into())),
@@ -70,7 +70,7 @@ impl Log for EtcdLog {
     }
 
     fn append(&mut self, batch: &Append) -> Result<u64, LogError> {
-        if self.fenced || !self.reign.counts() {
+        if self.fenced || !self.replica.counts() {
             return Err(LogError::Fenced);
         }
         let done = self.commit(batch);
@@ -84,7 +84,7 @@ impl Log for EtcdLog {
         if self.flushed.elapsed() >= FLUSH_EVERY {
             self.copy.flush()?;
             self.flushed = Instant::now();
-            self.reign.durable(self.copy.next_seq() - 1);
+            self.replica.durable(self.copy.next_seq() - 1);
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Log for EtcdLog {
 
     fn capacity(&mut self) -> Capacity {
         let capacity = self.copy.capacity();
-        if self.reign.is_full() {
+        if self.replica.is_full() {
             // What must be written is: etcd itself says when there is no room for that.
             return Capacity { reserve: capacity.room, free: 0, full: true, ..capacity };
         }
@@ -115,7 +115,7 @@ impl Log for EtcdLog {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.copy.trouble().or_else(|| self.reign.is_full().then(|| no_room("its database is nearly full")))
+        self.copy.trouble().or_else(|| self.replica.is_full().then(|| no_room("its database is nearly full")))
     }
 
     fn fence(&mut self) {

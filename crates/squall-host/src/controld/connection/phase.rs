@@ -8,7 +8,7 @@ use squall_model::config::{Config, ControllerConfig};
 use squall_model::wire::info::{ControllerInfo, ControllerRole};
 use squall_model::wire::{Leader, Standby};
 
-use crate::controld::share::Asker;
+use crate::controld::key_replication::Asker;
 use crate::leader::Controllers;
 use crate::trust::Trust;
 

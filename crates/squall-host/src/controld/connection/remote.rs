@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Arrival, Door, Guest, Kind, OUTGOING_BYTES_MAX, Phase, Via, Way, greeting};
+use super::{Arrival, Acceptor, Guest, PeerKind, OUTGOING_BYTES_MAX, Phase, Via, RequestOrigin, greeting};
 use crate::controld::join;
-use crate::controld::ring::Ring;
+use crate::controld::signing_keys::SigningKeys;
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
 use crate::strangers::{Stranger, Strangers};
@@ -43,7 +43,7 @@ const REVISIT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(in crate::controld) struct Gate {
     place: Place,
-    ring: Ring,
+    ring: SigningKeys,
     trust: Trust,
     /// Lowest uid of users for whom other machines may vouch.
     min_uid: u32,
@@ -54,7 +54,7 @@ impl Gate {
     pub(in crate::controld) async fn open(
         place: &Place,
         config: &Config,
-        ring: &Ring,
+        ring: &SigningKeys,
     ) -> io::Result<Option<(TcpListener, Self)>> {
         if config.slurmctld_port.0 == 0 {
             place.note_reached_as("")?;
@@ -72,7 +72,7 @@ impl Gate {
     }
 }
 
-pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
+pub(super) async fn accept(acceptor: Arc<Acceptor>, listener: TcpListener, gate: Gate) {
     let gate = Arc::new(gate);
     let strangers = Strangers::new(STRANGERS_MAX);
     loop {
@@ -84,7 +84,7 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
                 continue;
             }
         };
-        let (guest, gate, seats) = (door.guest(), Arc::clone(&gate), Arc::clone(&door.seats));
+        let (guest, gate, seats) = (acceptor.guest(), Arc::clone(&gate), Arc::clone(&acceptor.seats));
         let (stranger, ended) = strangers.enter(address.ip());
         tokio::spawn(async move {
             let Ok(visitor) = ended.or(guest.meet(stream, address, &gate, &stranger)).await else { return };
@@ -96,7 +96,7 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
 }
 
 /// Purpose of a daemon's connection.
-enum What {
+enum Purpose {
     /// The daemon is a child of the controller in the tree of nodes.
     Tree,
     /// The daemon asks for the cluster's configuration, or for keys and addresses of nodes.
@@ -115,7 +115,7 @@ struct Visitor {
     key: PublicKey,
     rights: Rights,
     address: SocketAddr,
-    what: What,
+    what: Purpose,
     reader: Reader,
     writer: Writer,
 }
@@ -147,23 +147,23 @@ impl Guest {
             link::write(&mut writer, &self.hello(true)).await?;
             let Role::Enquirer(name) = hello.role else { return Err(io::ErrorKind::NotConnected.into()) };
             let rights = gate.rights(&name, &key);
-            let visitor = Visitor { name, key, rights, address, what: What::Watch, reader, writer };
+            let visitor = Visitor { name, key, rights, address, what: Purpose::Watch, reader, writer };
             return if rights.any() { Ok(visitor) } else { Err(io::ErrorKind::PermissionDenied.into()) };
         }
         let (name, mut what) = match (hello.role, &hello.proof) {
-            (Role::Node(name), _) => (name, What::Tree),
-            (Role::Enquirer(name), _) => (name, What::Enquiry),
+            (Role::Node(name), _) => (name, Purpose::Tree),
+            (Role::Enquirer(name), _) => (name, Purpose::Enquiry),
             (Role::Client(_), Proof::Scheme(scheme, bytes)) if scheme == VOUCHED => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-                (vouched.node.clone(), What::Client(vouched))
+                (vouched.node.clone(), Purpose::Client(vouched))
             }
             _ => return Err(io::ErrorKind::PermissionDenied.into()),
         };
-        let asks = matches!(what, What::Enquiry);
+        let asks = matches!(what, Purpose::Enquiry);
         let mut rights = gate.rights(&name, &key);
         if rights.any() || asks {
             link::write(&mut writer, &self.hello(true)).await?;
-        } else if matches!(what, What::Client(_)) {
+        } else if matches!(what, Purpose::Client(_)) {
             link::write(&mut writer, &self.hello(true)).await?;
             link::deny(&mut reader, &mut writer, Refusal::NotFrom(name, HostProblem::Revoked)).await?;
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -191,7 +191,7 @@ impl Guest {
                 info!(node = name, %address, %wish, "a machine has joined");
                 rights = gate.rights(&name, &key);
                 if wish == Wish::Controller {
-                    what = What::Join;
+                    what = Purpose::Join;
                 }
             }
         }
@@ -251,7 +251,7 @@ impl Guest {
         let machine: Arc<str> = Arc::from(name.as_str());
         // Its commands are counted apart, and by their users.
         let daemon = match what {
-            What::Client(_) => None,
+            Purpose::Client(_) => None,
             _ => match self.machines.enter_from(&machine) {
                 None => {
                     warn!(node = name, %address, "the machine has too many connections: this one is ended");
@@ -261,14 +261,14 @@ impl Guest {
             },
         };
         match what {
-            What::Join => bring(&mut reader, &mut writer, &name, gate).await,
-            What::Watch => self.watched(&mut reader, &mut writer, revoked).await,
-            What::Enquiry => self.answer(&mut reader, &mut writer, (&name, &key, address), gate).await,
-            What::Tree if !rights.node => {
+            Purpose::Join => bring(&mut reader, &mut writer, &name, gate).await,
+            Purpose::Watch => self.watched(&mut reader, &mut writer, revoked).await,
+            Purpose::Enquiry => self.answer(&mut reader, &mut writer, (&name, &key, address), gate).await,
+            Purpose::Tree if !rights.node => {
                 warn!(node = name, "a login host may not be a node");
                 Err(io::ErrorKind::PermissionDenied.into())
             }
-            What::Tree => {
+            Purpose::Tree => {
                 let Some(daemon) = daemon else { return Ok(()) };
                 let frames = async {
                     tokio::select! {
@@ -277,9 +277,9 @@ impl Guest {
                     }
                 };
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
-                self.talk(writer, Kind::Node(Some(name.clone())), out, frames).await
+                self.talk(writer, PeerKind::Node(Some(name.clone())), out, frames).await
             }
-            What::Client(vouched) => {
+            Purpose::Client(vouched) => {
                 let who = match self.believe(&vouched, rights, gate.min_uid).await? {
                     Ok(who) => who,
                     Err(problem) => {
@@ -292,7 +292,7 @@ impl Guest {
                 let Some(host) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let account = entered.account().by(&host);
-                let way = Way { via: Some(&via), relayed: true, over_http: vouched.over_http };
+                let way = RequestOrigin { via: Some(&via), relayed: true, over_http: vouched.over_http };
                 self.converse(&mut reader, writer, &who, way, &account, revoked).await
             }
         }

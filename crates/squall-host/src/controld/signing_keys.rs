@@ -38,7 +38,7 @@ const BEFORE_MAX: usize = 16;
 
 /// The controllers' keys; may be cloned.
 #[derive(Clone, Debug)]
-pub(in crate::controld) struct Ring {
+pub(in crate::controld) struct SigningKeys {
     trust: Trust,
     keys: Arc<Mutex<Keys>>,
     /// The way to the other controllers, which is by the present key.
@@ -56,7 +56,7 @@ struct Keys {
     next: Option<KeyPair>,
 }
 
-impl Ring {
+impl SigningKeys {
     /// Reads the keys; makes the first one. `named`: what the journal names as the present one. None: the keys were never
     /// rotated. Completes a rotation that a crash has interrupted.
     pub(in crate::controld) fn open(place: &Place, named: Option<&ControllerKeys>) -> io::Result<Self> {
@@ -258,17 +258,17 @@ mod tests {
     use squall_model::event::{Event, Record};
     use squall_model::time::Time;
 
-    use super::{Ring, Trust};
+    use super::{SigningKeys, Trust};
 
     #[test]
     fn a_rotation_that_a_crash_interrupts_is_completed_or_was_not_begun() {
         let dir = std::env::temp_dir().join(format!("squall-ring-{}", std::process::id()));
         let place = Place::at(&dir).unwrap();
-        let ring = Ring::open(&place, None).unwrap();
+        let ring = SigningKeys::open(&place, None).unwrap();
         let first = ring.public();
         let named = ring.prepare(true, 1000, None).unwrap();
         // Before the event was durable.
-        assert_eq!(Ring::open(&place, None).unwrap().public(), first);
+        assert_eq!(SigningKeys::open(&place, None).unwrap().public(), first);
         // After it, and before a file was changed; then at each moment of the change: files are written in this order.
         let trust = Trust::of(&place);
         let (old, next) =
@@ -280,7 +280,7 @@ mod tests {
             if written > 0 {
                 trust.write(&["controller-before"], &before).unwrap();
             }
-            let ring = Ring::open(&place, Some(&named)).unwrap();
+            let ring = SigningKeys::open(&place, Some(&named)).unwrap();
             assert_eq!(ring.public(), (named.key, named.signer), "{written}");
             let answering: Vec<_> = ring.answering().iter().map(|pair| pair.public).collect();
             assert_eq!(answering, [named.key, first.0], "{written}");
@@ -289,14 +289,14 @@ mod tests {
         }
         // A copy of the state folder without the new key.
         trust.write(&["controller"], &old).unwrap();
-        assert!(Ring::open(&place, Some(&named)).is_err_and(|e| e.to_string().contains("keys/controller")));
+        assert!(SigningKeys::open(&place, Some(&named)).is_err_and(|e| e.to_string().contains("keys/controller")));
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn keys_before_are_answered_to_until_they_end() {
         let dir = std::env::temp_dir().join(format!("squall-ring-ends-{}", std::process::id()));
-        let ring = Ring::open(&Place::at(&dir).unwrap(), None).unwrap();
+        let ring = SigningKeys::open(&Place::at(&dir).unwrap(), None).unwrap();
         let mut all = vec![ring.public().0];
         for grace_s in [1000, 1000, 0] {
             let keys = ring.prepare(true, grace_s, None).unwrap();
@@ -305,11 +305,11 @@ mod tests {
             let record = Record { seq: 1, time: Time(0), events };
             assert!(ring.follow([&record]).unwrap());
         }
-        let publics = |ring: &Ring| ring.answering().iter().map(|pair| pair.public).collect::<Vec<_>>();
+        let publics = |ring: &SigningKeys| ring.answering().iter().map(|pair| pair.public).collect::<Vec<_>>();
         // The last rotation leaves no time to those before it.
         all.truncate(1);
         assert_eq!(publics(&ring), all);
-        assert_eq!(publics(&Ring::open(&Place::at(&dir).unwrap(), None).unwrap()), all);
+        assert_eq!(publics(&SigningKeys::open(&Place::at(&dir).unwrap(), None).unwrap()), all);
         assert!(ring.prepare(false, 0, None).is_err());
         std::fs::remove_dir_all(dir).unwrap();
     }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use squall_files::place::Place;
 use squall_model::replica::TrustFile;
 use squall_model::wire::client::{Answer, Refusal};
-use squall_store::etcd::Reign;
+use squall_store::etcd::ReplicaHandle;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, warn};
 
-use super::keyring::{Keyring, digest_of};
+use super::shared_key_files::{SharedKeyFiles, digest_of};
 use crate::link::Outgoing;
 use crate::pidfile;
 
@@ -26,14 +26,14 @@ const COMMAND_POLL: Duration = Duration::from_millis(25);
 const ASKS_MAX: usize = 256;
 
 /// Question whether all changes of `keys/` so far are in etcd. It is answered when they are.
-type Ask = oneshot::Sender<()>;
+type Waiter = oneshot::Sender<()>;
 
 /// Asks the controller's own task to share what was changed in `keys/`; may be cloned.
 #[derive(Clone, Debug)]
 pub(in crate::controld) struct Asker {
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<Waiter>,
     /// The other end, until a task takes it.
-    inbox: Arc<Mutex<Option<mpsc::Receiver<Ask>>>>,
+    inbox: Arc<Mutex<Option<mpsc::Receiver<Waiter>>>>,
 }
 
 impl Asker {
@@ -43,7 +43,7 @@ impl Asker {
     }
 
     /// Takes the end at which the questions arrive. None: it was taken.
-    pub(super) fn inbox(&self) -> Option<mpsc::Receiver<Ask>> {
+    pub(super) fn inbox(&self) -> Option<mpsc::Receiver<Waiter>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -57,32 +57,32 @@ impl Asker {
 
 /// The files of `keys/` that all controllers have, and what of them is in etcd.
 #[derive(Debug)]
-pub(super) struct Sharing {
-    keyring: Keyring,
-    reign: Reign,
+pub(super) struct KeyReplication {
+    files: SharedKeyFiles,
+    replica: ReplicaHandle,
     /// How often changes were passed on, and how often the thread that follows etcd had got some when all were in etcd.
     counts: (u64, u64),
     /// Questions, each with the number of changes that have to be in etcd before it is answered.
-    waiting: Vec<(u64, Ask)>,
+    waiting: Vec<(u64, Waiter)>,
     /// Questions from before etcd has answered at all.
-    early: Vec<Ask>,
+    early: Vec<Waiter>,
     /// File that tells commands which files are in etcd.
     mark: PathBuf,
     marked: String,
 }
 
-impl Sharing {
+impl KeyReplication {
     /// Begins to share the files of `keys/` in this state folder.
-    pub(super) fn begin(place: &Place, reign: Reign) -> Self {
-        let (keyring, mark) = (Keyring::of(place.keys()), place.keys_shared());
+    pub(super) fn begin(place: &Place, replica: ReplicaHandle) -> Self {
+        let (files, mark) = (SharedKeyFiles::of(place.keys()), place.keys_shared());
         // Of an earlier run: its files may be others than those that are in etcd now.
         drop(std::fs::remove_file(&mark));
-        Self { keyring, reign, counts: (0, 0), waiting: Vec::new(), early: Vec::new(), mark, marked: String::new() }
+        Self { files, replica, counts: (0, 0), waiting: Vec::new(), early: Vec::new(), mark, marked: String::new() }
     }
 
     /// Passes on what was changed in `keys/`. False: that is not known yet.
     pub(super) fn look(&mut self) -> bool {
-        let changed = self.keyring.changed();
+        let changed = self.files.changed();
         let known = changed.is_some();
         self.pass(changed.unwrap_or_default());
         known
@@ -90,7 +90,7 @@ impl Sharing {
 
     /// Takes the files of `keys/` that are in etcd.
     pub(super) fn keep(&mut self, files: Vec<(String, TrustFile)>) {
-        match self.keyring.take(files) {
+        match self.files.take(files) {
             Ok(own) => self.pass(own),
             Err(e) => error!(error = %e, "the keys that another controller has changed can't be written"),
         }
@@ -100,8 +100,8 @@ impl Sharing {
     }
 
     /// Shares what was changed, and answers when all of it is in etcd.
-    pub(super) fn ask(&mut self, ask: Ask) {
-        if !self.keyring.has_met() {
+    pub(super) fn ask(&mut self, ask: Waiter) {
+        if !self.files.has_met() {
             return self.early.push(ask);
         }
         // Without an answer the caller takes it for not shared.
@@ -121,7 +121,7 @@ impl Sharing {
     fn pass(&mut self, files: Vec<(String, TrustFile)>) {
         if !files.is_empty() {
             self.counts.0 += 1;
-            self.reign.trust(files);
+            self.replica.trust(files);
         }
         self.answer();
     }
@@ -132,8 +132,8 @@ impl Sharing {
             // Err: the caller has stopped waiting.
             let _ = ask.send(());
         }
-        if told == shared && self.keyring.has_met() {
-            let digest = self.keyring.digest().to_string();
+        if told == shared && self.files.has_met() {
+            let digest = self.files.digest().to_string();
             if digest != self.marked {
                 match std::fs::write(&self.mark, &digest) {
                     Ok(()) => self.marked = digest,

@@ -20,7 +20,7 @@ const RECENT: Duration = Duration::from_secs(1);
 
 /// The shared files, as this controller knows them.
 #[derive(Debug)]
-pub(super) struct Keyring {
+pub(super) struct SharedKeyFiles {
     folder: PathBuf,
     /// Content of each file, by its path below `folder`.
     known: BTreeMap<String, Vec<u8>>,
@@ -30,7 +30,7 @@ pub(super) struct Keyring {
     met: bool,
 }
 
-impl Keyring {
+impl SharedKeyFiles {
     /// Makes the keyring of the folder `keys/`.
     pub(super) fn of(folder: PathBuf) -> Self {
         Self { folder, known: BTreeMap::new(), looked: BTreeMap::new(), met: false }
@@ -193,7 +193,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use std::fs;
 
-    use super::{Keyring, TrustFile, digest_of};
+    use super::{SharedKeyFiles, TrustFile, digest_of};
 
     fn file(content: Option<&str>) -> TrustFile {
         TrustFile { content: content.map(|text| text.as_bytes().to_vec()) }
@@ -211,7 +211,7 @@ mod tests {
         fs::write(dir.join("jwt_hs256.key"), "private, too").unwrap();
         fs::write(dir.join("nodes/n1"), "key 1").unwrap();
         fs::write(dir.join("nodes/n2"), "an old key").unwrap();
-        let mut keyring = Keyring::of(dir.clone());
+        let mut keyring = SharedKeyFiles::of(dir.clone());
         assert!(keyring.changed().is_none(), "etcd comes first");
         // At the start: what etcd has is newer, and it gets what it never had.
         let etcd = vec![("nodes/n2".into(), file(Some("key 2"))), ("tokens/ab12".into(), file(None))];
