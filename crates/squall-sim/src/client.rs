@@ -21,7 +21,7 @@ use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::order::{Order, Truth, selection};
 use crate::query::Question;
-use crate::trace::{Who, answer_name};
+use crate::trace::{Origin, answer_name};
 use crate::workload::FAST;
 use crate::world::{Happening, World};
 
@@ -611,7 +611,7 @@ impl World {
         if !self.reaches_clients(self.clients.calls[call].controller) {
             return self.client_breaks(caller);
         }
-        self.say(Who::Client(call as u32), answer_name(&answer), 0, 0);
+        self.say(Origin::Client(call as u32), answer_name(&answer), 0, 0);
         match self.clients.calls[call].wish.clone() {
             Wish::Submit { order } => self.submit_answered(call, order, answer),
             Wish::Own { order } => self.own_answered(call, order, answer),

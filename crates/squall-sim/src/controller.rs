@@ -21,7 +21,7 @@ use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::peers::{Base, Peer};
 use crate::signers::rotations_of;
-use crate::trace::Who;
+use crate::trace::Origin;
 use crate::tree::Side;
 use crate::world::{BEGIN, Happening, World};
 
@@ -255,7 +255,7 @@ impl World {
         if self.is_planted(Mutation::IdsReset) {
             state.last_id = squall_model::id::JobId(0);
         }
-        self.say(Who::Controller, "serves", 0, self.controllers[of].seq);
+        self.say(Origin::Controller, "serves", 0, self.controllers[of].seq);
         self.judge.silence.controller_from(self.now);
         self.controllers[of].rotations = state.keys.as_deref().map_or(0, rotations_of);
         let mut machine = Controller::new(state);
@@ -475,7 +475,7 @@ impl World {
     pub(crate) fn note_appended(&mut self, of: usize, records: &[Record]) {
         for record in records {
             self.controllers[of].seq = record.seq;
-            self.say(Who::Controller, "appends", 0, record.seq);
+            self.say(Origin::Controller, "appends", 0, record.seq);
             if record.seq.is_multiple_of(SNAPSHOT_EVERY) {
                 self.controllers[of].log.take_snapshot();
             }
@@ -545,7 +545,7 @@ impl World {
                 Event::NodeUp { node } => ("node up", 0, node.0),
                 _ => continue,
             };
-            self.say(Who::Controller, what, job, u64::from(number));
+            self.say(Origin::Controller, what, job, u64::from(number));
         }
     }
 

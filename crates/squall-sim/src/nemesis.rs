@@ -8,7 +8,7 @@ use squall_model::time::{Span, Time};
 use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Fault;
-use crate::network::{Way, Weather};
+use crate::network::{Direction, Weather};
 use crate::step::StepHost;
 use crate::world::{Happening, World};
 
@@ -303,9 +303,9 @@ impl World {
         let node = self.any_node();
         let span = Span::from_millis(self.seed.spread(500, 200_000));
         match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2, 1, 3, 2, 3]) {
-            0 => self.cut_off(vec![node], &[Way::Out, Way::In], Fault::Cut, span),
-            1 => self.cut_off(vec![node], &[Way::Out], Fault::CutUp, span),
-            2 => self.cut_off(vec![node], &[Way::In], Fault::CutDown, span),
+            0 => self.cut_off(vec![node], &[Direction::Out, Direction::In], Fault::Cut, span),
+            1 => self.cut_off(vec![node], &[Direction::Out], Fault::CutUp, span),
+            2 => self.cut_off(vec![node], &[Direction::In], Fault::CutDown, span),
             3 => {
                 self.strike(Fault::Reset, node as u64);
                 self.disturb(Span(0));
@@ -318,7 +318,7 @@ impl World {
                 self.strike(Fault::NodeSlow, node as u64);
                 self.ends_after(span, End::Fast(node));
             }
-            5 => self.cut_off((0..self.nodes.len()).collect(), &[Way::Out, Way::In], Fault::Storm, span),
+            5 => self.cut_off((0..self.nodes.len()).collect(), &[Direction::Out, Direction::In], Fault::Storm, span),
             6 => {
                 self.network.weather = Weather::TAR;
                 self.strike(Fault::Tar, 0);
@@ -356,7 +356,7 @@ impl World {
         self.ends_after(span, End::Heal(vec![node]));
     }
 
-    fn cut_off(&mut self, nodes: Vec<usize>, ways: &[Way], fault: Fault, span: Span) {
+    fn cut_off(&mut self, nodes: Vec<usize>, ways: &[Direction], fault: Fault, span: Span) {
         self.strike(fault, nodes.len() as u64);
         for &node in &nodes {
             for &way in ways {

@@ -8,7 +8,7 @@ use crate::seed::Seed;
 
 /// Direction of a frame, seen from a machine that is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// Frames that the machine sends are lost.
     Out,
     /// Frames that the machine receives are lost.
@@ -104,10 +104,10 @@ impl Network {
         self.ports.len() - 1
     }
     /// Loses all frames that a node sends, or all that it receives, until [`Self::heal`].
-    pub(crate) fn cut(&mut self, node: usize, way: Way) {
+    pub(crate) fn cut(&mut self, node: usize, way: Direction) {
         match way {
-            Way::Out => self.ports[node].out_cut = true,
-            Way::In => self.ports[node].in_cut = true,
+            Direction::Out => self.ports[node].out_cut = true,
+            Direction::In => self.ports[node].in_cut = true,
         }
     }
     /// Loses all frames from one port to another, until [`Self::heal`].
@@ -171,7 +171,7 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Seed, Time, Way, Weather};
+    use super::{Network, Seed, Time, Direction, Weather};
 
     #[test]
     fn fine_weather_keeps_frames_and_their_order() {
@@ -188,7 +188,7 @@ mod tests {
     fn a_cut_is_one_way_and_foul_weather_loses_and_doubles() {
         let (mut network, mut seed, mut last) = (Network::new(2, 1), Seed::new(2), Time(0));
         let controller = network.controller(0);
-        network.cut(1, Way::Out);
+        network.cut(1, Direction::Out);
         assert!(network.fate(Time(0), (1, controller), &mut last, &mut seed).first.is_none());
         assert!(network.fate(Time(0), (controller, 1), &mut last, &mut seed).first.is_some());
         network.heal(1);

@@ -26,7 +26,7 @@ use crate::mutation::Mutation;
 use crate::seed::{Seed, mix};
 use crate::signers::NodeKeys;
 use crate::step::StepHost;
-use crate::trace::Who;
+use crate::trace::Origin;
 use crate::world::{Happening, World};
 
 /// Greatest deviation of a node's clock from true time, in either direction.
@@ -275,7 +275,7 @@ impl World {
         };
         host.hears.clear();
         host.daemon = Some(Daemon { machine: NodeMachine::new(boot), parent: None, shut_down: false, tick_at: None });
-        self.say(Who::Node(node as u32), "daemon starts", 0, life);
+        self.say(Origin::Node(node as u32), "daemon starts", 0, life);
         self.judge.silence.runs_from(node, Some(self.now));
         if self.is_planted(Mutation::SpoolForgotten) {
             let spool = &mut self.nodes[node].spool;
@@ -309,7 +309,7 @@ impl World {
         host.incarnation = fresh;
         host.spool = Spool { session: host.spool.session, full: host.spool.full, ..Spool::default() };
         host.witness = Default::default();
-        self.say(Who::Node(node as u32), "has forgotten", 0, 0);
+        self.say(Origin::Node(node as u32), "has forgotten", 0, 0);
         self.judge.power_lost(node);
     }
 
@@ -371,7 +371,7 @@ impl World {
         for step in self.nodes[node].steps.values_mut() {
             step.daemon_died();
         }
-        self.say(Who::Node(node as u32), "daemon dies", 0, self.nodes[node].life);
+        self.say(Origin::Node(node as u32), "daemon dies", 0, self.nodes[node].life);
         if let Some(span) = self.nodes[node].restart {
             self.start_node(node, span);
         }
@@ -429,7 +429,7 @@ impl World {
             return;
         }
         self.nodes[node].powered = true;
-        self.say(Who::Node(node as u32), "boots", 0, boot);
+        self.say(Origin::Node(node as u32), "boots", 0, boot);
         self.start_node(node, Span(0));
     }
 
@@ -489,7 +489,7 @@ impl World {
         }
         self.carry_out(node, out.net);
         if out.exit {
-            self.say(Who::Node(node as u32), "daemon exits", 0, 0);
+            self.say(Origin::Node(node as u32), "daemon exits", 0, 0);
             if !(asked || out.refused && self.may_be_refused(node)) {
                 self.judge.violate("no node daemon ends unasked", self.nodes[node].name.clone());
             }

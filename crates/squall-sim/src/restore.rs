@@ -42,7 +42,7 @@ pub(crate) struct Backup {
 
 /// How a copy of the controller's disk is brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RestoreMethod {
     /// The files are copied, and the controller is not told.
     Copied,
     /// As after `Copied`, but the controller is started with `--accept-loss`.
@@ -54,7 +54,7 @@ pub(crate) enum Way {
 /// State of the restoration of a backup.
 #[derive(Debug)]
 pub(crate) struct Restoration {
-    way: Way,
+    way: RestoreMethod,
     /// Whether the controller was to be told that it lacks something. Then it must not run what has run, and is never
     /// refused.
     told: bool,
@@ -124,15 +124,15 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
         let which = usize::from(seed.chance(700_000));
         match seed.weighted(&[if number == 0 { 4 } else { 1 }, 1, 4]) {
             0 => {
-                world.restore(which, Way::Copied);
+                world.restore(which, RestoreMethod::Copied);
                 world.run_until(world.now + COME)?;
                 world.check_copied();
                 world.judge.check_over()?;
                 world.crash_if_it_serves();
-                world.restore(which, Way::Accepted);
+                world.restore(which, RestoreMethod::Accepted);
             }
-            1 => world.restore(which, Way::Accepted),
-            _ => world.restore(which, Way::Restored),
+            1 => world.restore(which, RestoreMethod::Accepted),
+            _ => world.restore(which, RestoreMethod::Restored),
         }
         world.let_in();
         live(world, part, seed)?;
@@ -188,7 +188,7 @@ impl World {
 
     /// Brings the backup of this index back, and starts the controller. After a copy that was refused, acceptance needs no
     /// other copy.
-    fn restore(&mut self, which: usize, way: Way) {
+    fn restore(&mut self, which: usize, way: RestoreMethod) {
         let Some(Backup { log, last, made }) = self.backups.get(which) else { return };
         let (log, last, made) = (log.backup(), *last, *made);
         self.strike(Fault::BackupRestored, way as u64);
@@ -197,14 +197,14 @@ impl World {
         // killed by its node.
         let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
         let spared = self.judge.live_steps().iter().filter(|(key, _)| unknown(key)).copied().collect();
-        let goes_on = way == Way::Accepted && self.restoration.as_ref().is_some_and(|one| one.way == Way::Copied);
+        let goes_on = way == RestoreMethod::Accepted && self.restoration.as_ref().is_some_and(|one| one.way == RestoreMethod::Copied);
         if !goes_on {
             self.controllers[0].change_log(log);
         }
-        let (told, planted) = (way != Way::Copied, |mutation| self.is_planted(mutation));
+        let (told, planted) = (way != RestoreMethod::Copied, |mutation| self.is_planted(mutation));
         let way = match way {
-            Way::Copied if planted(Mutation::LossAccepted) => Way::Accepted,
-            Way::Restored if planted(Mutation::MarkLost) => Way::Copied,
+            RestoreMethod::Copied if planted(Mutation::LossAccepted) => RestoreMethod::Accepted,
+            RestoreMethod::Restored if planted(Mutation::MarkLost) => RestoreMethod::Copied,
             way => way,
         };
         self.restoration = Some(Restoration {
@@ -229,11 +229,11 @@ impl World {
         if self.restoration.as_ref().is_some_and(|restoration| restoration.spent.is_none()) {
             self.look_at_restored(machine.state());
         }
-        let Some(restoration) = self.restoration.as_ref().filter(|one| !one.begun && one.way != Way::Copied) else {
+        let Some(restoration) = self.restoration.as_ref().filter(|one| !one.begun && one.way != RestoreMethod::Copied) else {
             return;
         };
         machine.restore(self.now.since(restoration.made));
-        if restoration.way == Way::Accepted {
+        if restoration.way == RestoreMethod::Accepted {
             machine.accept_loss();
         }
     }
@@ -282,7 +282,7 @@ impl World {
     /// Executes a scenario's statement about backups. None: makes a backup. Some: brings back the one of this number,
     /// from 1 on, or the last one, after which every node registers. A mere copy must be refused if most nodes know
     /// more; after another way users may submit again.
-    pub(crate) fn tell_backup(&mut self, restore: Option<(Way, Option<usize>)>) -> Result<(), String> {
+    pub(crate) fn tell_backup(&mut self, restore: Option<(RestoreMethod, Option<usize>)>) -> Result<(), String> {
         let Some((way, number)) = restore else {
             self.back_up();
             return Ok(());
@@ -295,7 +295,7 @@ impl World {
         self.crash_if_it_serves();
         self.restore(which, way);
         self.run_until(self.now + COME).map_err(|v| v.to_string())?;
-        if way == Way::Copied {
+        if way == RestoreMethod::Copied {
             self.check_copied();
         } else {
             self.let_in();

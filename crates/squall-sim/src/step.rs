@@ -14,7 +14,7 @@ use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::node::Folder;
 use crate::order::{Order, Truth};
-use crate::trace::Who;
+use crate::trace::Origin;
 use crate::world::{Happening, World};
 
 /// Number of the signal SIGKILL.
@@ -323,7 +323,7 @@ impl World {
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: true });
         }
         let script = folder.and_then(|folder| folder.script.clone());
-        self.say(Who::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
+        self.say(Origin::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
         if key.step == StepNo::BATCH {
             let tag = Order::tag_of(&launch.facts.spec);
             if script != tag.map(Order::script) {
@@ -438,7 +438,7 @@ impl World {
         if last {
             let exit = step.end(self.now).exit;
             let unseen = step.unseen;
-            self.say(Who::Node(node as u32), "ends", key.job.0, u64::from(key.attempt.0));
+            self.say(Origin::Node(node as u32), "ends", key.job.0, u64::from(key.attempt.0));
             self.judge.processes_end(self.now, node, &mut self.nodes[node].cores, &launch, (exit, unseen));
             self.restored_loses(node, key, exit);
             self.script_ends(&launch);
@@ -470,7 +470,7 @@ impl World {
         if told && !step.has_live_tasks() {
             self.nodes[node].steps.remove(&key);
         }
-        self.say(Who::Node(node as u32), "step daemon dies", key.job.0, u64::from(key.attempt.0));
+        self.say(Origin::Node(node as u32), "step daemon dies", key.job.0, u64::from(key.attempt.0));
         let span = self.local_delay(node);
         self.after(span, Happening::OrphanSeen { node, life, key });
     }

@@ -13,7 +13,7 @@ const KEPT_LINES: usize = 200;
 
 /// Origin of a line in the simulation's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Origin {
     /// The line is about the controller.
     Controller,
     /// The line is about the node with this index.
@@ -26,11 +26,11 @@ pub(crate) enum Who {
 
 /// One line of the simulation's trace.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct TraceLine {
     /// Simulated time of the event.
     pub(crate) time: Time,
     /// Origin of the event.
-    pub(crate) who: Who,
+    pub(crate) who: Origin,
     /// Description of the event.
     pub(crate) what: &'static str,
     /// Job id; 0: the event concerns no job.
@@ -39,14 +39,14 @@ pub(crate) struct Line {
     pub(crate) number: u64,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for TraceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>6}.{:06} ", self.time.secs(), self.time.0 % 1_000_000)?;
         match self.who {
-            Who::Controller => write!(f, "{:<10}", "controller")?,
-            Who::Node(n) => write!(f, "{:<10}", format!("n{}", n + 1))?,
-            Who::Client(n) => write!(f, "{:<10}", format!("client {n}"))?,
-            Who::Fault => write!(f, "{:<10}", "FAULT")?,
+            Origin::Controller => write!(f, "{:<10}", "controller")?,
+            Origin::Node(n) => write!(f, "{:<10}", format!("n{}", n + 1))?,
+            Origin::Client(n) => write!(f, "{:<10}", format!("client {n}"))?,
+            Origin::Fault => write!(f, "{:<10}", "FAULT")?,
         }
         write!(f, " {}", self.what)?;
         if self.job != 0 {
@@ -61,7 +61,7 @@ impl fmt::Display for Line {
 pub(crate) struct Trace {
     hash: u64,
     all: bool,
-    lines: VecDeque<Line>,
+    lines: VecDeque<TraceLine>,
 }
 
 impl Trace {
@@ -70,12 +70,12 @@ impl Trace {
         Self { hash: 0, all, lines: VecDeque::new() }
     }
     /// Adds a line to the trace.
-    pub(crate) fn say(&mut self, line: Line) {
+    pub(crate) fn say(&mut self, line: TraceLine) {
         let who = match line.who {
-            Who::Controller => 1,
-            Who::Fault => 2,
-            Who::Node(n) => 3 | u64::from(n) << 8,
-            Who::Client(n) => 4 | u64::from(n) << 8,
+            Origin::Controller => 1,
+            Origin::Fault => 2,
+            Origin::Node(n) => 3 | u64::from(n) << 8,
+            Origin::Client(n) => 4 | u64::from(n) << 8,
         };
         for word in [line.time.0, who, u64::from(line.job), line.number] {
             self.hash = mix(self.hash ^ word).rotate_left(5);

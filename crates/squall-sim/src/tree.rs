@@ -8,7 +8,7 @@ use squall_engine::node::NodeInput;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 
-use crate::trace::Who;
+use crate::trace::Origin;
 use crate::world::{Happening, World};
 
 /// Timeout of a node's connection attempt.
@@ -183,7 +183,7 @@ impl World {
             self.close(old, Side::Child);
         }
         self.agenda.at(accepted, Happening::Accepted { hop });
-        self.say(Who::Node(node as u32), "connects to", 0, port as u64 + 1);
+        self.say(Origin::Node(node as u32), "connects to", 0, port as u64 + 1);
         if let Some(of) = self.network.controller_at(port) {
             self.greeted(node, of);
         }

@@ -33,7 +33,7 @@ use crate::peers::{Answer as EtcdAnswer, Etcd, Question as EtcdQuestion};
 use crate::removals::Members;
 use crate::restore::{Backup, Restoration};
 use crate::seed::Seed;
-use crate::trace::{Line, Trace, Who};
+use crate::trace::{TraceLine, Trace, Origin};
 use crate::tree::{Side, Tree};
 use crate::viewer::Viewer;
 use crate::workload::Workload;
@@ -297,15 +297,15 @@ impl World {
     }
 
     /// Adds a line to the trace.
-    pub(crate) fn say(&mut self, who: Who, what: &'static str, job: u32, number: u64) {
+    pub(crate) fn say(&mut self, who: Origin, what: &'static str, job: u32, number: u64) {
         let time = Time(self.now.0 - BEGIN.0);
-        self.trace.say(Line { time, who, what, job, number });
+        self.trace.say(TraceLine { time, who, what, job, number });
     }
 
     /// Records a fault, with the phases of all jobs at this time.
     pub(crate) fn strike(&mut self, fault: Fault, number: u64) {
         self.coverage.strike(fault, self.judge.census());
-        self.say(Who::Fault, fault.name(), 0, number);
+        self.say(Origin::Fault, fault.name(), 0, number);
     }
 
     /// Runs events until the time `until` or a violation.

@@ -11,7 +11,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, AnyRequest, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
-use super::{Happening, Link, World};
+use super::{Happening, CellLink, World};
 use crate::mutation::Mutation;
 
 /// Session number that stands for connections of the front's cross-cell relay, which belong to no client.
@@ -37,7 +37,7 @@ impl World {
         }
         self.numbers += 1;
         let link = self.numbers;
-        self.links.insert(link, Link { session: COURIER, cell, met: None, waiting: Vec::new() });
+        self.links.insert(link, CellLink { session: COURIER, cell, met: None, waiting: Vec::new() });
         self.courier_links.insert(cell, link);
         self.under_way(link, true, Happening::LinkMeets { link });
         self.courier_hears(News::Met { cell });

@@ -18,13 +18,13 @@ const UNDER_WAY: usize = 6;
 /// A request that a client has to make.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
-    pub(super) what: What,
+    pub(super) what: CellRequest,
     /// Whether the front may have received the request under its present client key.
     heard: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum CellRequest {
     /// Submission of a job; `wish` is its number in the simulation. The client may change the key as long as the front
     /// cannot have received the request.
     Submit { wish: u32, key: ClientKey, name: &'static str, after: Option<Dependency> },
@@ -50,23 +50,23 @@ pub(super) struct Client {
 }
 
 impl Wish {
-    pub(super) fn new(what: What) -> Self {
+    pub(super) fn new(what: CellRequest) -> Self {
         Self { what, heard: false }
     }
 
     fn request(&self) -> Request {
         match &self.what {
-            What::Submit { key, name, after, .. } => {
+            CellRequest::Submit { key, name, after, .. } => {
                 let (name, dependency) = ((*name).to_owned(), after.clone());
                 let spec = JobSpec { name, work_dir: "/".into(), dependency, ..JobSpec::default() };
                 let (script, env) = (ByteBuf::from(b"#!/bin/true\n".to_vec()), ByteBuf::new());
                 Request::Submit { spec: Arc::new(spec), script, env, key: *key }
             }
-            What::Cancel(job) => {
+            CellRequest::Cancel(job) => {
                 let jobs = JobSelection { ids: vec![JobRef::Job(*job)], ..JobSelection::default() };
                 Request::Cancel { jobs, signal: None, step: None, verbose: true }
             }
-            What::List { .. } => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
+            CellRequest::List { .. } => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
         }
     }
 }
@@ -103,14 +103,14 @@ impl World {
         while self.clients[number].asked.len() < UNDER_WAY {
             let client = &mut self.clients[number];
             // Only submissions are pipelined, as by a library; a command sends one request at a time.
-            let alone = |wish: &Wish| !matches!(wish.what, What::Submit { .. });
+            let alone = |wish: &Wish| !matches!(wish.what, CellRequest::Submit { .. });
             let waits = client.todo.front().is_none_or(|next| alone(next) && !client.asked.is_empty())
                 || client.asked.front().is_some_and(alone);
             if waits {
                 break;
             }
             let Some(mut wish) = client.todo.pop_front() else { break };
-            if let What::List { promised, seen, absent } = &mut wish.what {
+            if let CellRequest::List { promised, seen, absent } = &mut wish.what {
                 (*promised, *seen, *absent) = (self.judge.promised.clone(), BTreeSet::new(), BTreeSet::new());
             }
             let request = wish.request().into();
@@ -136,22 +136,22 @@ impl World {
             return self.judge.violate("nobody hears what was not asked", format!("{answer:?}"));
         };
         match (&mut wish.what, answer) {
-            (What::List { absent, .. }, Answer::Without(cells)) => return absent.extend(cells),
-            (What::List { seen, .. }, Answer::Jobs(page)) => {
+            (CellRequest::List { absent, .. }, Answer::Without(cells)) => return absent.extend(cells),
+            (CellRequest::List { seen, .. }, Answer::Jobs(page)) => {
                 seen.extend(page.jobs.iter().map(|job| job.id));
                 if page.more {
                     return;
                 }
             }
             (_, Answer::Refused(Refusal::CellAway(_))) => return self.cell_was_away(number),
-            (What::Submit { wish, key, .. }, Answer::Submitted { job, .. }) => {
+            (CellRequest::Submit { wish, key, .. }, Answer::Submitted { job, .. }) => {
                 let (wish, key) = (*wish, *key);
                 self.judge.acknowledged(wish, key, job);
             }
-            (What::Cancel(_), Answer::Affected { .. }) => {}
-            (What::Cancel(job), Answer::Refused(Refusal::InvalidJobId)) if self.judge.is_forgotten(*job) => {}
+            (CellRequest::Cancel(_), Answer::Affected { .. }) => {}
+            (CellRequest::Cancel(job), Answer::Refused(Refusal::InvalidJobId)) if self.judge.is_forgotten(*job) => {}
             // A cell has no record of how a forgotten job of its own ended, so it refuses the dependency.
-            (What::Submit { after: Some(after), .. }, Answer::Refused(Refusal::DependencyProblem))
+            (CellRequest::Submit { after: Some(after), .. }, Answer::Refused(Refusal::DependencyProblem))
                 if self.judge.names_forgotten(after) => {}
             (what, answer) => {
                 let text = format!("{what:?}: {answer:?}");
@@ -159,7 +159,7 @@ impl World {
             }
         }
         if let Some(wish) = self.clients[number].asked.pop_front()
-            && let What::List { promised, seen, absent } = wish.what
+            && let CellRequest::List { promised, seen, absent } = wish.what
         {
             self.clients[number].partial += u32::from(!absent.is_empty());
             self.judge.listed(&promised, &seen, &absent);
@@ -172,7 +172,7 @@ impl World {
         let fresh = ClientKey(u128::from(self.seed.next()) << 64 | u128::from(self.seed.next()));
         let client = &mut self.clients[number];
         let Some(mut wish) = client.asked.pop_front() else { return };
-        if let What::Submit { wish: which, key, .. } = &mut wish.what
+        if let CellRequest::Submit { wish: which, key, .. } = &mut wish.what
             && !wish.heard
         {
             *key = fresh;

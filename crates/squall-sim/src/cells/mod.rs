@@ -164,7 +164,7 @@ struct Session {
 
 /// A connection of the front to a cell.
 #[derive(Debug)]
-struct Link {
+struct CellLink {
     session: u64,
     cell: u32,
     /// Incarnation of the cell's controller. None: the cell has not sent its greeting yet.
@@ -191,7 +191,7 @@ struct World {
     /// Table of all cells, by which the front routes requests.
     fixed: Arc<Cells>,
     sessions: BTreeMap<u64, Session>,
-    links: BTreeMap<u64, Link>,
+    links: BTreeMap<u64, CellLink>,
     clients: Vec<Client>,
     /// Arrival time of the last message in flight, by (connection, direction); later messages arrive after it.
     last: BTreeMap<(u64, bool), Time>,
@@ -366,7 +366,7 @@ impl World {
         let number = known.unwrap_or_else(|| {
             self.numbers += 1;
             let link = self.numbers;
-            self.links.insert(link, Link { session, cell, met: None, waiting: Vec::new() });
+            self.links.insert(link, CellLink { session, cell, met: None, waiting: Vec::new() });
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.links.insert(cell, link);
             }

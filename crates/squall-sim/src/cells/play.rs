@@ -12,7 +12,7 @@ use squall_model::job::{Dependency, DependencyKind, PendingReason};
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 
-use super::client::{Client, What, Wish, after, single};
+use super::client::{Client, CellRequest, Wish, after, single};
 use super::{Happening, World, owner};
 use crate::coverage::Coverage;
 use crate::run::{Report, Settings, panicked};
@@ -71,7 +71,7 @@ impl World {
         }
         self.heal();
         for client in 0..self.clients.len() {
-            self.ask(client, What::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() });
+            self.ask(client, CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() });
         }
         self.run_until(BEGIN + span + PATIENCE);
         self.close();
@@ -113,9 +113,9 @@ impl World {
     fn wish(&mut self, client: usize) {
         let jobs: Vec<_> = self.judge.promised.iter().copied().collect();
         match (self.seed.below(10), self.seed.pick(&jobs).copied()) {
-            (0, Some(job)) => self.ask(client, What::Cancel(job)),
+            (0, Some(job)) => self.ask(client, CellRequest::Cancel(job)),
             (1, _) => {
-                let nothing = What::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() };
+                let nothing = CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() };
                 self.ask(client, nothing);
             }
             (2, _) => {
@@ -139,10 +139,10 @@ impl World {
         self.judge.wishes += 1;
         let wish = self.judge.wishes;
         self.judge.keys.insert(key, wish);
-        self.ask(client, What::Submit { wish, key, name, after });
+        self.ask(client, CellRequest::Submit { wish, key, name, after });
     }
 
-    pub(super) fn ask(&mut self, client: usize, what: What) {
+    pub(super) fn ask(&mut self, client: usize, what: CellRequest) {
         self.clients[client].todo.push_back(Wish::new(what));
         self.wake(client);
     }

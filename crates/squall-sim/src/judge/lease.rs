@@ -14,7 +14,7 @@ use crate::coverage::Phase;
 
 /// A line: jobs leased to follow a running one in its place. It is identified by the running attempt (job,
 /// attempt number).
-pub(super) type Line = (JobId, u32);
+pub(super) type LeaseLine = (JobId, u32);
 
 /// Facts that the judge has collected about leases.
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub(super) struct Leases {
     /// Maximum number of leased jobs in a line, as configured.
     most: usize,
     /// Leased jobs that have not started, in the order of their line.
-    lines: BTreeMap<Line, Vec<JobId>>,
+    lines: BTreeMap<LeaseLine, Vec<JobId>>,
     /// Line to which each leased job belongs, or belonged before it started.
-    line_of: BTreeMap<JobId, Line>,
+    line_of: BTreeMap<JobId, LeaseLine>,
     /// Attempts of jobs with a lease that a node returned, as (job, attempt number): they may not start there.
     returned: BTreeSet<(JobId, u32)>,
     /// Leased attempts with a start that is not durable yet, as (job, attempt number).

@@ -10,7 +10,7 @@ use super::Judge;
 
 /// Resources of a running job that count towards limits.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct CountedJob {
     uid: u32,
     qos: String,
     cpus: u64,
@@ -42,7 +42,7 @@ impl Judge {
     pub(super) fn check_limits(&mut self, id: JobId, alloc: &Alloc) {
         let first = self.submission_of(id).map_or(id, |(first, _)| first);
         let Some((uid, qos)) = self.asked.get(&first).cloned() else { return };
-        let held = Held { uid, qos, cpus: u64::from(alloc.cpus()), nodes: alloc.nodes().len() as u64 };
+        let held = CountedJob { uid, qos, cpus: u64::from(alloc.cpus()), nodes: alloc.nodes().len() as u64 };
         self.holding.insert(id, held.clone());
         let Some(limits) = self.policy.qos.get(&held.qos).map(|qos| qos.limits.clone()) else { return };
         for (limit, most) in limits {

@@ -99,7 +99,7 @@ pub(crate) struct JobFile {
     /// Whether the job shares its cores with other jobs.
     shares: bool,
     /// Line of the leased job. None: the job is not leased, or its processes have started.
-    line: Option<lease::Line>,
+    line: Option<lease::LeaseLine>,
     /// Time since which the job is suspended, as acknowledged to its user. None: it is not suspended.
     pub(crate) suspended: Option<Time>,
 }
@@ -165,7 +165,7 @@ pub(crate) struct Judge {
     /// The durable policy: accounts, QOS, limits.
     pub(crate) policy: Policy,
     /// Usage that counts towards QOS limits, of each job that has resources.
-    holding: BTreeMap<JobId, limits::Held>,
+    holding: BTreeMap<JobId, limits::CountedJob>,
     /// User id and QOS of each submission, by its first job id.
     asked: BTreeMap<JobId, (u32, String)>,
     /// Links of a torus that running jobs use.

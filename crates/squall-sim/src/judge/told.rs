@@ -44,7 +44,7 @@ impl Judge {
         }
     }
 
-    /// Checks the answer to a client that waited for a job order's end.
+    /// Checks the answer to `sbatch --wait`.
     pub(crate) fn told_done(&mut self, order: usize, answer: &Answer, requeue_sent: bool) {
         let Some(&first) = self.ids.get(&order) else { return };
         if requeue_sent {

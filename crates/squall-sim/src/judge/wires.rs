@@ -15,12 +15,12 @@ use crate::client::Clients;
 #[derive(Debug, Default)]
 pub(super) struct Wires {
     network: Topology,
-    held: BTreeMap<JobId, Held>,
+    held: BTreeMap<JobId, HeldLinks>,
 }
 
 /// Nodes and links that a running job uses.
 #[derive(Debug)]
-struct Held {
+struct HeldLinks {
     left: NodeSet,
     links: BTreeSet<Link>,
 }
@@ -50,7 +50,7 @@ impl Judge {
         let links: BTreeSet<Link> = pairs.flat_map(|(from, to)| network.links(from, to).unwrap_or_default()).collect();
         let shares =
             self.wires.held.iter().find(|(_, other)| !other.links.is_disjoint(&links)).map(|(other, _)| *other);
-        self.wires.held.insert(id, Held { left: nodes.clone(), links });
+        self.wires.held.insert(id, HeldLinks { left: nodes.clone(), links });
         if let Some(other) = shares {
             self.violate("no link is shared by jobs that need their own", format!("job {id} and job {other}"));
         }

@@ -17,7 +17,7 @@ use crate::controller::{ControllerHost, CrashPoint};
 use crate::coverage::Fault;
 use crate::judge::Violation;
 use crate::mutation::Mutation;
-use crate::trace::Who;
+use crate::trace::Origin;
 use crate::world::{Happening, World};
 
 /// Functions that run a controller's side of the log.
@@ -50,7 +50,7 @@ impl World {
             quota: self.etcd.as_ref().map_or(0, |etcd| etcd.quota),
         };
         let replica = Replica::new(settings, base.shows(self.now));
-        self.say(Who::Controller, "follows", of as u32, last);
+        self.say(Origin::Controller, "follows", of as u32, last);
         self.controllers[of].peer = Some(Box::new(Peer {
             replica,
             state: Some(state),

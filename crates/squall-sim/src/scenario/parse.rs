@@ -12,10 +12,10 @@ use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use super::expect::Expectation;
 use crate::controller::CrashPoint;
-use crate::network::{Way, Weather};
+use crate::network::{Direction, Weather};
 use crate::order::Order;
 use crate::query::Question;
-use crate::restore::Way as Return;
+use crate::restore::RestoreMethod;
 
 /// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) enum Victim {
 
 /// Action of an operator or user on a job or on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     Cancel,
     Signal,
     Hold,
@@ -129,7 +129,7 @@ pub(crate) enum Statement {
     },
     /// Copies the controller's disk (`restore` None), or brings a copy back: the last one, or that of a number.
     Backup {
-        restore: Option<(Return, Option<usize>)>,
+        restore: Option<(RestoreMethod, Option<usize>)>,
     },
     /// A node claims to have heard of a newer controller.
     Lie {
@@ -141,7 +141,7 @@ pub(crate) enum Statement {
     },
     Cut {
         nodes: Vec<String>,
-        ways: Vec<Way>,
+        ways: Vec<Direction>,
     },
     CutBetween {
         from: String,
@@ -189,12 +189,12 @@ pub(crate) enum Statement {
         each: Span,
     },
     ToJob {
-        deed: Deed,
+        action: Action,
         job: String,
         index: Option<u32>,
     },
     ToNodes {
-        deed: Deed,
+        action: Action,
         nodes: Vec<String>,
     },
     ShutDown {
@@ -300,9 +300,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["expect", name, "output", ref rest @ ..] => output(name, rest),
         ["expect", "query", name, ref rest @ ..] => answer(name, rest),
         ["expect", "nodes", list, ref rest @ ..] => placed(list, rest),
-        ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out, Way::In] }),
-        ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out] }),
-        ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::In] }),
+        ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Direction::Out, Direction::In] }),
+        ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Direction::Out] }),
+        ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Direction::In] }),
         ["heal", list] => Ok(Statement::Heal { nodes: names(list)? }),
         ["deaf", list] => Ok(Statement::Deaf { nodes: names(list)? }),
         ["reset", "client", job] => Ok(Statement::ResetClient { job: job.into() }),
@@ -318,19 +318,19 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["clock", "ahead", time] => Ok(Statement::Clock { by_us: span(time)?.0.cast_signed() }),
         ["clock", "back", time] => Ok(Statement::Clock { by_us: -span(time)?.0.cast_signed() }),
         ["spool", list, ref rest @ ..] => spool(names(list)?, rest),
-        ["drain", list] => Ok(Statement::ToNodes { deed: Deed::Drain, nodes: names(list)? }),
-        ["resume", list] => Ok(Statement::ToNodes { deed: Deed::Resume, nodes: names(list)? }),
-        ["remove", list] => Ok(Statement::ToNodes { deed: Deed::Remove, nodes: names(list)? }),
-        ["create", list] => Ok(Statement::ToNodes { deed: Deed::Create, nodes: names(list)? }),
-        ["down", list] => Ok(Statement::ToNodes { deed: Deed::Down, nodes: names(list)? }),
+        ["drain", list] => Ok(Statement::ToNodes { action: Action::Drain, nodes: names(list)? }),
+        ["resume", list] => Ok(Statement::ToNodes { action: Action::Resume, nodes: names(list)? }),
+        ["remove", list] => Ok(Statement::ToNodes { action: Action::Remove, nodes: names(list)? }),
+        ["create", list] => Ok(Statement::ToNodes { action: Action::Create, nodes: names(list)? }),
+        ["down", list] => Ok(Statement::ToNodes { action: Action::Down, nodes: names(list)? }),
         ["rotate", "keys"] => Ok(Statement::RotateKeys),
-        ["cancel", job] => to_job(Deed::Cancel, job),
-        ["signal", job] => to_job(Deed::Signal, job),
-        ["hold", job] => to_job(Deed::Hold, job),
-        ["release", job] => to_job(Deed::Release, job),
-        ["requeue", job] => to_job(Deed::Requeue, job),
-        ["suspend", job] => to_job(Deed::Suspend, job),
-        ["unsuspend", job] => to_job(Deed::Unsuspend, job),
+        ["cancel", job] => to_job(Action::Cancel, job),
+        ["signal", job] => to_job(Action::Signal, job),
+        ["hold", job] => to_job(Action::Hold, job),
+        ["release", job] => to_job(Action::Release, job),
+        ["requeue", job] => to_job(Action::Requeue, job),
+        ["suspend", job] => to_job(Action::Suspend, job),
+        ["unsuspend", job] => to_job(Action::Unsuspend, job),
         ["shut", "down", "keeping", "jobs"] => Ok(Statement::ShutDown { keep_jobs: true }),
         ["shut", "down", "ending", "jobs"] => Ok(Statement::ShutDown { keep_jobs: false }),
         ["stop", ref who @ .., "for", time] => Ok(Statement::Stop { victim: victim(who)?, span: span(time)? }),
@@ -604,9 +604,9 @@ fn backup(restores: bool, rest: &[&str]) -> Result<Statement, String> {
     };
     let way = match (restores, words) {
         (false, []) if which.is_none() => return Ok(Statement::Backup { restore: None }),
-        (true, []) => Return::Copied,
-        (true, ["accepting", "loss"]) => Return::Accepted,
-        (true, ["from", "backup"]) => Return::Restored,
+        (true, []) => RestoreMethod::Copied,
+        (true, ["accepting", "loss"]) => RestoreMethod::Accepted,
+        (true, ["from", "backup"]) => RestoreMethod::Restored,
         _ => return Err(format!("`{}` is not known of a backup", rest.join(" "))),
     };
     Ok(Statement::Backup { restore: Some((way, which)) })
@@ -630,9 +630,9 @@ fn victim(words: &[&str]) -> Result<Victim, String> {
     }
 }
 
-fn to_job(deed: Deed, job: &str) -> Result<Statement, String> {
+fn to_job(action: Action, job: &str) -> Result<Statement, String> {
     let (job, index) = job_name(job)?;
-    Ok(Statement::ToJob { deed, job, index })
+    Ok(Statement::ToJob { action, job, index })
 }
 
 /// Parses a job order name such as `a`, or with a task index such as `a[3]`.

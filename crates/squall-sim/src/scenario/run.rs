@@ -12,7 +12,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use super::expect::{Expectation, State};
-use super::parse::{Booking, Deed, ParseError, Placement, Statement, Victim, parse};
+use super::parse::{Booking, Action, ParseError, Placement, Statement, Victim, parse};
 use crate::cells;
 use crate::client::Wish;
 use crate::controller::CrashPoint;
@@ -135,12 +135,12 @@ impl Teller {
                 let node = world.node_named(&node)?;
                 world.lie(node).map_err(|v| v.to_string())
             }
-            Statement::ToJob { deed, job, index } => world.tell_deed(deed, &job, index),
-            Statement::ToNodes { deed: deed @ (Deed::Remove | Deed::Create), nodes } => {
-                world.each_node(&nodes, |world, node| world.change_member(node, deed == Deed::Create))
+            Statement::ToJob { action, job, index } => world.tell_action(action, &job, index),
+            Statement::ToNodes { action: action @ (Action::Remove | Action::Create), nodes } => {
+                world.each_node(&nodes, |world, node| world.change_member(node, action == Action::Create))
             }
-            Statement::ToNodes { deed, nodes } => {
-                world.tell_admin(deed, &nodes);
+            Statement::ToNodes { action, nodes } => {
+                world.tell_admin(action, &nodes);
                 Ok(())
             }
             Statement::Qos { name, qos } => {
@@ -258,10 +258,10 @@ impl World {
         self.clients.placed.iter().position(|p| p.order.name == name).ok_or(format!("there is no job `{name}`"))
     }
 
-    fn each_node(&mut self, names: &[String], mut deed: impl FnMut(&mut Self, usize)) -> Result<(), String> {
+    fn each_node(&mut self, names: &[String], mut action: impl FnMut(&mut Self, usize)) -> Result<(), String> {
         for name in names {
             let node = self.node_named(name)?;
-            deed(self, node);
+            action(self, node);
         }
         Ok(())
     }
@@ -332,17 +332,17 @@ impl World {
         }
     }
 
-    fn tell_deed(&mut self, deed: Deed, job: &str, index: Option<u32>) -> Result<(), String> {
+    fn tell_action(&mut self, action: Action, job: &str, index: Option<u32>) -> Result<(), String> {
         let order = self.order_named(job)?;
-        let wish = match deed {
-            Deed::Cancel => Wish::Cancel { order, index },
-            Deed::Signal => Wish::Signal(order),
-            Deed::Hold => Wish::Hold { order },
-            Deed::Release => Wish::Release { order },
-            Deed::Requeue => Wish::Requeue { order },
-            Deed::Suspend => Wish::Suspend { order, suspend: true },
-            Deed::Unsuspend => Wish::Suspend { order, suspend: false },
-            Deed::Drain | Deed::Resume | Deed::Down | Deed::Remove | Deed::Create => {
+        let wish = match action {
+            Action::Cancel => Wish::Cancel { order, index },
+            Action::Signal => Wish::Signal(order),
+            Action::Hold => Wish::Hold { order },
+            Action::Release => Wish::Release { order },
+            Action::Requeue => Wish::Requeue { order },
+            Action::Suspend => Wish::Suspend { order, suspend: true },
+            Action::Unsuspend => Wish::Suspend { order, suspend: false },
+            Action::Drain | Action::Resume | Action::Down | Action::Remove | Action::Create => {
                 return Err("that is done to nodes".into());
             }
         };
@@ -373,10 +373,10 @@ impl World {
         })));
     }
 
-    fn tell_admin(&mut self, deed: Deed, nodes: &[String]) {
-        let admin = match deed {
-            Deed::Drain => NodeAdmin::Drain,
-            Deed::Down => NodeAdmin::Down,
+    fn tell_admin(&mut self, action: Action, nodes: &[String]) {
+        let admin = match action {
+            Action::Drain => NodeAdmin::Drain,
+            Action::Down => NodeAdmin::Down,
             _ => NodeAdmin::Resume,
         };
         self.wish(Wish::Admin { nodes: squall_model::hostlist::compress(nodes), admin });
