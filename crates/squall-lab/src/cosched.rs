@@ -86,7 +86,7 @@ impl Method {
 
 /// Results of a simulated workload under one coscheduling policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fared {
+pub(crate) struct PolicyResult {
     /// Mean time from a job's arrival to its end, microseconds.
     pub(crate) response_us: u64,
     /// Time of the last job's end, microseconds.
@@ -166,15 +166,15 @@ fn workload(seed: u64, jobs: u32) -> VecDeque<Job> {
 }
 
 /// Runs the workload of a seed under a policy.
-pub(crate) fn fare(method: Method, seed: u64) -> Fared {
+pub(crate) fn simulate(method: Method, seed: u64) -> PolicyResult {
     fare_with(method, workload(seed, JOBS))
 }
 
-fn fare_with(method: Method, queue: VecDeque<Job>) -> Fared {
+fn fare_with(method: Method, queue: VecDeque<Job>) -> PolicyResult {
     let mut machine = Machine::new(method, queue);
     while machine.now < LONGEST && machine.tick() {}
     let jobs = machine.responses.len().max(1) as u64;
-    Fared {
+    PolicyResult {
         response_us: machine.responses.iter().sum::<u64>() * TICK_US / jobs,
         makespan_us: machine.now * TICK_US,
         computed_ppm: machine.computed_us * 1_000_000 / (machine.now.max(1) * TICK_US * NODES as u64),
@@ -382,10 +382,10 @@ impl Rank {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fared, Method, fare_with, workload};
+    use super::{PolicyResult, Method, fare_with, workload};
 
     /// Runs a workload of few jobs, because tests are compiled without optimization.
-    fn few(method: Method, seed: u64) -> Fared {
+    fn few(method: Method, seed: u64) -> PolicyResult {
         fare_with(method, workload(seed, 5))
     }
 

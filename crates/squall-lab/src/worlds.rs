@@ -16,7 +16,7 @@ use squall_text::options::flag::Arguments;
 const MUTATION_SEEDS: u64 = 1000;
 
 /// Options of `squall sim`.
-struct Ask {
+struct SimOptions {
     seeds: Option<RangeInclusive<u64>>,
     nodes: u32,
     cells: u32,
@@ -38,7 +38,7 @@ pub(crate) fn run(given: &Arguments) -> Result<bool, String> {
     }
 }
 
-fn parse(given: &Arguments) -> Result<Ask, String> {
+fn parse(given: &Arguments) -> Result<SimOptions, String> {
     let mutation = match given.last("mutation") {
         Some(name) => {
             Some(*Mutation::ALL.iter().find(|m| m.name() == name).ok_or(format!("there is no mutation `{name}`"))?)
@@ -50,7 +50,7 @@ fn parse(given: &Arguments) -> Result<Ask, String> {
         (None, seed) => seed.map(|seed| seed..=seed),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let ask = Ask {
+    let ask = SimOptions {
         seeds,
         nodes: given.parsed("nodes")?.unwrap_or(64),
         cells: given.parsed("cells")?.unwrap_or(0).min(64),
@@ -77,7 +77,7 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
-impl Ask {
+impl SimOptions {
     fn settings(&self, seed: u64) -> Settings {
         let span = Span((self.hours * 3_600_000_000.0) as u64);
         let Self { nodes, cells, controllers, mutation, trace, .. } = *self;
@@ -103,7 +103,7 @@ struct Sum {
     failures: Vec<Report>,
 }
 
-fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
+fn worlds(ask: &SimOptions, seeds: RangeInclusive<u64>) -> bool {
     let begin = Instant::now();
     name_seed_in_panics(ask);
     let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
@@ -146,7 +146,7 @@ thread_local! {
 }
 
 /// Makes a panic print the command that replays its seed: a release build ends at the first panic.
-fn name_seed_in_panics(ask: &Ask) {
+fn name_seed_in_panics(ask: &SimOptions) {
     let replay = ask.replay(0);
     std::panic::set_hook(Box::new(move |panic| {
         let replay = replay.replacen("--seed 0", &format!("--seed {}", CURRENT.get()), 1);
@@ -155,7 +155,7 @@ fn name_seed_in_panics(ask: &Ask) {
 }
 
 /// Adds the report of one world to the sums; prints a violation at once.
-fn take(ask: &Ask, sum: &Mutex<Sum>, report: Report) {
+fn take(ask: &SimOptions, sum: &Mutex<Sum>, report: Report) {
     let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
     sum.worlds += 1;
     sum.steps += report.steps;
@@ -176,7 +176,7 @@ fn take(ask: &Ask, sum: &Mutex<Sum>, report: Report) {
     }
 }
 
-fn figures(ask: &Ask, sum: &Sum, elapsed_s: f64) -> Value {
+fn figures(ask: &SimOptions, sum: &Sum, elapsed_s: f64) -> Value {
     let reached = Fault::ALL.iter().map(|&fault| {
         let phases = Phase::ALL.iter().map(|&phase| (phase.name().into(), sum.coverage.reached(fault, phase).into()));
         let mut row: Map<String, Value> = phases.collect();
@@ -206,7 +206,7 @@ fn figures(ask: &Ask, sum: &Sum, elapsed_s: f64) -> Value {
 /// A planted bug, and the first seed with which it was found, with its report. None: it was not found.
 type Finding = (Mutation, Option<(u64, Report)>);
 
-fn mutations(ask: &Ask) -> bool {
+fn mutations(ask: &SimOptions) -> bool {
     let next = AtomicU64::new(0);
     let findings: Mutex<Vec<Finding>> = Mutex::default();
     std::thread::scope(|scope| {

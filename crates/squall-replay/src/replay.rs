@@ -51,12 +51,12 @@ impl Queues for Waiting<'_> {
         Some(0)
     }
     fn queue(&self, _: usize) -> impl Lanes<Candidate<'_, u32>> {
-        Line { waiting: self, next: 0, closed: Vec::new() }
+        SubmissionQueue { waiting: self, next: 0, closed: Vec::new() }
     }
 }
 
 /// The queue in order of submission. It leaves out jobs that cannot fit, because smaller and shorter ones did not.
-struct Line<'a> {
+struct SubmissionQueue<'a> {
     waiting: &'a Waiting<'a>,
     next: usize,
     /// Pairs (processors, time) of jobs that did not fit: jobs that need at least as many processors for a longer time
@@ -64,7 +64,7 @@ struct Line<'a> {
     closed: Vec<(u32, Span)>,
 }
 
-impl<'a> Iterator for Line<'a> {
+impl<'a> Iterator for SubmissionQueue<'a> {
     type Item = Candidate<'a, u32>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -92,7 +92,7 @@ impl<'a> Iterator for Line<'a> {
     }
 }
 
-impl<'a> Lanes<Candidate<'a, u32>> for Line<'a> {
+impl<'a> Lanes<Candidate<'a, u32>> for SubmissionQueue<'a> {
     fn close(&mut self, longest: Span) {
         let last = self.next.checked_sub(1).and_then(|last| self.waiting.queue.get(last));
         let Some(least) = last.map(|at| self.waiting.jobs[*at as usize].processors) else { return };

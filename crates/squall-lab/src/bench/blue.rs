@@ -8,7 +8,7 @@ use crate::blue::{MACHINE, Outcome, Placement, Settings, Spot, run as simulate};
 use serde_json::{Value, json};
 use squall_replay::Trace;
 
-use super::{Asked, Finding, round, spawn};
+use super::{BenchOptions, Finding, round, spawn};
 use squall_replay::write_picture;
 use squall_text::picture::slices::{Shade, Slices};
 use squall_text::picture::{Axis, Chart, Series, Stroke};
@@ -25,7 +25,7 @@ const TALK_STRETCH: f64 = 1.79;
 const BAR_UTILISATION: f64 = 0.80;
 
 /// Returns the utilisation with prisms by the exact rule, and a row for each placement; means over all seeds.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let seeds = options.seeds.unwrap_or(SEEDS).max(1);
     let mut settings = Settings::default();
     if let Some(window) = options.seconds {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use squall_model::wire::client::JobSelection;
 
 use super::cluster::{Cluster, submission};
-use super::{Asked, Finding, median, round};
+use super::{BenchOptions, Finding, median, round};
 
 /// Number of `srun` commands on an idle cluster; the median duration counts.
 const SRUNS: usize = 21;
@@ -26,7 +26,7 @@ const BESIDE: u64 = 50_000;
 /// Number of emulated nodes on which `BESIDE` jobs run.
 const BESIDE_NODES: u32 = 100;
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS).max(1);
     let mut rows = Vec::new();
     let mut row = |what: &str, measured: f64, unit: &str| {

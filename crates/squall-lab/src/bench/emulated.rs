@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use squall_model::wire::client::{Answer, Request};
 
 use super::cluster::{Cluster, Scale, submission};
-use super::{Asked, Finding, ladder};
+use super::{BenchOptions, Finding, ladder};
 use crate::client::unexpected;
 
 const JOBS: u64 = 1_000_000;
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Longest time without the end of a job, after which the benchmark fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn run(options: &Asked, nodes: u32) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions, nodes: u32) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS).max(10);
     let clients = options.clients.map_or(CLIENTS, |clients| clients.max(1) as u64);
     let ladder = options.ladder.then(|| {

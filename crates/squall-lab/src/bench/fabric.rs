@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::table::{self, Bar, Found, Line};
-use super::{Asked, Finding};
+use super::table::{self, Bar, BenchOutput, FigureRow};
+use super::{BenchOptions, Finding};
 
 /// Factor by which the times of the ESP workload are multiplied.
 const SCALE: &str = "0.1";
@@ -14,7 +14,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// Runs one of the benchmarks in the table. `in_memory`: the nodes' files are kept in memory if possible, as in the
 /// STORM talk; a journal never is.
-fn part(options: &Asked, in_memory: bool, args: &str) -> Result<Found, String> {
+fn part(options: &BenchOptions, in_memory: bool, args: &str) -> Result<BenchOutput, String> {
     let mut command = table::bench()?;
     command.args(args.split_whitespace());
     let drawn = ["launch", "put", "query", "aggregate"].iter().any(|bench| args.starts_with(bench));
@@ -28,7 +28,7 @@ fn part(options: &Asked, in_memory: bool, args: &str) -> Result<Found, String> {
     table::part(options, command)
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let loads = "--load unloaded --load cpu --load network";
     let launch_64 = part(options, true, &format!("launch --nodes 64 --sizes --emulated 256 {loads}"))?;
     let launch_256 = part(options, true, "launch --nodes 256")?;
@@ -46,20 +46,20 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     Ok(table::of("fabric", &lines))
 }
 
-fn launches(wide: &Found, wider: &Found) -> Vec<Line> {
+fn launches(wide: &BenchOutput, wider: &BenchOutput) -> Vec<FigureRow> {
     vec![
-        Line::new(
+        FigureRow::new(
             "srun true, 64 nodes, real processes",
             wide.number("figure"),
             "ms",
             Bar::Most(60.0),
             "Slurm 1156, Flux 1470; STORM 110 (12 MB, 64 nodes)",
         ),
-        Line::new("srun true, 256 nodes, real processes", wider.number("figure"), "ms", Bar::Most(250.0), "Slurm 4381"),
+        FigureRow::new("srun true, 256 nodes, real processes", wider.number("figure"), "ms", Bar::Most(250.0), "Slurm 4381"),
     ]
 }
 
-fn puts_and_queries(puts: &Found, query: &Found) -> Vec<Line> {
+fn puts_and_queries(puts: &BenchOutput, query: &BenchOutput) -> Vec<FigureRow> {
     let sent = |copies: &str| {
         let is = [
             ("copies", json!(copies)),
@@ -74,7 +74,7 @@ fn puts_and_queries(puts: &Found, query: &Found) -> Vec<Line> {
         let is = [("kind", json!(kind)), ("load", json!("unloaded")), ("nodes", json!(nodes))];
         query.cell("measured", &is, "median_us").map(|us| us / 1e3)
     };
-    let line = |what, measured, bar, others| Line::new(what, measured, "ms", Bar::Most(bar), others);
+    let line = |what, measured, bar, others| FigureRow::new(what, measured, "ms", Bar::Most(bar), others);
     vec![
         line("12 MB to 64 emulated nodes, private", sent("private"), 110.0, "Slurm sbcast 2636; STORM 96 (recalled)"),
         line("12 MB to 64 emulated nodes, shared", sent("shared"), 10.0, "Slurm sbcast 2636"),
@@ -84,21 +84,21 @@ fn puts_and_queries(puts: &Found, query: &Found) -> Vec<Line> {
     ]
 }
 
-fn whole_machine(wide: &Found) -> Vec<Line> {
+fn whole_machine(wide: &BenchOutput) -> Vec<FigureRow> {
     let took = |what: &str, cell| wide.cell("measured", &[("what", json!(what))], cell);
     let only = |way: &str| took(&format!("an only report, aggregation {way}"), "median_ms");
     let ratio = only("on").zip(only("off")).map(|(on, off)| on / off);
     vec![
-        Line::new("start of a job on 10080 nodes", wide.number("figure"), "ms", Bar::Most(100.0), ""),
-        Line::new(
+        FigureRow::new("start of a job on 10080 nodes", wide.number("figure"), "ms", Bar::Most(100.0), ""),
+        FigureRow::new(
             "its end to durable completion",
             took("end to durable completion", "median_ms"),
             "ms",
             Bar::Most(100.0),
             "Slurm: 64 epilog messages of 1.3 ms each for 64 nodes",
         ),
-        Line::new("reports/s at that end", wide.number("reports_per_s_at_the_end"), "1/s", Bar::Least(100_000.0), ""),
-        Line::new(
+        FigureRow::new("reports/s at that end", wide.number("reports_per_s_at_the_end"), "1/s", Bar::Least(100_000.0), ""),
+        FigureRow::new(
             "an only report, aggregation on against off",
             ratio,
             "times",
@@ -108,22 +108,22 @@ fn whole_machine(wide: &Found) -> Vec<Line> {
     ]
 }
 
-fn messages(esp: &Found, throughput: &Found) -> Vec<Line> {
+fn messages(esp: &BenchOutput, throughput: &BenchOutput) -> Vec<FigureRow> {
     let kills = esp.rows("runs").iter().filter_map(|row| row["run"].as_str());
     let kills = kills.into_iter().find(|run| run.ends_with("killed")).unwrap_or_default().to_owned();
     let of = |run: &str, cell| esp.cell("runs", &[("run", json!(run))], cell);
     let (on, off, kills) = ("aggregation on", "aggregation off", kills.as_str());
     let oracle = esp.number("oracle").unwrap_or_default();
-    let exact = |what, run| Line::new(what, of(run, "node_epilogs"), "ends", Bar::Exactly(oracle), "");
+    let exact = |what, run| FigureRow::new(what, of(run, "node_epilogs"), "ends", Bar::Exactly(oracle), "");
     vec![
-        Line::new(
+        FigureRow::new(
             "Light-ESP, 10080 nodes: messages",
             of(on, "messages"),
             "",
             Bar::Most(3000.0),
             "talk: 7114 with, 230391 without",
         ),
-        Line::new(
+        FigureRow::new(
             "Light-ESP: controller's time on them",
             of(on, "server_s"),
             "s",
@@ -133,14 +133,14 @@ fn messages(esp: &Found, throughput: &Found) -> Vec<Line> {
         exact("Light-ESP, aggregation on: ends of jobs on nodes", on),
         exact("Light-ESP, aggregation off: ends of jobs on nodes", off),
         exact("Light-ESP, collectors killed: ends of jobs on nodes", kills),
-        Line::new(
+        FigureRow::new(
             "collectors killed: longest overhead of a job",
             of(kills, "overhead_max_ms"),
             "ms",
             Bar::Most(1000.0),
             "",
         ),
-        Line::new(
+        FigureRow::new(
             "throughput mode, longest first: efficiency",
             throughput.number("efficiency"),
             "",

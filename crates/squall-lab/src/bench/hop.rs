@@ -4,7 +4,7 @@
 use serde_json::json;
 use squall_host::trial::{Cost, Stream, hop, signed};
 
-use super::{Asked, Finding};
+use super::{BenchOptions, Finding};
 
 /// Number of round trips of a short frame.
 const ROUNDS: usize = 20_000;
@@ -18,7 +18,7 @@ const STARTS: u32 = 64;
 const FLUSHES: usize = 1000;
 
 /// Measures encrypted and plain streams, one after the other.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let bytes = options.size.unwrap_or(BYTES) as usize;
     let measure = |stream| hop(stream, ROUNDS, FRAME_BYTES, bytes).map_err(|e| format!("{stream:?}: {e}"));
     let (local, sealed): (Cost, Cost) = (measure(Stream::Local)?, measure(Stream::Sealed)?);

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::table::{self, Bar, Found, Line};
-use super::{Asked, Finding};
+use super::table::{self, Bar, BenchOutput, FigureRow};
+use super::{BenchOptions, Finding};
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let part = |args: &str| {
         let mut command = table::bench()?;
         command.args(args.split_whitespace());
@@ -18,19 +18,19 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     Ok(table::of("jobs", &lines))
 }
 
-fn rates(real: &Found, emulated: &Found) -> Vec<Line> {
+fn rates(real: &BenchOutput, emulated: &BenchOutput) -> Vec<FigureRow> {
     vec![
-        Line::new("real jobs of /bin/true", real.number("figure"), "1/s", Bar::Any, "Slurm 78-90, 59 by its guide"),
-        Line::new("the same, of bare spawn", real.number("ratio"), "", Bar::Least(0.7), ""),
-        Line::new("batch scripts of sh, of bare sh -c true", real.number("sh_ratio"), "", Bar::Least(0.7), ""),
-        Line::new(
+        FigureRow::new("real jobs of /bin/true", real.number("figure"), "1/s", Bar::Any, "Slurm 78-90, 59 by its guide"),
+        FigureRow::new("the same, of bare spawn", real.number("ratio"), "", Bar::Least(0.7), ""),
+        FigureRow::new("batch scripts of sh, of bare sh -c true", real.number("sh_ratio"), "", Bar::Least(0.7), ""),
+        FigureRow::new(
             "durable no-op jobs, 10080 emulated nodes",
             emulated.number("figure"),
             "1/s",
             Bar::Least(50_000.0),
             "HyperQueue 1678, not durable",
         ),
-        Line::new(
+        FigureRow::new(
             "the last tenth of a million, of the first",
             emulated.number("last_of_first_tenth"),
             "",
@@ -40,12 +40,12 @@ fn rates(real: &Found, emulated: &Found) -> Vec<Line> {
     ]
 }
 
-fn commands(submit: &Found, clients: &Found) -> Vec<Line> {
+fn commands(submit: &BenchOutput, clients: &BenchOutput) -> Vec<FigureRow> {
     let found = |what: &str| clients.cell("measured", &[("what", json!(what))], "measured");
-    let line = |what: &'static str, unit, bar, others| Line::new(what, found(what), unit, bar, others);
+    let line = |what: &'static str, unit, bar, others| FigureRow::new(what, found(what), unit, bar, others);
     vec![
-        Line::new("durable submissions, 8 threads", submit.number("figure"), "1/s", Bar::Least(20_000.0), ""),
-        Line::new("the answer to 99 of 100", submit.number("p99_us").map(|us| us / 1e3), "ms", Bar::Most(10.0), ""),
+        FigureRow::new("durable submissions, 8 threads", submit.number("figure"), "1/s", Bar::Least(20_000.0), ""),
+        FigureRow::new("the answer to 99 of 100", submit.number("p99_us").map(|us| us / 1e3), "ms", Bar::Most(10.0), ""),
         line("srun -n1 true", "ms", Bar::Most(5.0), "Slurm 26-59, Spur 9.6, HyperQueue 64, Flux 161"),
         line("sbatch processes", "1/s", Bar::Least(500.0), "Slurm 50-59"),
         line("an array of 1 M tasks", "ms", Bar::Most(100.0), ""),

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use squall_sched::layout::{Grid, MILC, Model, Site, best, grid_order, layouts, table};
 use squall_sched::torus::{AXES_MAX, Frame, Prism};
 
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 
 /// Number of exchanges of two routers that are tried to improve each layout.
 const TRIALS: u32 = 10_000;
 
 /// Returns the model's largest error, in percent, relative to the measurements of the Blue Waters talk, and the table.
-pub(super) fn run(_: &Asked) -> Result<Finding, String> {
+pub(super) fn run(_: &BenchOptions) -> Result<Finding, String> {
     let model = Model::default();
     let rows = table(&model, TRIALS);
     let error = |time: f64, measured: f64| (time / measured - 1.0) * 100.0;

@@ -120,7 +120,7 @@ const FLAGS: &[Flag] = &[
 /// Options of all benchmarks; each benchmark uses some of them.
 #[derive(Default)]
 #[cfg_attr(not(feature = "research"), expect(dead_code, reason = "benchmarks of the laboratory use the rest"))]
-struct Asked {
+struct BenchOptions {
     jobs: Option<u64>,
     clients: Option<usize>,
     /// State folder of a cluster that runs. None: the benchmark starts one.
@@ -176,7 +176,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Some((name, rest)) => (name.to_string_lossy(), rest),
         None => ("".into(), args),
     };
-    let bench: fn(&Asked) -> Result<Finding, String> = match &*name {
+    let bench: fn(&BenchOptions) -> Result<Finding, String> = match &*name {
         "spawn" => spawn::run,
         "throughput" => throughput::run,
         "submit" => submit::run,
@@ -263,11 +263,11 @@ fn fits(bench: &str, given: &Arguments) -> Result<(), String> {
     }
 }
 
-fn parse(given: &Arguments) -> Result<Asked, String> {
+fn parse(given: &Arguments) -> Result<BenchOptions, String> {
     let path = |name| given.last(name).map(PathBuf::from);
     let load = |name: &str| Load::named(name).ok_or_else(|| format!("there is no load `{name}`"));
     let micros = |text: &str| text.parse().map_err(|e| format!("--quantum={text}: {e}"));
-    Ok(Asked {
+    Ok(BenchOptions {
         jobs: given.parsed("jobs")?,
         clients: given.parsed("clients")?,
         state: path("state"),

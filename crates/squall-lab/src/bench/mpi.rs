@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Asked, Finding, median, round};
+use super::{BenchOptions, Finding, median, round};
 
 /// Source of the program: it initialises MPI, passes a barrier, ends, and prints its CPU time in milliseconds.
 const HELLO: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <sys/resource.h>\nint main(int c, char **v) {\n  \
@@ -39,7 +39,7 @@ const LIBRARIES: [Library; 2] = [
 ];
 
 /// Returns the time of a step with one Open MPI task, with `mpirun` of the same as limit; the table has all sizes.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let most = options.nodes.unwrap_or(8);
     let cluster = Cluster::nodes(most)?;
     let folder = cluster.place().dir().join("mpi");

@@ -8,7 +8,7 @@ use squall_sched::torus::{
 };
 use squall_sim::Seed;
 
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 
 /// Number of placements that are timed on each torus.
 const PLACEMENTS: usize = 400;
@@ -28,7 +28,7 @@ const BAR_64_US: f64 = 5000.0;
 const PAIRS: usize = 96;
 
 /// Returns the 99th percentile of the search time on a torus of 24 x 24 x 24.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let mut random = Seed::new(24);
     let (small, small_rows) = timed(&Frame::blue_waters(false), HOLES, &mut random);
     let large = Frame::torus(&[64, 64, 64]).map_err(|e| e.to_string())?;

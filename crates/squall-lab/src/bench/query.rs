@@ -11,7 +11,7 @@ use squall_model::wire::fabric::{Comparison, Test, Variable};
 use super::cluster::{Cluster, counts, list};
 use super::launch::fit::{Fit, fit};
 use super::load::Load;
-use super::{Asked, Finding, MODEL_NODES, round};
+use super::{BenchOptions, Finding, MODEL_NODES, round};
 use crate::client::Client;
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};
@@ -34,7 +34,7 @@ struct Row {
     times: Vec<f64>,
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let rack = options.nodes.unwrap_or(RACK);
     let real = options.real.unwrap_or(REAL);
     let loads = if options.loads.is_empty() { &Load::ALL[..] } else { &options.loads[..] };

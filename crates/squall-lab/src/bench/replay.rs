@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 use squall_replay::trace::{Run, load, named, under};
 
 /// Number of runs of each policy in `TIMED`, of which the quickest counts. Other policies run once.
@@ -13,7 +13,7 @@ const TIMES: usize = 3;
 /// Policies for which the rate (jobs per second) is a result.
 const TIMED: [&str; 2] = ["fcfs", "easy"];
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let [path] = &options.traces[..] else {
         return Err("one trace is needed: squall bench replay TRACE.swf[.gz]".into());
     };

@@ -18,7 +18,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_store::file;
 
 use super::cluster::resident_kb;
-use super::{Asked, Finding};
+use super::{BenchOptions, Finding};
 use crate::client::Client;
 
 const PENDING: u32 = 1_000_000;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Target of the design: seconds until the controller answers with a full queue.
 const LIMIT_S: f64 = 3.0;
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let (pending, running) = (options.pending.unwrap_or(PENDING), options.running.unwrap_or(RUNNING));
     let folder = std::env::temp_dir().join(format!("squall-restart-{}", std::process::id()));
     let place = Place::at(&folder).map_err(|e| e.to_string())?;

@@ -14,7 +14,7 @@ use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_sim::Seed;
 
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 
 const NODES: u32 = 10_000;
 const PENDING: u32 = 100_000;
@@ -52,7 +52,7 @@ struct Times {
     why_ms: [f64; 3],
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let (nodes, pending) = (options.nodes.unwrap_or(NODES), options.pending.unwrap_or(PENDING));
     if nodes == 0 {
         return Err("--nodes: at least one node is needed".into());

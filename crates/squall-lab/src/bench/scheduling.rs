@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::anchors::{self, Anchor};
-use super::table::{self, Bar, Found, Line};
-use super::{Asked, Finding};
+use super::table::{self, Bar, BenchOutput, FigureRow};
+use super::{BenchOptions, Finding};
 use squall_replay::trace::is_trace;
 
 /// Allowed deviation of mean waits from the known ones, percent.
@@ -17,7 +17,7 @@ const HALO_PERCENT: f64 = 15.0;
 /// Trace with target rates of its replay, jobs per second: (name, with FCFS, with EASY).
 const RATED: (&str, f64, f64) = ("HPC2N-2002-2.1-cln", 1e6, 3e5);
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let traces = all(&options.traces)?;
     let part = |name: &str| {
         let mut command = table::bench()?;
@@ -69,21 +69,21 @@ fn all(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(traces)
 }
 
-fn passes(found: &Found) -> Vec<Line> {
+fn passes(found: &BenchOutput) -> Vec<FigureRow> {
     vec![
-        Line::new(
+        FigureRow::new(
             "a pass over 100000 jobs that wait for 10000 nodes",
             found.number("full_pass_ms"),
             "ms",
             Bar::Most(10.0),
             "",
         ),
-        Line::new("the pass after one job's end", found.number("after_one_end_us"), "us", Bar::Most(100.0), ""),
+        FigureRow::new("the pass after one job's end", found.number("after_one_end_us"), "us", Bar::Most(100.0), ""),
     ]
 }
 
 /// Returns the lines of the table for one trace: found results, with the known ones as targets.
-fn replayed(known: Option<&Anchor>, found: &Found) -> Vec<Line> {
+fn replayed(known: Option<&Anchor>, found: &BenchOutput) -> Vec<FigureRow> {
     let file = found.0["trace"].as_str().unwrap_or_default();
     let trace = file.split_once(".swf").map_or(file, |(name, _)| name);
     // A different trace with the same name has no known results.
@@ -93,7 +93,7 @@ fn replayed(known: Option<&Anchor>, found: &Found) -> Vec<Line> {
     let mean = |pick: fn(&Anchor) -> f64| known.map_or(Bar::Any, |known| Bar::Within(pick(known), MEAN_PERCENT));
     let rate = |bar| if known.is_some_and(|known| known.name == RATED.0) { Bar::Least(bar) } else { Bar::Any };
     let line =
-        |what: &str, measured, unit, bar, others| Line::new(format!("{trace}: {what}"), measured, unit, bar, others);
+        |what: &str, measured, unit, bar, others| FigureRow::new(format!("{trace}: {what}"), measured, unit, bar, others);
     let sum = known.map_or(Bar::Any, |known| Bar::Exactly(known.fcfs_sum_s));
     let mut lines = vec![
         line("FCFS, sum of waits", of("fcfs", "sum_wait_s"), "s", sum, others(0)),
@@ -108,22 +108,22 @@ fn replayed(known: Option<&Anchor>, found: &Found) -> Vec<Line> {
         let own = of("fcfs", "jobs_per_s");
         let ratio = own.zip(speed).map(|(own, speed)| own / speed);
         let said = format!("{name}: {:.0} jobs/s in the same run", speed.unwrap_or_default());
-        lines.push(Line::new(format!("{trace}: FCFS beside {name}"), ratio, "times", Bar::Any, said));
+        lines.push(FigureRow::new(format!("{trace}: FCFS beside {name}"), ratio, "times", Bar::Any, said));
     }
     lines
 }
 
-fn prisms(found: &Found) -> Vec<Line> {
+fn prisms(found: &BenchOutput) -> Vec<FigureRow> {
     vec![
-        Line::new(
+        FigureRow::new(
             "all closed prisms on 24^3 with 108 holes, p99",
             found.number("figure"),
             "us",
             Bar::Most(300.0),
             "Moab: a table of shapes, slow; Slurm's torus3d: shapes of a list only",
         ),
-        Line::new("the same on 64^3", found.number("large_p99_us"), "us", Bar::Most(5000.0), ""),
-        Line::new(
+        FigureRow::new("the same on 64^3", found.number("large_p99_us"), "us", Bar::Most(5000.0), ""),
+        FigureRow::new(
             "links that two of a million allocations share",
             found.number("links_shared"),
             "links",
@@ -133,42 +133,42 @@ fn prisms(found: &Found) -> Vec<Line> {
     ]
 }
 
-fn layouts(found: &Found) -> Vec<Line> {
+fn layouts(found: &BenchOutput) -> Vec<FigureRow> {
     let cell = |row: &Value, name: &str| row[name].as_f64();
     let rows = found.rows("halo");
     let halo = |row: &Value| {
         let talk = cell(row, "talk_ms").unwrap_or_default();
         let what = format!("halo of 32^3 tasks, {}", row["placement"].as_str().unwrap_or_default());
         let said = format!("talk: {talk} measured");
-        Line::new(what, cell(row, "model_ms"), "ms (model)", Bar::Within(talk, HALO_PERCENT), said)
+        FigureRow::new(what, cell(row, "model_ms"), "ms (model)", Bar::Within(talk, HALO_PERCENT), said)
     };
-    let mut lines: Vec<Line> = rows.iter().map(halo).collect();
+    let mut lines: Vec<FigureRow> = rows.iter().map(halo).collect();
     let times: Vec<f64> = rows.iter().filter_map(|row| cell(row, "model_ms")).collect();
     let worse = |row: &&Value| cell(row, "worst") > cell(row, "talk_worst");
     let (none, most) = ((times.len() == rows.len() && !rows.is_empty()).then_some(()), Bar::Exactly(0.0));
     lines.extend([
-        Line::new(
+        FigureRow::new(
             "halo: rows out of the talk's order",
             none.map(|()| out_of_order(&times) as f64),
             "rows",
             most,
             "talk: Default > Grid_order > 8x8x8 > the unbalanced",
         ),
-        Line::new(
+        FigureRow::new(
             "halo: layouts whose worst link carries more than the talk's",
             none.map(|()| rows.iter().filter(worse).count() as f64),
             "rows",
             most,
             "",
         ),
-        Line::new(
+        FigureRow::new(
             "around one hole, messages on the worst link",
             found.number("one_hole_worst"),
             "",
             Bar::Most(24.0),
             format!("only its pencil going round: {}", found.number("one_hole_naive").unwrap_or_default()),
         ),
-        Line::new(
+        FigureRow::new(
             "MILC 21x2x21x24, times faster than grid_order",
             found.number("milc_ratio"),
             "times (model)",
@@ -185,7 +185,7 @@ fn out_of_order(times: &[f64]) -> usize {
     (1..times.len()).filter(|&at| times[at] >= times[(at - 1).min(2)]).count()
 }
 
-fn blue_waters(found: &Found) -> Vec<Line> {
+fn blue_waters(found: &BenchOutput) -> Vec<FigureRow> {
     let of = |placement: &str, cell: &str| found.cell("placements", &[("placement", json!(placement))], cell);
     let here = |cell: &str| {
         let list = ["default order", "2Y order", "fixed shapes (torus3d-like)"];
@@ -194,28 +194,28 @@ fn blue_waters(found: &Found) -> Vec<Line> {
     };
     let exact = |cell: &str| of("prisms, exact rule", cell);
     vec![
-        Line::new(
+        FigureRow::new(
             "Blue Waters, prisms by the exact rule: utilisation",
             exact("utilisation"),
             "(model)",
             Bar::Least(0.8),
             format!("talk: 0.711 tested, 0.77 hoped for, 0.9 by its list; here: {}", here("utilisation")),
         ),
-        Line::new(
+        FigureRow::new(
             "effective throughput beside the default order's",
             exact("against_default"),
             "times (model)",
             Bar::Least(1.25),
             format!("talk: 1.19; here: {}", here("against_default")),
         ),
-        Line::new(
+        FigureRow::new(
             "the same by the talk's formula",
             exact("by_talk"),
             "times (model)",
             Bar::Least(1.25),
             format!("talk: 1.19; here: {}", here("by_talk")),
         ),
-        Line::new(
+        FigureRow::new(
             "variation of sensitive jobs' run times",
             exact("cov_percent"),
             "% (model)",
@@ -225,9 +225,9 @@ fn blue_waters(found: &Found) -> Vec<Line> {
     ]
 }
 
-fn live(found: &Found) -> Vec<Line> {
+fn live(found: &BenchOutput) -> Vec<FigureRow> {
     let all = found.number("limit").map_or(Bar::Any, Bar::Exactly);
-    vec![Line::new("jobs placed by a live cluster as in the simulator", found.number("figure"), "jobs", all, "")]
+    vec![FigureRow::new("jobs placed by a live cluster as in the simulator", found.number("figure"), "jobs", all, "")]
 }
 
 #[cfg(test)]
@@ -236,10 +236,10 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::table::{self, Found, Line};
+    use super::table::{self, BenchOutput, FigureRow};
     use super::{all, anchors, blue_waters, layouts, out_of_order, replayed};
 
-    fn shown(lines: &[Line]) -> Vec<Value> {
+    fn shown(lines: &[FigureRow]) -> Vec<Value> {
         let finding = table::of("x", lines);
         finding.fields[0].1.as_array().unwrap().clone()
     }
@@ -250,10 +250,10 @@ mod tests {
             let row = |policy: &str, mean: f64| json!({ "policy": policy, "sum_wait_s": sum, "mean_wait_s": mean, "jobs_per_s": 2e6 });
             let rows = [row("fcfs", 1.0), row("easy", 10_800.0), row("easy-sjbf", 10_300.0), row("conservative", 1.0)];
             let peer = json!({ "peer": "AccaSim FIFO", "jobs_per_s": 4e3 });
-            Found(json!({ "trace": "HPC2N-2002-2.1-cln.swf.gz", "jobs": jobs, "policies": rows, "peer": peer }))
+            BenchOutput(json!({ "trace": "HPC2N-2002-2.1-cln.swf.gz", "jobs": jobs, "policies": rows, "peer": peer }))
         };
         let known = anchors::of(Path::new("HPC2N-2002-2.1-cln.swf.gz"));
-        let holds = |found: &Found| -> Vec<String> {
+        let holds = |found: &BenchOutput| -> Vec<String> {
             shown(&replayed(known, found)).iter().map(|row| row["holds"].as_str().unwrap().to_owned()).collect()
         };
         assert_eq!(holds(&found(202_876, 3_284_308_749)), ["yes", "yes", "NO", "", "yes", "yes", ""]);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn rows_that_were_not_found_hold_nothing() {
-        let nothing = Found(json!({}));
+        let nothing = BenchOutput(json!({}));
         let rows = shown(&layouts(&nothing)).into_iter().chain(shown(&blue_waters(&nothing)));
         assert!(rows.into_iter().all(|row| row["holds"] == "NO"));
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 
 /// Source of the program: it prints how long `shmem_init` took in this process, and its CPU time, in milliseconds.
 const PROGRAM: &str = "#include <shmem.h>\n#include <stdio.h>\n#include <time.h>\nstatic double ms(int clock) {\n  \
@@ -47,7 +47,7 @@ impl Shape {
 }
 
 /// Returns the slowest process's time with one process on each CPU of a node, with that of one process alone as limit.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let cluster = Cluster::nodes(nodes)?;
     let source = cluster.place().dir().join("shmem.c");

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Asked, Finding};
+use super::{BenchOptions, Finding};
 
 /// Default duration of each measurement, seconds.
 const SECONDS: f64 = 2.0;
 
 /// Returns the rate of `/bin/true` and, as a field, that of `sh -c true`.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let workers = options.workers.unwrap_or_else(cores);
     let seconds = options.seconds.unwrap_or(SECONDS);
     let bare = rate(&["/bin/true"], workers, seconds)?;

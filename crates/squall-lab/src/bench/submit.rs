@@ -6,14 +6,14 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::cluster::{Cluster, submission};
-use super::{Asked, Finding};
+use super::{BenchOptions, Finding};
 
 const JOBS: u64 = 20_000;
 const CLIENTS: usize = 8;
 /// Submissions that a client sends at once, before it waits for all their answers.
 const BATCH: usize = 16;
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS);
     let clients = options.clients.unwrap_or(CLIENTS).max(1);
     let cluster = options.state.as_deref().map_or_else(|| Cluster::start(1), Cluster::at)?;

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 
 /// A figure in the table of results, with its target.
-pub(super) struct Line {
+pub(super) struct FigureRow {
     what: String,
     /// The measured value; None: the benchmark did not return it.
     measured: Option<f64>,
@@ -32,7 +32,7 @@ pub(super) enum Bar {
     Any,
 }
 
-impl Line {
+impl FigureRow {
     pub(super) fn new(
         what: impl Into<String>,
         measured: Option<f64>,
@@ -75,18 +75,18 @@ impl Line {
 }
 
 /// Returns the table; its figure is the number of targets met.
-pub(super) fn of(bench: &'static str, lines: &[Line]) -> Finding {
-    let bars: Vec<bool> = lines.iter().filter_map(Line::holds).collect();
+pub(super) fn of(bench: &'static str, lines: &[FigureRow]) -> Finding {
+    let bars: Vec<bool> = lines.iter().filter_map(FigureRow::holds).collect();
     let held = bars.iter().filter(|holds| **holds).count();
     let limit = Some((bars.len() as f64, "figures"));
-    let fields = vec![("figures", lines.iter().map(Line::show).collect())];
+    let fields = vec![("figures", lines.iter().map(FigureRow::show).collect())];
     Finding { bench, figure: held as f64, unit: "figures hold", limit, fields }
 }
 
 /// Output of one benchmark, as JSON.
-pub(super) struct Found(pub(super) Value);
+pub(super) struct BenchOutput(pub(super) Value);
 
-impl Found {
+impl BenchOutput {
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         self.0.get(name)?.as_f64()
     }
@@ -112,7 +112,7 @@ pub(super) fn bench() -> Result<Command, String> {
 }
 
 /// Runs a benchmark as a process of its own; prints its result at once unless `--json` is given.
-pub(super) fn part(options: &Asked, mut command: Command) -> Result<Found, String> {
+pub(super) fn part(options: &BenchOptions, mut command: Command) -> Result<BenchOutput, String> {
     let output = command.arg("--json").stderr(Stdio::inherit()).output().map_err(|e| e.to_string())?;
     let found: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
@@ -121,7 +121,7 @@ pub(super) fn part(options: &Asked, mut command: Command) -> Result<Found, Strin
     if !options.json {
         crate::print(&super::text(&found));
     }
-    Ok(Found(found))
+    Ok(BenchOutput(found))
 }
 
 /// Formats rows as columns under the names of their cells, numbers right-aligned. Rows with different cells are
@@ -181,10 +181,10 @@ fn plain(value: &Value) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{Bar, Found, Line, columns, of};
+    use super::{Bar, BenchOutput, FigureRow, columns, of};
 
-    fn line(measured: Option<f64>, bar: Bar) -> Line {
-        Line::new("x", measured, "ms", bar, "")
+    fn line(measured: Option<f64>, bar: Bar) -> FigureRow {
+        FigureRow::new("x", measured, "ms", bar, "")
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_cell_is_found_by_its_row() {
-        let found = Found(json!({ "rows": [{ "a": 1, "b": 2.0 }, { "a": 2, "b": 3.0 }], "n": 7 }));
+        let found = BenchOutput(json!({ "rows": [{ "a": 1, "b": 2.0 }, { "a": 2, "b": 3.0 }], "n": 7 }));
         assert_eq!(found.cell("rows", &[("a", json!(2))], "b"), Some(3.0));
         assert_eq!(found.cell("rows", &[("a", json!(3))], "b"), None);
         assert_eq!(found.number("n"), Some(7.0));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, SHELL, Scale, TRUE, submission_of};
 use super::ladder::{self, Rung, SLOTS_PER_CORE};
-use super::{Asked, Finding, spawn};
+use super::{BenchOptions, Finding, spawn};
 
 const JOBS: u64 = 5000;
 const CLIENTS: usize = 4;
@@ -21,7 +21,7 @@ struct Rate {
     fields: Vec<(&'static str, Value)>,
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     if let Some(nodes) = options.emulated {
         return super::emulated::run(options, nodes);
     }

@@ -11,7 +11,7 @@ use squall_model::id::{ClientKey, JobId};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 
 use super::cluster::Cluster;
-use super::{Asked, Finding, round};
+use super::{BenchOptions, Finding, round};
 use crate::client::Client;
 
 /// Default number of routers along each axis of the torus.
@@ -22,7 +22,7 @@ const JOBS: u64 = 200;
 const PARTITION: &str = "debug";
 
 /// Returns how many jobs had exactly the same nodes in the live cluster as in the simulator.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let extents = [options.nodes.unwrap_or(EXTENT); 3];
     if !(2..=32).contains(&extents[0]) {
         return Err("--nodes: extents of 2 to 32 routers are possible".into());

@@ -14,7 +14,7 @@ use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::info::Diag;
 
 use super::cluster::Cluster;
-use super::{Asked, Finding};
+use super::{BenchOptions, Finding};
 use crate::client::{Client, unexpected};
 
 const NODES: u32 = 10_080;
@@ -50,7 +50,7 @@ struct Times {
     ended: f64,
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let jobs = options.jobs.unwrap_or(JOBS).max(1);
     let cluster = Cluster::rack(nodes, "")?;

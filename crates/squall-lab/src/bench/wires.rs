@@ -11,18 +11,18 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Asked, Finding, median, round};
+use super::{BenchOptions, Finding, median, round};
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// A transport between step daemons: its name, and the environment variables that select it.
-type Way = (&'static str, &'static [(&'static str, &'static str)]);
+type Transport = (&'static str, &'static [(&'static str, &'static str)]);
 
-const TREE: Way = ("tree of nodes", &[("SLURM_PMIX_DIRECT_CONN", "false")]);
-const SRUN: Way = ("by way of srun", &[("SLURM_PMIX_DIRECT_CONN", "srun")]);
-const TCP: Way = ("TCP", &[("SLURM_PMIX_DIRECT_CONN", "tcp")]);
-const UNIX: Way = ("Unix", &[]);
-const UCX: Way = ("UCX", &[("SLURM_PMIX_DIRECT_CONN_UCX", "true")]);
+const TREE: Transport = ("tree of nodes", &[("SLURM_PMIX_DIRECT_CONN", "false")]);
+const SRUN: Transport = ("by way of srun", &[("SLURM_PMIX_DIRECT_CONN", "srun")]);
+const TCP: Transport = ("TCP", &[("SLURM_PMIX_DIRECT_CONN", "tcp")]);
+const UNIX: Transport = ("Unix", &[]);
+const UCX: Transport = ("UCX", &[("SLURM_PMIX_DIRECT_CONN_UCX", "true")]);
 
 /// Size of a small message, for which the main figure of `bench pingpong` is measured, bytes.
 const SMALL_BYTES: u64 = 8;
@@ -40,12 +40,12 @@ const BARE_TURNS: u32 = 2000;
 const PAIRS: usize = 5;
 
 /// Measured durations for one transport: pairs (message bytes, microseconds).
-struct Line {
+struct TransportTimes {
     way: &'static str,
     points: Vec<(u64, f64)>,
 }
 
-impl Line {
+impl TransportTimes {
     fn at(&self, bytes: u64) -> Option<f64> {
         self.points.iter().find(|(known, _)| *known == bytes).map(|(_, us)| *us)
     }
@@ -53,7 +53,7 @@ impl Line {
 
 /// Measures half a round trip between two step daemons, for several sizes and every transport, and the same over a bare
 /// TCP stream.
-pub(super) fn pingpong(options: &Asked) -> Result<Finding, String> {
+pub(super) fn pingpong(options: &BenchOptions) -> Result<Finding, String> {
     let cluster = Cluster::nodes(2)?;
     let want = [("SLURM_PMIX_WANT_PP", "1")];
     let (mut tcp, mut bare) = (Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ pub(super) fn pingpong(options: &Asked) -> Result<Finding, String> {
         tcp.push(measure(&cluster, 2, TCP, &want)?);
         bare.push(bare_us().map_err(|e| format!("a TCP stream on this machine: {e}"))?);
     }
-    let small = |line: &Line| line.at(SMALL_BYTES).unwrap_or(f64::INFINITY);
+    let small = |line: &TransportTimes| line.at(SMALL_BYTES).unwrap_or(f64::INFINITY);
     tcp.sort_by(|a, b| small(a).total_cmp(&small(b)));
     let tcp = tcp.swap_remove(PAIRS / 2);
     let (figure, bare) = (tcp.at(SMALL_BYTES).ok_or("nothing was measured over TCP")?, median(&mut bare));
@@ -74,7 +74,7 @@ pub(super) fn pingpong(options: &Asked) -> Result<Finding, String> {
 
 /// Measures a fence of step daemons that each contribute data, for several sizes: by tree and ring, directly, through
 /// the node daemons (where Slurm has its RPCs), and through `srun`.
-pub(super) fn fence(options: &Asked) -> Result<Finding, String> {
+pub(super) fn fence(options: &BenchOptions) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let cluster = Cluster::nodes(nodes)?;
     let most = [("SLURM_PMIX_WANT_COLL_PERF", "1"), ("SLURM_PMIX_COLL_PERF_UP_PWR2", "16")];
@@ -91,7 +91,7 @@ pub(super) fn fence(options: &Asked) -> Result<Finding, String> {
     ] {
         let shape = [("SLURM_PMIX_FENCE", shape)];
         let line = measure(&cluster, nodes, way, &[&most[..], &turns[..], &shape[..]].concat())?;
-        lines.push(Line { way: name, ..line });
+        lines.push(TransportTimes { way: name, ..line });
     }
     let figure = lines[0].at(FENCE_BYTES).ok_or("nothing was measured")?;
     let through_nodes = lines[5].at(FENCE_BYTES).ok_or("nothing was measured through the tree of nodes")?;
@@ -106,7 +106,7 @@ pub(super) fn fence(options: &Asked) -> Result<Finding, String> {
 }
 
 /// Runs a step until its step daemons have printed their measurements.
-fn measure(cluster: &Cluster, nodes: u32, way: Way, more: &[(&str, &str)]) -> Result<Line, String> {
+fn measure(cluster: &Cluster, nodes: u32, way: Transport, more: &[(&str, &str)]) -> Result<TransportTimes, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let nodes = nodes.to_string();
     let mut srun = Command::new(me);
@@ -127,16 +127,16 @@ fn measure(cluster: &Cluster, nodes: u32, way: Way, more: &[(&str, &str)]) -> Re
         }
     }
     let status = srun.wait().map_err(|e| e.to_string())?;
-    if status.success() { Ok(Line { way: way.0, points }) } else { Err(format!("srun: {status}\n{others}")) }
+    if status.success() { Ok(TransportTimes { way: way.0, points }) } else { Err(format!("srun: {status}\n{others}")) }
 }
 
 fn finding(
-    options: &Asked,
+    options: &BenchOptions,
     bench: &'static str,
     unit: &'static str,
     figure: f64,
     limit: (f64, &'static str),
-    lines: &[Line],
+    lines: &[TransportTimes],
 ) -> Result<Finding, String> {
     if let Some(folder) = &options.pictures {
         write_picture(&chart(bench, lines).svg(), folder, bench)?;
@@ -149,7 +149,7 @@ fn finding(
     Ok(Finding { bench, figure, unit, limit: Some(limit), fields: vec![("us", Value::Array(rows))] })
 }
 
-fn chart(bench: &str, lines: &[Line]) -> Chart {
+fn chart(bench: &str, lines: &[TransportTimes]) -> Chart {
     let axis = |label: &str| Axis { label: label.to_owned(), log: true };
     let series = lines.iter().enumerate().map(|(color, line)| Series {
         name: line.way.to_owned(),

@@ -29,29 +29,29 @@ pub(crate) struct Manner {
     /// Real seconds for each second of the workload.
     pub(crate) scale: f64,
     /// The jobs' order of priority.
-    pub(crate) first: First,
+    pub(crate) first: PriorityOrder,
 }
 
-/// Order of priority among the jobs. All but `Come` set priorities, which needs an operator.
+/// Order of priority among the jobs. `Arrival` sets no priorities; the others set them, which needs an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum PriorityOrder {
     /// First come, first served.
-    Come,
+    Arrival,
     /// The widest job first, as with PriorityWeightJobSize.
     Wide,
     /// The job with the longest run time first.
     Long,
 }
 
-impl First {
+impl PriorityOrder {
     /// Returns the order of priority with this name on the command line. None: there is none.
     pub(crate) fn named(word: &str) -> Option<Self> {
-        [Self::Come, Self::Wide, Self::Long].into_iter().find(|first| first.word() == word)
+        [Self::Arrival, Self::Wide, Self::Long].into_iter().find(|first| first.word() == word)
     }
     /// Returns the name of the order on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Come => "come",
+            Self::Arrival => "come",
             Self::Wide => "wide",
             Self::Long => "long",
         }
@@ -60,7 +60,7 @@ impl First {
 
 /// Results of a workload that has run.
 #[derive(Debug)]
-pub(crate) struct Driven {
+pub(crate) struct WorkloadResult {
     /// Jobs that ran, in the order of submission.
     pub(crate) runs: Vec<Ran>,
     /// Number of jobs that ran and did not complete successfully.
@@ -86,7 +86,7 @@ pub(crate) fn machine(place: &Place) -> Result<(u32, u32), String> {
 }
 
 /// Submits the jobs when they are due and waits until all have ended.
-pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<Driven, String> {
+pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<WorkloadResult, String> {
     let (mut client, mut watch) = (connect(place)?, connect(place)?);
     let longest = jobs.iter().map(|job| job.run_s).max().unwrap_or(0);
     let patience = Duration::from_secs_f64(f64::from(longest) * manner.scale) + PATIENCE;
@@ -116,7 +116,7 @@ pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<Drive
     let rows = accounting(&mut client, &ids)?;
     let ended_well = |row: &&AccountingRow| row.state == JobState::Ended(EndState::Completed);
     let failed = ids.len() - rows.values().filter(ended_well).count();
-    Ok(Driven { runs: runs(jobs, manner, &ids, &rows, &done), failed, before, after })
+    Ok(WorkloadResult { runs: runs(jobs, manner, &ids, &rows, &done), failed, before, after })
 }
 
 /// Waits until an answer arrives, for at most `time`; returns whether there is one.
@@ -173,9 +173,9 @@ fn submission(job: &Job, manner: Manner, key: ClientKey) -> Request {
     let priority = match () {
         () if job.is_full() => Some(PRIORITY_TOP),
         () => match manner.first {
-            First::Come => None,
-            First::Wide => Some(job.nodes),
-            First::Long => Some(job.run_s),
+            PriorityOrder::Arrival => None,
+            PriorityOrder::Wide => Some(job.nodes),
+            PriorityOrder::Long => Some(job.run_s),
         },
     };
     let need = Need {

@@ -5,20 +5,20 @@ use std::path::Path;
 use serde_json::{Value, json};
 use squall_model::wire::info::Diag;
 
-use super::drive::Driven;
+use super::drive::WorkloadResult;
 use super::workload::{Job, Setup, ideal_s, node_epilogs};
-use super::{Options, Way, report};
+use super::{Options, AggregationMode, report};
 use crate::bench::Finding;
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};
 
 /// One run of the workload on a cluster, with its results.
 pub(super) struct Run {
-    pub(super) way: Way,
+    pub(super) way: AggregationMode,
     pub(super) setup: Setup,
     pub(super) scale: f64,
     pub(super) jobs: Vec<Job>,
-    pub(super) driven: Driven,
+    pub(super) driven: WorkloadResult,
     /// Number of collectors (relays that aggregate messages) that were killed.
     pub(super) kills: usize,
 }
@@ -26,9 +26,9 @@ pub(super) struct Run {
 impl Run {
     fn name(&self) -> String {
         match self.way {
-            Way::On => "aggregation on".into(),
-            Way::Off => "aggregation off".into(),
-            Way::Kills => format!("aggregation on, {} collectors killed", self.kills),
+            AggregationMode::On => "aggregation on".into(),
+            AggregationMode::Off => "aggregation off".into(),
+            AggregationMode::Kills => format!("aggregation on, {} collectors killed", self.kills),
         }
     }
 
@@ -84,7 +84,7 @@ impl Run {
 /// Returns all figures: those of the first run, then the table of all runs.
 pub(super) fn finding(options: &Options, name: &'static str, runs: &[Run]) -> Finding {
     let first = &runs[0];
-    let off = runs.iter().find(|run| run.way == Way::Off).filter(|_| first.way != Way::Off);
+    let off = runs.iter().find(|run| run.way == AggregationMode::Off).filter(|_| first.way != AggregationMode::Off);
     let setup = &first.setup;
     let mut fields = vec![
         ("workload", json!(name)),
@@ -207,10 +207,10 @@ fn rounded(value: f64) -> Value {
 mod tests {
     use squall_model::wire::info::{Diag, FabricCounts};
 
-    use super::super::drive::Driven;
+    use super::super::drive::WorkloadResult;
     use super::super::report::Ran;
     use super::super::workload::{Setup, Variant, node_epilogs, workload};
-    use super::super::{Options, Way};
+    use super::super::{Options, AggregationMode};
     use super::{Run, finding, since, wrong};
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
 
     /// Returns a run with jobs of no duration, in which the controller counted `messages` messages and `ends` ends too
     /// many.
-    fn run(way: Way, messages: u64, ends: i64) -> Run {
+    fn run(way: AggregationMode, messages: u64, ends: i64) -> Run {
         let (variant, interval_s, compress) = (Variant::Light, 0, 1.0);
         let setup = Setup { variant, nodes: 64, cores: 16, interval_s, compress, throughput: false };
         let jobs = workload(&setup);
@@ -235,23 +235,23 @@ mod tests {
         let after = Diag { fabric, ..Diag::default() };
         let ran = |nodes| Ran { nodes, full: false, submit_s: 0.0, start_s: 0.0, end_s: 1.0, done_s: 1.0, run_s: 1.0 };
         let runs = jobs.iter().map(|job| ran(job.nodes)).collect();
-        let driven = Driven { runs, failed: 0, before: Diag::default(), after };
+        let driven = WorkloadResult { runs, failed: 0, before: Diag::default(), after };
         Run { way, setup, scale: 1.0, jobs, driven, kills: 0 }
     }
 
     #[test]
     fn an_end_that_is_lost_or_counted_twice_is_wrong() {
-        assert!(wrong(&run(Way::On, 10, 0)).is_empty());
-        assert_eq!(wrong(&run(Way::On, 10, -1)).len(), 1);
-        assert_eq!(wrong(&run(Way::On, 10, 1)).len(), 1);
-        let mut without = run(Way::On, 10, 0);
+        assert!(wrong(&run(AggregationMode::On, 10, 0)).is_empty());
+        assert_eq!(wrong(&run(AggregationMode::On, 10, -1)).len(), 1);
+        assert_eq!(wrong(&run(AggregationMode::On, 10, 1)).len(), 1);
+        let mut without = run(AggregationMode::On, 10, 0);
         without.driven.runs.pop();
         assert_eq!(wrong(&without).len(), 1, "a job of which nothing is known");
     }
 
     #[test]
     fn the_figure_stands_beside_the_one_without_aggregation() {
-        let runs = [run(Way::On, 10, 0), run(Way::Off, 400, 0)];
+        let runs = [run(AggregationMode::On, 10, 0), run(AggregationMode::Off, 400, 0)];
         let found = finding(&Options::default(), "Light-ESP", &runs);
         assert_eq!(found.limit.map(|limit| limit.0 as u64), Some(400));
         let text = found.show(false);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use squall_files::place::Place;
 use squall_model::config::Aggregation;
 
-use self::drive::{First, Manner, drive};
+use self::drive::{PriorityOrder, Manner, drive};
 use self::figures::{Run, draw, finding, wrong};
 use self::kills::Kills;
 use self::workload::{Setup, Variant, workload};
@@ -83,7 +83,7 @@ const NODES: u32 = 10_080;
 
 /// Whether the cluster aggregates messages in this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum AggregationMode {
     /// Messages are aggregated.
     On,
     /// Messages are not aggregated.
@@ -92,7 +92,7 @@ enum Way {
     Kills,
 }
 
-impl Way {
+impl AggregationMode {
     fn named(word: &str) -> Option<Self> {
         [Self::On, Self::Off, Self::Kills].into_iter().find(|way| way.word() == word)
     }
@@ -109,7 +109,7 @@ struct Options {
     variant: Variant,
     nodes: Option<u32>,
     state: Option<PathBuf>,
-    ways: Vec<Way>,
+    ways: Vec<AggregationMode>,
     window: Aggregation,
     kill_every: Duration,
     kills: u32,
@@ -134,7 +134,7 @@ impl Default for Options {
             interval_s: 30,
             compress: 1.0,
             throughput: false,
-            manner: Manner { scale: 1.0, first: First::Come },
+            manner: Manner { scale: 1.0, first: PriorityOrder::Arrival },
             pictures: None,
             json: false,
         }
@@ -143,16 +143,16 @@ impl Default for Options {
 
 /// Runs `squall esp`.
 pub fn run(args: &[OsString]) -> ExitCode {
-    report("esp", args, Options::default(), &[Way::On])
+    report("esp", args, Options::default(), &[AggregationMode::On])
 }
 
 /// Runs `squall bench aggregate`.
 pub(crate) fn aggregate(args: &[OsString]) -> ExitCode {
     let defaults = Options { interval_s: 0, nodes: Some(NODES), ..Options::default() };
-    report("bench aggregate", args, defaults, &[Way::On, Way::Off])
+    report("bench aggregate", args, defaults, &[AggregationMode::On, AggregationMode::Off])
 }
 
-fn report(name: &str, args: &[OsString], defaults: Options, ways: &[Way]) -> ExitCode {
+fn report(name: &str, args: &[OsString], defaults: Options, ways: &[AggregationMode]) -> ExitCode {
     let options = match parse(args, defaults, ways) {
         Ok(Some(options)) => options,
         Ok(None) => {
@@ -177,7 +177,7 @@ fn report(name: &str, args: &[OsString], defaults: Options, ways: &[Way]) -> Exi
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option<Options>, String> {
+fn parse(args: &[OsString], mut options: Options, ways: &[AggregationMode]) -> Result<Option<Options>, String> {
     let given = PAGE.parse(args)?;
     if given.has("help") {
         return Ok(None);
@@ -193,14 +193,14 @@ fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option
             "full" => options.variant = Variant::Full,
             "nodes" => options.nodes = given.parsed("nodes")?,
             "state" => (options.state, options.nodes) = (Some(text.into()), None),
-            "run" => options.ways.push(word(text, Way::named)?),
+            "run" => options.ways.push(word(text, AggregationMode::named)?),
             "window" => options.window = text.to_owned().try_into()?,
             "kill-every" => options.kill_every = Duration::try_from_secs_f64(positive()?).map_err(|e| e.to_string())?,
             "kills" => options.kills = number(option.name, text)?,
             "interval" => options.interval_s = number(option.name, text)?,
             "compress" => options.compress = positive()?,
             "throughput" => options.throughput = true,
-            "first" => options.manner.first = word(text, First::named)?,
+            "first" => options.manner.first = word(text, PriorityOrder::named)?,
             "scale" => options.manner.scale = positive()?,
             "pictures" => options.pictures = Some(text.into()),
             _ => options.json = true,
@@ -211,7 +211,7 @@ fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option
     }
     if options.ways.is_empty() {
         // A cluster that runs already keeps its configuration.
-        options.ways = if options.nodes.is_some() { ways.to_vec() } else { vec![Way::On] };
+        options.ways = if options.nodes.is_some() { ways.to_vec() } else { vec![AggregationMode::On] };
     }
     Ok(Some(options))
 }
@@ -239,12 +239,12 @@ fn measure(options: &Options) -> Result<(Finding, Vec<String>), String> {
     Ok((finding(options, name, &runs), runs.iter().flat_map(wrong).collect()))
 }
 
-fn run_once(options: &Options, way: Way) -> Result<Run, String> {
+fn run_once(options: &Options, way: AggregationMode) -> Result<Run, String> {
     // The cluster is shut down when the figures are there.
     let (_own, place) = match (&options.state, options.nodes) {
         (Some(dir), _) => (None, Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?),
         (None, Some(nodes)) => {
-            let window = if way == Way::Off { "WindowMsgs=1".to_owned() } else { options.window.into() };
+            let window = if way == AggregationMode::Off { "WindowMsgs=1".to_owned() } else { options.window.into() };
             // No job may overtake one that takes the whole machine.
             let scheduler = "SchedulerType = \"sched/builtin\"";
             let cluster = Cluster::rack(nodes, &format!("msg_aggregation_params = \"{window}\"\n{scheduler}\n"))?;
@@ -264,8 +264,8 @@ fn run_once(options: &Options, way: Way) -> Result<Run, String> {
     };
     let jobs = workload(&setup);
     let kills = match way {
-        Way::Kills => Some(Kills::start(&place, nodes, options.kill_every, options.kills)?),
-        Way::On | Way::Off => None,
+        AggregationMode::Kills => Some(Kills::start(&place, nodes, options.kill_every, options.kills)?),
+        AggregationMode::On | AggregationMode::Off => None,
     };
     let driven = drive(&place, &jobs, options.manner)?;
     let kills = kills.map_or(Ok(0), Kills::end)?;
@@ -278,12 +278,12 @@ mod tests {
 
     use squall_model::wire::fabric::Window;
 
-    use super::drive::First;
-    use super::{Options, Way, parse};
+    use super::drive::PriorityOrder;
+    use super::{Options, AggregationMode, parse};
 
     fn parsed(args: &[&str]) -> Result<Options, String> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        parse(&args, Options::default(), &[Way::On, Way::Off]).map(Option::unwrap)
+        parse(&args, Options::default(), &[AggregationMode::On, AggregationMode::Off]).map(Option::unwrap)
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!((given.interval_s, given.compress, given.throughput), (0, 2.5, true));
         assert_eq!((given.manner.scale, given.nodes), (0.01, Some(64)));
         assert_eq!(parsed(&["--nodes", "64", "--state", "/x"]).unwrap().nodes, None);
-        assert_eq!(parsed(&["--first", "long"]).unwrap().manner.first, First::Long);
+        assert_eq!(parsed(&["--first", "long"]).unwrap().manner.first, PriorityOrder::Long);
         for wrong in [&["--scale", "0"][..], &["-C", "-1"], &["--nosuch"], &["x"], &["-T"], &["--first", "x"]] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
@@ -301,10 +301,10 @@ mod tests {
     #[test]
     fn how_a_cluster_is_run_is_for_own_clusters() {
         let own = parsed(&["--nodes", "64", "--run", "kills", "--run", "off", "--window", "WindowMsgs=10"]).unwrap();
-        assert_eq!(own.ways, [Way::Kills, Way::Off]);
+        assert_eq!(own.ways, [AggregationMode::Kills, AggregationMode::Off]);
         assert_eq!(own.window.0, Window { messages: 10, ..Window::default() });
-        assert_eq!(parsed(&["--nodes", "64"]).unwrap().ways, [Way::On, Way::Off]);
-        assert_eq!(parsed(&[]).unwrap().ways, [Way::On]);
+        assert_eq!(parsed(&["--nodes", "64"]).unwrap().ways, [AggregationMode::On, AggregationMode::Off]);
+        assert_eq!(parsed(&[]).unwrap().ways, [AggregationMode::On]);
         for wrong in [&["--run", "on"][..], &["--window", "WindowTime=1"], &["--state", "/x", "--run", "off"]] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }

@@ -4,7 +4,7 @@
 //! order.
 
 /// A type of job: its letter, share of the machine, number of jobs, and run times in ESP-2 and Light-ESP in seconds.
-struct Kind {
+struct JobType {
     letter: char,
     fraction: f64,
     count: u32,
@@ -12,11 +12,11 @@ struct Kind {
     light_s: u32,
 }
 
-const fn kind(letter: char, fraction: f64, count: u32, full_s: u32, light_s: u32) -> Kind {
-    Kind { letter, fraction, count, full_s, light_s }
+const fn kind(letter: char, fraction: f64, count: u32, full_s: u32, light_s: u32) -> JobType {
+    JobType { letter, fraction, count, full_s, light_s }
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [JobType; 14] = [
     kind('A', 0.03125, 75, 267, 22),
     kind('B', 0.06250, 9, 322, 27),
     kind('C', 0.50000, 3, 534, 45),
@@ -131,7 +131,7 @@ fn full(setup: &Setup) -> Vec<Job> {
     of_kind(setup, &KINDS[KINDS.len() - 1]).collect()
 }
 
-fn of_kind<'a>(setup: &Setup, kind: &'a Kind) -> impl Iterator<Item = Job> + use<'a> {
+fn of_kind<'a>(setup: &Setup, kind: &'a JobType) -> impl Iterator<Item = Job> + use<'a> {
     let tasks = (kind.fraction * f64::from(setup.nodes) * f64::from(setup.cores) + 0.5) as u32;
     let nodes = tasks.div_ceil(setup.cores).max(1);
     let run_s = if setup.variant == Variant::Light { kind.light_s } else { kind.full_s };

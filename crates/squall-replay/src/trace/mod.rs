@@ -31,7 +31,7 @@ const POLICIES: [(&str, Discipline); 4] = [
 ];
 
 /// Options of `squall sim TRACE`.
-struct Ask {
+struct TraceOptions {
     trace: PathBuf,
     policies: Vec<&'static str>,
     processors: Option<u32>,
@@ -86,7 +86,7 @@ pub fn run(args: &[OsString]) -> Result<String, Failed> {
     answer(&ask).map_err(|text| Failed { code: 1, text })
 }
 
-fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
+fn parse(args: &[OsString]) -> Result<Option<TraceOptions>, String> {
     let given = PAGE.parse(args)?;
     if given.has("help") {
         return Ok(None);
@@ -113,7 +113,7 @@ fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
     let policies: Vec<_> = given.every("policy").map(named).collect::<Result<_, _>>()?;
     let path = |name| given.last(name).map(PathBuf::from);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(Some(Ask {
+    Ok(Some(TraceOptions {
         trace: PathBuf::from(trace),
         policies: policies.concat(),
         processors,
@@ -203,7 +203,7 @@ fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(
     Ok(Run { policy, nodes: Some(machine.nodes.len()), passed_over, schedule, metrics, took_s })
 }
 
-fn answer(ask: &Ask) -> Result<String, String> {
+fn answer(ask: &TraceOptions) -> Result<String, String> {
     let machine = match (&ask.machine, &ask.config) {
         (Some(sizes), _) => Some(Machine::parse(sizes)?),
         (None, Some(file)) => Some(Machine::read(file)?),
@@ -227,7 +227,7 @@ fn answer(ask: &Ask) -> Result<String, String> {
 }
 
 /// Replays a trace under all policies, in parallel as far as there are CPUs.
-fn all(ask: &Ask, machine: Option<&Machine>, trace: &Trace) -> Result<Vec<Run>, String> {
+fn all(ask: &TraceOptions, machine: Option<&Machine>, trace: &Trace) -> Result<Vec<Run>, String> {
     let usual = [machine.map_or("easy", Machine::policy)];
     let policies = if ask.policies.is_empty() { &usual[..] } else { &ask.policies };
     let progress = Progress::new(trace.jobs.len() * policies.len());

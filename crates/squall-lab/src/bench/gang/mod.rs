@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 #[cfg(feature = "research")]
-use crate::cosched::{Fared, Method, fare};
+use crate::cosched::{PolicyResult, Method, simulate};
 use serde_json::{Value, json};
 
-use self::pair::{Kind, Pairs};
-use super::{Asked, Finding, median, round};
+use self::pair::{RankBehaviour, Pairs};
+use super::{BenchOptions, Finding, median, round};
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};
 
@@ -54,7 +54,7 @@ const SEEDS: u64 = 20;
 const PROCESSES: usize = 32;
 
 /// Returns the slowdown at a time slice of 2 ms in percent, with the allowed slowdown as limit.
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let mut fields = Vec::new();
     let parts = &options.parts;
     let wants = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
@@ -99,8 +99,8 @@ pub(super) fn run(options: &Asked) -> Result<Finding, String> {
 /// Compares all coscheduling policies on the same simulated mixed workloads.
 fn policies(seeds: u64) -> Value {
     let row = |method: Method| {
-        let fared: Vec<Fared> = (1..=seeds).map(|seed| fare(method, seed)).collect();
-        let mean = |of: fn(&Fared) -> u64| fared.iter().map(of).sum::<u64>() as f64 / seeds.max(1) as f64;
+        let fared: Vec<PolicyResult> = (1..=seeds).map(|seed| simulate(method, seed)).collect();
+        let mean = |of: fn(&PolicyResult) -> u64| fared.iter().map(of).sum::<u64>() as f64 / seeds.max(1) as f64;
         json!({
             "policy": method.name(),
             "mean_response_s": round(mean(|f| f.response_us) / 1e6),
@@ -121,7 +121,7 @@ fn switch() -> Result<Value, String> {
     Ok(Value::Array(cost.iter().map(row).collect()))
 }
 
-fn sweep(pairs: &Pairs, options: &Asked) -> Result<Vec<Value>, String> {
+fn sweep(pairs: &Pairs, options: &BenchOptions) -> Result<Vec<Value>, String> {
     let swept = if options.quanta_us.is_empty() { SWEEP_US.to_vec() } else { options.quanta_us.clone() };
     let mut rows = Vec::new();
     for us in swept {
@@ -133,13 +133,13 @@ fn sweep(pairs: &Pairs, options: &Asked) -> Result<Vec<Value>, String> {
 }
 
 /// Compares jobs that synchronise: with time slices (where waiting tasks yield, or are frozen) and without.
-fn synchronising(pairs: &Pairs, options: &Asked) -> Result<Value, String> {
+fn synchronising(pairs: &Pairs, options: &BenchOptions) -> Result<Value, String> {
     let work = Duration::from_secs(2);
     let mut rows = Vec::new();
     let times = options.jobs.unwrap_or(3).max(1);
     for grain_us in GRAINS_US {
         let mut found = [Vec::new(), Vec::new(), Vec::new()];
-        let kind = Kind::Meets { grain_us };
+        let kind = RankBehaviour::Meets { grain_us };
         for _ in 0..times {
             for ((policy, switch), found) in WAYS.into_iter().zip(&mut found) {
                 pairs.configure(policy, switch, 10_000)?;
@@ -160,7 +160,7 @@ fn synchronising(pairs: &Pairs, options: &Asked) -> Result<Value, String> {
 }
 
 /// Compares the policies on one mixed workload of real jobs.
-fn mixed(pairs: &Pairs, options: &Asked) -> Result<Value, String> {
+fn mixed(pairs: &Pairs, options: &BenchOptions) -> Result<Value, String> {
     let mut found = MIXED_BY.map(|policy| (policy, Vec::new()));
     for _ in 0..options.jobs.unwrap_or(MIXED_TIMES).max(1) {
         for (policy, responses) in &mut found {

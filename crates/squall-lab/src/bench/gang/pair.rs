@@ -27,13 +27,13 @@ const TRIAL: u64 = 200_000_000;
 
 /// A mixed workload in the order of submission: the kind of each job, and the milliseconds that each of its ranks
 /// computes.
-const MIXED: [(Kind, u64); 6] = [
-    (Kind::ComputesPlainly, 2000),
-    (Kind::Sleeps { grain_us: 5000 }, 1000),
-    (Kind::Meets { grain_us: 200 }, 500),
-    (Kind::ComputesPlainly, 500),
-    (Kind::Meets { grain_us: 200 }, 500),
-    (Kind::ComputesPlainly, 250),
+const MIXED: [(RankBehaviour, u64); 6] = [
+    (RankBehaviour::ComputesPlainly, 2000),
+    (RankBehaviour::Sleeps { grain_us: 5000 }, 1000),
+    (RankBehaviour::Meets { grain_us: 200 }, 500),
+    (RankBehaviour::ComputesPlainly, 500),
+    (RankBehaviour::Meets { grain_us: 200 }, 500),
+    (RankBehaviour::ComputesPlainly, 250),
 ];
 
 /// Number of short jobs for which the wait for a time slice is measured.
@@ -41,7 +41,7 @@ const SHORT_JOBS: usize = 5;
 
 /// Behaviour of the ranks of a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum RankBehaviour {
     /// The ranks compute, and use MPI only to start and end.
     Computes,
     /// The ranks synchronise each time they have computed for `grain_us` microseconds.
@@ -94,7 +94,7 @@ impl Pairs {
             }
         }
         let mut pairs = Self { cluster, folder, program, plain, per_us: 1.0 };
-        let times = pairs.alone(Kind::Computes, TRIAL)?;
+        let times = pairs.alone(RankBehaviour::Computes, TRIAL)?;
         pairs.per_us = TRIAL as f64 / ((times.end - times.start) * 1e6);
         Ok(pairs)
     }
@@ -115,14 +115,14 @@ impl Pairs {
         let iterations = self.iterations(work);
         for _ in 0..pairs.max(1) {
             let mut alone = || {
-                let times = self.alone(Kind::Computes, iterations)?;
+                let times = self.alone(RankBehaviour::Computes, iterations)?;
                 let took = times.end - times.start;
                 cores_alone.push(times.cpu / took * 100.0);
                 Ok::<f64, String>(took)
             };
             // One run alone before and one after: a drift of the machine's speed cancels out.
             let before = alone()?;
-            let together = self.together(Kind::Computes, work, all_stay)?;
+            let together = self.together(RankBehaviour::Computes, work, all_stay)?;
             let after = before + alone()?;
             slowdowns.push((together.makespan / after - 1.0) * 100.0);
             shares.push(together.share * 100.0);
@@ -143,7 +143,7 @@ impl Pairs {
 
     /// Runs two equal jobs at once. With `all_stay` a finished job stays until the other one has finished, so that the
     /// work at its end is not measured.
-    pub(super) fn together(&self, kind: Kind, work: Duration, all_stay: bool) -> Result<Together, String> {
+    pub(super) fn together(&self, kind: RankBehaviour, work: Duration, all_stay: bool) -> Result<Together, String> {
         let iterations = self.iterations(work);
         self.submit("a", kind, iterations)?;
         self.submit("b", kind, iterations)?;
@@ -155,7 +155,7 @@ impl Pairs {
         Ok(Together { makespan: end - start, share, cores })
     }
 
-    fn alone(&self, kind: Kind, iterations: u64) -> Result<Times, String> {
+    fn alone(&self, kind: RankBehaviour, iterations: u64) -> Result<Times, String> {
         self.submit("a", kind, iterations)?;
         self.go(&["a"], true)?.pop().ok_or_else(|| "it has no ranks".to_owned())
     }
@@ -164,12 +164,12 @@ impl Pairs {
         (work.as_micros() as f64 * self.per_us) as u64
     }
 
-    fn submit(&self, name: &str, kind: Kind, iterations: u64) -> Result<(), String> {
+    fn submit(&self, name: &str, kind: RankBehaviour, iterations: u64) -> Result<(), String> {
         let (program, grain_us) = match kind {
-            Kind::Computes => (&self.program, 0),
-            Kind::Meets { grain_us } => (&self.program, grain_us),
-            Kind::ComputesPlainly => (&self.plain, 0),
-            Kind::Sleeps { grain_us } => (&self.plain, grain_us),
+            RankBehaviour::Computes => (&self.program, 0),
+            RankBehaviour::Meets { grain_us } => (&self.program, grain_us),
+            RankBehaviour::ComputesPlainly => (&self.plain, 0),
+            RankBehaviour::Sleeps { grain_us } => (&self.plain, grain_us),
         };
         let grain = (grain_us as f64 * self.per_us) as u64;
         let (program, folder) = (program.display(), self.folder.display());

@@ -13,11 +13,11 @@ use squall_engine::fabric::cost::{self, Link, Shape};
 
 use self::fit::{Fit, Row};
 use self::published::{LAUNCHERS, SLURM};
-use self::sizes::Sized;
+use self::sizes::SizeResult;
 use super::cluster::{Cluster, counts};
 use super::load::Load;
 use super::put::Copies;
-use super::{Asked, Finding, MODEL_NODES, NETWORKS, round, spawn};
+use super::{BenchOptions, Finding, MODEL_NODES, NETWORKS, round, spawn};
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};
 
@@ -50,7 +50,7 @@ struct Model {
     execute: Fit<3>,
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let loads = if options.loads.is_empty() { &[Load::None] } else { &options.loads[..] };
     let bare = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
@@ -147,7 +147,7 @@ impl Model {
     }
 }
 
-fn fields(nodes: u32, points: &[Point], sent: &[Sized], model: &Model, size: u64) -> Vec<(&'static str, Value)> {
+fn fields(nodes: u32, points: &[Point], sent: &[SizeResult], model: &Model, size: u64) -> Vec<(&'static str, Value)> {
     let measured: Vec<Value> = points
         .iter()
         .map(|point| {
@@ -170,7 +170,7 @@ fn fields(nodes: u32, points: &[Point], sent: &[Sized], model: &Model, size: u64
         ("send_ms", json!(largest.map(|sized| round(sized.private_ms)))),
         ("execute_ms", json!(largest.map(|sized| round(sized.execute_ms)))),
         ("measured", json!(measured)),
-        ("programs", sent.iter().map(Sized::show).collect()),
+        ("programs", sent.iter().map(SizeResult::show).collect()),
         ("fit_start_ms", json!(round(start_ms))),
         ("fit_per_node_ms", json!(round(share_ms))),
         ("fit_skew_ms", json!(round(skew_ms))),
@@ -198,7 +198,7 @@ fn recalled() -> Vec<Value> {
         .collect()
 }
 
-fn chart(points: &[&Point], sent: &[Sized], model: &Model, size: u64) -> Chart {
+fn chart(points: &[&Point], sent: &[SizeResult], model: &Model, size: u64) -> Chart {
     let powers = |to: u32| (0..=to).map(|power| f64::from(1_u32 << power));
     let mut series: Vec<Series> = LAUNCHERS
         .iter()
@@ -240,7 +240,7 @@ mod tests {
     use squall_engine::fabric::cost::Link;
 
     use super::fit::Fit;
-    use super::{Load, Model, Point, Sized, chart, factors, fields, fit};
+    use super::{Load, Model, Point, SizeResult, chart, factors, fields, fit};
 
     fn model() -> Model {
         let execute = Fit { parameters: [5.0, 1.5, 0.5], residual: 0.1 };
@@ -263,7 +263,7 @@ mod tests {
         let picture = chart(&[&point], &[], &model(), 12 << 20);
         assert_eq!(picture.series.iter().filter(|s| s.name.contains("recalled")).count(), 6);
         assert_eq!(picture.series.iter().filter(|s| s.name.contains("model, 12 MB")).count(), 2);
-        let row = |nodes| Sized {
+        let row = |nodes| SizeResult {
             real: true,
             load: Load::None,
             nodes,

@@ -19,7 +19,7 @@ use crate::client::Client;
 const LAUNCHES: usize = 3;
 
 /// Results for one program size on one number of nodes, in milliseconds.
-pub(super) struct Sized {
+pub(super) struct SizeResult {
     pub(super) real: bool,
     pub(super) load: Load,
     pub(super) nodes: u32,
@@ -35,7 +35,7 @@ pub(super) fn measure(
     (real, all): (bool, u32),
     load: Load,
     only: Option<u64>,
-) -> Result<Vec<Sized>, String> {
+) -> Result<Vec<SizeResult>, String> {
     let mut client = cluster.client()?;
     Cluster::wait_for(&mut client, all)?;
     let sizes = only.map_or(SIZES.to_vec(), |size| vec![size]);
@@ -56,7 +56,7 @@ pub(super) fn measure(
                 if real { run(cluster, nodes, kept) } else { emulate(&mut client, nodes, jobs) }
             });
             let execute_ms = times.collect::<Result<Vec<f64>, String>>().map(|mut times| median(&mut times))?;
-            rows.push(Sized { real, load, nodes, size, private_ms, shared_ms, execute_ms });
+            rows.push(SizeResult { real, load, nodes, size, private_ms, shared_ms, execute_ms });
         }
     }
     Ok(rows)
@@ -88,7 +88,7 @@ fn emulate(client: &mut Client, nodes: u32, number: u64) -> Result<f64, String> 
     }
 }
 
-impl Sized {
+impl SizeResult {
     pub(super) fn total_ms(&self, copies: Copies) -> f64 {
         self.execute_ms + if copies == Copies::Private { self.private_ms } else { self.shared_ms }
     }

@@ -12,7 +12,7 @@ use squall_model::wire::broadcast::BroadcastTo;
 
 use super::cluster::{Cluster, counts, list};
 use super::load::Load;
-use super::{Asked, Finding};
+use super::{BenchOptions, Finding};
 use crate::client::Client;
 use squall_client::broadcast::{SETTLED, broadcast, problem, wanted};
 
@@ -67,7 +67,7 @@ impl Row {
     }
 }
 
-pub(super) fn run(options: &Asked) -> Result<Finding, String> {
+pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
     let emulated = options.nodes.or_else(|| options.real.is_none().then_some(NODES));
     let loads = if options.loads.is_empty() { &[Load::None][..] } else { &options.loads[..] };
     let sizes: Vec<u64> = options.size.map_or(SIZES.to_vec(), |size| vec![size]);
