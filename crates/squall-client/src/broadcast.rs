@@ -32,7 +32,7 @@ pub const SETTLED: Duration = Duration::from_secs(2);
 
 /// Result of a broadcast.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct BroadcastResult {
     /// Digest of the file.
     pub digest: Digest,
     /// Length of the file, bytes.
@@ -102,7 +102,7 @@ fn known_as(file: &File) -> io::Result<Option<Digest>> {
 
 /// Sends a file to nodes: sends the chunks that the controller asks for until all nodes have the file, or it has
 /// failed.
-pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Result<Sent, ClientError> {
+pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Result<BroadcastResult, ClientError> {
     client.wait_up_to(Some(PATIENCE))?;
     client.make_room(CHUNK_WINDOW_BYTES as usize / 2);
     let mut recalled = recall(client, file, &mut wanted)?;
@@ -118,7 +118,7 @@ pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Res
             }
             Answer::Want { from, through, chunk_bytes } => send(client, file, from, through, chunk_bytes)?,
             Answer::Broadcast { nodes, sent, failed } => {
-                return Ok(Sent { digest: wanted.digest, size: wanted.size, nodes, lacking: sent, failed });
+                return Ok(BroadcastResult { digest: wanted.digest, size: wanted.size, nodes, lacking: sent, failed });
             }
             _ => return Err(unexpected()),
         }

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// The events that a follower wants. Default: all, from now on.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct FeedSelection {
     /// Position from which to follow. None: from now on.
     pub from: Option<Position>,
     /// Conditions on jobs and nodes. With conditions on jobs, events that are about no job are left out.
@@ -32,7 +32,7 @@ pub struct Follower {
     place: Place,
     /// Name of the command, for the controller.
     command: String,
-    wanted: Wanted,
+    wanted: FeedSelection,
     /// Connection to the controller; None: it has ended, and the next call makes a new one.
     client: Option<Client>,
 }
@@ -40,13 +40,13 @@ pub struct Follower {
 impl Follower {
     /// Makes a follower, which connects at the first call of [`Follower::next_page`]. `command` is the name of this
     /// command.
-    pub fn new(place: Place, command: &str, wanted: Wanted) -> Self {
+    pub fn new(place: Place, command: &str, wanted: FeedSelection) -> Self {
         Self { place, command: command.to_owned(), wanted, client: None }
     }
 
     /// Makes a follower of the cluster that commands talk to, and connects. Unlike [`Follower::next_page`] it does not
     /// retry for long.
-    pub fn connect(command: &str, wanted: Wanted) -> Result<Self, ClientError> {
+    pub fn connect(command: &str, wanted: FeedSelection) -> Result<Self, ClientError> {
         let mut follower = Self::new(find_place()?, command, wanted);
         follower.client = Some(follower.call()?);
         Ok(follower)
@@ -86,7 +86,7 @@ impl Follower {
     /// Connects, and sends the request.
     fn call(&self) -> Result<Client, ClientError> {
         let mut client = Client::connect_to(&self.place, &self.command)?;
-        let Wanted { from, jobs, kinds } = self.wanted.clone();
+        let FeedSelection { from, jobs, kinds } = self.wanted.clone();
         client.send(&Request::Follow { from, jobs: Box::new(jobs), kinds })?;
         Ok(client)
     }

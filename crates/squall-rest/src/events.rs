@@ -12,7 +12,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use squall_client::{ClientError, Follower, Wanted};
+use squall_client::{ClientError, Follower, FeedSelection};
 use squall_files::place::Place;
 use squall_model::hostlist;
 use squall_model::wire::feed::{FeedEvent, FeedKind, Position};
@@ -154,7 +154,7 @@ fn follow(
     (next, listeners): (&watch::Sender<u64>, &Semaphore),
 ) {
     let mut heard = Instant::now();
-    let wanted = |from| Wanted { from, ..Wanted::default() };
+    let wanted = |from| FeedSelection { from, ..FeedSelection::default() };
     let mut follower = Follower::new(place.clone(), "rest", wanted(from));
     loop {
         let page = match follower.next_page() {

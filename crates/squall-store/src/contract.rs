@@ -122,7 +122,7 @@ impl Bed for FileBed {
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum LogAction {
     /// Appends a batch of this many records.
     Append(u8),
     Flush,
@@ -132,13 +132,13 @@ enum Deed {
     Snapshot,
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn deeds() -> impl Strategy<Value = Vec<LogAction>> {
     let deed = prop_oneof![
-        4 => (1..4_u8).prop_map(Deed::Append),
-        4 => Just(Deed::Flush),
-        2 => any::<u64>().prop_map(Deed::Crash),
-        1 => Just(Deed::Full),
-        1 => Just(Deed::Snapshot),
+        4 => (1..4_u8).prop_map(LogAction::Append),
+        4 => Just(LogAction::Flush),
+        2 => any::<u64>().prop_map(LogAction::Crash),
+        1 => Just(LogAction::Full),
+        1 => Just(LogAction::Snapshot),
     ];
     vec(deed, 1..40)
 }
@@ -216,29 +216,29 @@ fn replayed(mut state: State, records: &[Record]) -> State {
     state
 }
 
-fn run(bed: &mut dyn Bed, deeds: &[Deed]) {
+fn run(bed: &mut dyn Bed, deeds: &[LogAction]) {
     let mut model = Model::default();
     for deed in deeds {
         match deed {
-            Deed::Append(records) => {
+            LogAction::Append(records) => {
                 let batch = model.batch(bed.log().next_seq(), *records);
                 assert!(bed.log().append(&batch).unwrap() > 0);
                 model.loose.push(batch.records);
             }
-            Deed::Flush | Deed::Snapshot => {
+            LogAction::Flush | LogAction::Snapshot => {
                 bed.log().flush().unwrap();
                 bed.flushed();
                 model.flush();
-                if matches!(deed, Deed::Snapshot) {
+                if matches!(deed, LogAction::Snapshot) {
                     bed.take_snapshot();
                     assert_eq!(bed.log().snapshot().unwrap().map(|s| s.seq), Some(model.durable.len() as u64));
                 }
             }
-            Deed::Crash(kept) => {
+            LogAction::Crash(kept) => {
                 bed.crash(*kept);
                 model.crash(bed.log());
             }
-            Deed::Full => {
+            LogAction::Full => {
                 let batch = model.batch(bed.log().next_seq(), 1);
                 bed.set_full(true);
                 assert!(matches!(bed.log().append(&batch), Err(LogError::NoRoom(_))));

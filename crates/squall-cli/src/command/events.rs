@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use squall_client::Wanted;
+use squall_client::FeedSelection;
 use squall_model::wire::client::{JobSelection, Refusal};
 use squall_model::wire::feed::{FeedEvent, FeedKind};
 
@@ -94,8 +94,8 @@ fn events(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
 }
 
-fn wanted(call: &mut Call<'_>, given: &Arguments) -> Result<Wanted, Fail> {
-    let mut wanted = Wanted::default();
+fn wanted(call: &mut Call<'_>, given: &Arguments) -> Result<FeedSelection, Fail> {
+    let mut wanted = FeedSelection::default();
     if let Some(from) = given.last("from") {
         match from.parse() {
             Ok(from) => wanted.from = Some(from),

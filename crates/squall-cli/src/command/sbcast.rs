@@ -17,7 +17,7 @@ use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, target};
 use squall_client::ClientError;
-use squall_client::broadcast::{self, Sent};
+use squall_client::broadcast::{self, BroadcastResult};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
@@ -95,13 +95,13 @@ fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let to = receivers(call, &job, asked.verbose)?;
     let wanted = broadcast::wanted(to, true, Some(place), asked.time_ms);
     match call.controller.broadcast(&file, wanted) {
-        Ok(Sent { failed: None, nodes, lacking, size, .. }) => {
+        Ok(BroadcastResult { failed: None, nodes, lacking, size, .. }) => {
             if asked.verbose > 1 {
                 call.say(&format!("sbcast: debug:  {size} bytes, lacking on {lacking} of {nodes} nodes"));
             }
             Ok(())
         }
-        Ok(Sent { failed: Some((nodes, error)), .. }) => {
+        Ok(BroadcastResult { failed: Some((nodes, error)), .. }) => {
             for node in nodes {
                 call.complain(&broadcast::problem(&(vec![node], error)));
             }

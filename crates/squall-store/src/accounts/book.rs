@@ -122,7 +122,7 @@ impl Recent {
     }
 }
 
-pub(super) type Done = rusqlite::Result<()>;
+pub(super) type SqlResult = rusqlite::Result<()>;
 
 impl Book {
     /// Opens the database at `path`, or creates it.
@@ -166,7 +166,7 @@ impl Book {
     }
 
     /// Reads the values that are kept in memory.
-    pub(super) fn load(&mut self) -> Done {
+    pub(super) fn load(&mut self) -> SqlResult {
         let cluster: Option<Packed<u128>> = self.meta("cluster")?;
         self.cluster = cluster.map_or(0, |c| c.0);
         self.position = self.meta::<i64>("position")?.unwrap_or(0) as u64;
@@ -184,7 +184,7 @@ impl Book {
         self.db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0)).optional()
     }
 
-    fn set_meta<T: rusqlite::ToSql>(&self, key: &str, value: T) -> Done {
+    fn set_meta<T: rusqlite::ToSql>(&self, key: &str, value: T) -> SqlResult {
         let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?;
         set.execute(params![key, value]).map(drop)
     }
@@ -202,7 +202,7 @@ impl Book {
         self.nodes.len()
     }
     /// Sets the journal that a new database follows.
-    pub(super) fn begin(&mut self, cluster: u128) -> Done {
+    pub(super) fn begin(&mut self, cluster: u128) -> SqlResult {
         self.set_meta("cluster", Packed(cluster))?;
         self.cluster = cluster;
         Ok(())
@@ -216,11 +216,11 @@ impl Book {
     pub(super) fn lost(&self) -> rusqlite::Result<Vec<Lost>> {
         Ok(self.meta::<Packed<Vec<Lost>>>("lost")?.map(|lost| lost.0).unwrap_or_default())
     }
-    pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> Done {
+    pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> SqlResult {
         self.set_meta("lost", Packed(lost))
     }
     /// Continues after the record `seq`, although not all records before it are stored.
-    pub(super) fn skip_to(&mut self, seq: u64) -> Done {
+    pub(super) fn skip_to(&mut self, seq: u64) -> SqlResult {
         self.set_meta("position", seq as i64)?;
         self.position = seq;
         Ok(())
@@ -230,12 +230,12 @@ impl Book {
         Raw::of(&self.db).map_err(super::unreadable)
     }
     /// Makes everything stored durable.
-    pub(super) fn checkpoint(&self) -> Done {
+    pub(super) fn checkpoint(&self) -> SqlResult {
         self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
 
     /// Stores records in one transaction; those already stored are skipped.
-    pub(super) fn store<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> Done {
+    pub(super) fn store<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> SqlResult {
         self.db.execute_batch("BEGIN")?;
         let before = self.position;
         let result = records.filter(|r| r.seq > before).try_for_each(|record| {
@@ -264,7 +264,7 @@ impl Book {
     }
 
     #[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
-    fn event(&mut self, record: &Record, event: &Event) -> Done {
+    fn event(&mut self, record: &Record, event: &Event) -> SqlResult {
         let time = record.time;
         if self.noted(time, event)? {
             return Ok(());
@@ -344,7 +344,7 @@ impl Book {
         }
     }
 
-    fn submitted(&mut self, time: Time, id: JobId, owner: &Arc<Owner>, spec: &Arc<JobSpec>) -> Done {
+    fn submitted(&mut self, time: Time, id: JobId, owner: &Arc<Owner>, spec: &Arc<JobSpec>) -> SqlResult {
         let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
         self.retire(id, JobId(id.0 + size.max(1) - 1))?;
         let owner_row = match &self.recent.owner {
@@ -430,7 +430,7 @@ impl Book {
     }
 
     /// Makes sure that a job, or an array task without changes so far, has a row of its own.
-    pub(super) fn touch(&mut self, id: JobId) -> Done {
+    pub(super) fn touch(&mut self, id: JobId) -> SqlResult {
         if self.recent.jobs.contains_key(&id)
             || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND latest")?.exists([id.0])?
         {
@@ -471,13 +471,13 @@ impl Book {
     }
 
     /// Writes the changes of the current array.
-    pub(super) fn close_array(&mut self) -> Done {
+    pub(super) fn close_array(&mut self) -> SqlResult {
         let Some(array) = self.recent.array.take().filter(|array| !array.written) else { return Ok(()) };
         let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
         self.db.prepare_cached(sql)?.execute(params![array.id.0, Packed(array.pending)]).map(drop)
     }
 
-    fn started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> Done {
+    fn started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> SqlResult {
         self.touch(id)?;
         let nodes = self.names(&alloc.nodes());
         let Some(spec) = self.spec(id)? else { return Ok(()) };
@@ -522,7 +522,7 @@ impl Book {
         (nodes, num_nodes): (&str, u32),
         (num_cpus, num_tasks): (u32, u32),
         submit_line: &str,
-    ) -> Done {
+    ) -> SqlResult {
         let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, start, nodes, num_nodes, num_cpus, num_tasks, left, usage, submit_line)
             SELECT id, attempt, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6, ?9, ?10 FROM jobs WHERE id = ?1 AND latest";
         self.db
@@ -550,7 +550,7 @@ impl Book {
         spec: &StepSpec,
         alloc: &Alloc,
         layout: &Layout,
-    ) -> Done {
+    ) -> SqlResult {
         let nodes = layout.nodes.as_str();
         let tasks = layout.ntasks();
         let cpus = if alloc.cpus() > 0 { alloc.cpus() } else { tasks.saturating_mul(layout.cpus_per_task.max(1)) };
@@ -564,7 +564,7 @@ impl Book {
         nodes: u32,
         end: &StepEnd,
         cut: Option<EndState>,
-    ) -> Done {
+    ) -> SqlResult {
         if end.exit.is_ok() && !end.oom && !end.lost && cut.is_none() {
             // Fast path: usually a step has one node and succeeds, so its row need not be read.
             let sql = "UPDATE steps SET left = 0, reason = ?4, usage = ?5, state = ?6, end = max(coalesce(end, 0), ?7)
@@ -635,7 +635,7 @@ impl Book {
         Ok(self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()?.flatten())
     }
 
-    fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> Done {
+    fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> SqlResult {
         let (state, by) = state_columns(JobState::Ended(outcome.state));
         let sql = "UPDATE steps SET state = ?3, state_by = ?4, code = ?5, signal = ?6, reason = ?7, end = ?8, left = 0
             WHERE job = ?1 AND step = ?2 AND attempt = (SELECT attempt FROM jobs WHERE id = ?1 AND latest)";
@@ -644,7 +644,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> Done {
+    fn ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> SqlResult {
         self.touch(id)?;
         // The first decision is kept, but a later one against a requeue counts.
         let sql =
@@ -659,7 +659,7 @@ impl Book {
         self.requeue_perhaps(time, id, sql, values)
     }
 
-    fn released(&mut self, time: Time, id: JobId, attempt: Attempt, nodes: &NodeSet) -> Done {
+    fn released(&mut self, time: Time, id: JobId, attempt: Attempt, nodes: &NodeSet) -> SqlResult {
         self.recent.jobs.remove(&id);
         let sql = "UPDATE jobs SET left = max(left - ?3, 0) WHERE id = ?1 AND attempt = ?2
             RETURNING latest AND requeue AND left = 0 AND state >= 100";
@@ -668,12 +668,12 @@ impl Book {
 
     /// Runs the change `sql`. If no node holds the job afterwards, it is requeued, provided that this was decided
     /// before.
-    fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Done {
+    fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> SqlResult {
         let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
         if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }
     }
 
-    fn back_to_queue(&self, time: Time, id: JobId) -> Done {
+    fn back_to_queue(&self, time: Time, id: JobId) -> SqlResult {
         let sql = "INSERT OR IGNORE INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
             SELECT id, attempt + 1, 0, array, task, uid, owner, spec, name, partition, account, qos, submit, ?2, limit_s
             FROM jobs WHERE id = ?1 AND latest";
@@ -682,7 +682,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute([id.0]).map(drop)
     }
 
-    fn tasks_ended(&mut self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> Done {
+    fn tasks_ended(&mut self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> SqlResult {
         let Some(at_hand) = self.array(array)?.filter(|at_hand| at_hand.id == array) else { return Ok(()) };
         let ended = at_hand.pending.intersection(tasks);
         if ended.is_empty() {
@@ -700,7 +700,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn updated(&mut self, time: Time, id: JobId, change: &JobChange, whole: bool) -> Done {
+    fn updated(&mut self, time: Time, id: JobId, change: &JobChange, whole: bool) -> SqlResult {
         self.recent.jobs.remove(&id);
         self.close_array()?;
         let (limit_sql, spec_sql) =
@@ -728,7 +728,7 @@ impl Book {
     }
 
     /// Makes a job eligible that was submitted held, or with a dependency that is `met`: now, or at its begin time.
-    fn may_start(&mut self, time: Time, id: JobId, whole: bool, met: bool) -> Done {
+    fn may_start(&mut self, time: Time, id: JobId, whole: bool, met: bool) -> SqlResult {
         let (spec_sql, sql): (_, &[_]) = if whole {
             (
                 "SELECT s.body FROM arrays a JOIN specs s ON s.id = a.spec WHERE a.id = ?1",
@@ -754,7 +754,7 @@ impl Book {
         Ok(())
     }
 
-    fn suspended(&self, time: Time, id: JobId, suspended: bool) -> Done {
+    fn suspended(&self, time: Time, id: JobId, suspended: bool) -> SqlResult {
         let sql = if suspended {
             "UPDATE jobs SET state = 2, suspended_since = ?2
              WHERE id = ?1 AND latest AND state IN (1, 2) AND suspended_since IS NULL"
@@ -766,7 +766,7 @@ impl Book {
     }
 
     /// Counts a gang-scheduled job's time outside its slots as suspended. A job without any slot is suspended.
-    fn shifted(&self, shift: &Shift) -> Done {
+    fn shifted(&self, shift: &Shift) -> SqlResult {
         let sql = "UPDATE jobs SET suspended = suspended + ?2,
             state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END
             WHERE id = ?1 AND latest";

@@ -5,11 +5,11 @@ use squall_model::id::{Attempt, JobId};
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
-use super::book::{Book, Done};
+use super::book::{Book, SqlResult};
 
 impl Book {
     /// Changes the row of a job that has given back nodes: it shows the remaining allocation only.
-    pub(super) fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
+    pub(super) fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> SqlResult {
         let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
         let sql =
             "UPDATE jobs SET nodes = ?3, num_nodes = ?4, num_cpus = ?5, memory_mb = ?6 WHERE id = ?1 AND attempt = ?2";
@@ -18,7 +18,7 @@ impl Book {
     }
 
     /// Changes the rows of a job that waited for nodes to be powered up: its time begins now.
-    pub(super) fn awake(&mut self, time: Time, id: JobId, attempt: Attempt) -> Done {
+    pub(super) fn awake(&mut self, time: Time, id: JobId, attempt: Attempt) -> SqlResult {
         for sql in [
             "UPDATE jobs SET start = ?3 WHERE id = ?1 AND attempt = ?2 AND latest",
             "UPDATE steps SET start = ?3 WHERE job = ?1 AND attempt = ?2",

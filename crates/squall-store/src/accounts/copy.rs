@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::book::Book;
-use super::{Order, Seen, pages, unreadable};
+use super::{Order, FollowedJournal, pages, unreadable};
 
 /// Bytes of the database that are copied at once.
 const COPIED_BYTES: usize = 1 << 20;
@@ -61,7 +61,7 @@ pub fn check_copy(path: &Path, cluster: u128, last: u64) -> Result<(), String> {
         return Err(format!("page {page} of the accounting database is damaged"));
     }
     let book = Book::open(path).map_err(|e| format!("the accounting database can't be read: {e}"))?;
-    let seen = Seen { cluster: book.cluster(), seq: book.position() };
+    let seen = FollowedJournal { cluster: book.cluster(), seq: book.position() };
     // A database that was just made follows no journal yet.
     if seen.cluster != 0 && cluster != 0 && seen.cluster != cluster {
         return Err("the accounting database belongs to another journal".to_owned());

@@ -11,7 +11,7 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
-use super::book::{Book, Done, is_of_the_event};
+use super::book::{Book, SqlResult, is_of_the_event};
 use super::encode::{Packed, state_columns};
 
 /// A job that has no row yet.
@@ -44,7 +44,7 @@ pub(super) struct Run {
 }
 
 /// The rows that an event changes or needs.
-enum Whose {
+enum AffectedRows {
     /// The event concerns no existing rows.
     Nobodys,
     /// The event concerns rows of this job.
@@ -53,7 +53,7 @@ enum Whose {
     Anybodys,
 }
 
-fn whose(event: &Event) -> Whose {
+fn whose(event: &Event) -> AffectedRows {
     match event {
         Event::JobSubmitted { .. }
         | Event::GresGranted { .. }
@@ -75,15 +75,15 @@ fn whose(event: &Event) -> Whose {
         | Event::NodesRemoved { .. }
         | Event::NodesCreated { .. }
         | Event::NodesReboot { .. }
-        | Event::ForeignResolved { .. } => Whose::Nobodys,
+        | Event::ForeignResolved { .. } => AffectedRows::Nobodys,
         Event::JobStarted { id, .. }
         | Event::JobAwake { id, .. }
         | Event::JobEnding { id, .. }
-        | Event::NodesReleased { id, .. } => Whose::Of(*id),
+        | Event::NodesReleased { id, .. } => AffectedRows::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
-            Whose::Of(*job)
+            AffectedRows::Of(*job)
         }
-        _ => Whose::Anybodys,
+        _ => AffectedRows::Anybodys,
     }
 }
 
@@ -92,9 +92,9 @@ impl Book {
     /// concerns have rows now.
     pub(super) fn noted(&mut self, time: Time, event: &Event) -> rusqlite::Result<bool> {
         let id = match whose(event) {
-            Whose::Of(id) => id,
-            Whose::Nobodys => return Ok(false),
-            Whose::Anybodys => return self.write_drafts().map(|()| false),
+            AffectedRows::Of(id) => id,
+            AffectedRows::Nobodys => return Ok(false),
+            AffectedRows::Anybodys => return self.write_drafts().map(|()| false),
         };
         let Some(draft) = self.recent.drafts.get_mut(&id) else { return Ok(false) };
         if draft.note(time, event) {
@@ -109,7 +109,7 @@ impl Book {
     }
 
     /// Writes the rows of all drafts.
-    pub(super) fn write_drafts(&mut self) -> Done {
+    pub(super) fn write_drafts(&mut self) -> SqlResult {
         for (id, draft) in std::mem::take(&mut self.recent.drafts) {
             match self.write_draft(id, &draft) {
                 Err(error) if is_of_the_event(&error) => tracing::error!(job = %id, %error, "accounting skips the job"),
@@ -119,7 +119,7 @@ impl Book {
         Ok(())
     }
 
-    fn write_draft(&self, id: JobId, draft: &Draft) -> Done {
+    fn write_draft(&self, id: JobId, draft: &Draft) -> SqlResult {
         let Draft { spec, run, end, .. } = draft;
         let (state, by) = state_columns(match (run, end) {
             (_, Some((_, outcome))) => JobState::Ended(outcome.state),
@@ -167,7 +167,7 @@ impl Book {
     }
 
     /// Writes the row of the batch script's step.
-    fn write_script(&self, id: JobId, run: &Run) -> Done {
+    fn write_script(&self, id: JobId, run: &Run) -> SqlResult {
         let first = run.alloc.nodes().first();
         let name = first.map_or(String::new(), |node| self.name(node));
         let cpus = first.and_then(|node| run.alloc.on(node)).map_or(0, |share| share.cores.len());

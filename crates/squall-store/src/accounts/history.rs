@@ -8,7 +8,7 @@ use squall_model::job::{ExitCode, JobSpec};
 use squall_model::time::Time;
 use squall_model::wire::history::{Happening, HistoryRow};
 
-use super::book::{Book, Done};
+use super::book::{Book, SqlResult};
 use super::encode::Packed;
 use super::query::PAGE_BYTES;
 
@@ -22,7 +22,7 @@ pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS history
 
 impl Book {
     /// Stores an event of nodes, reservations or accounts.
-    pub(super) fn happened(&self, time: Time, event: &Event) -> Done {
+    pub(super) fn happened(&self, time: Time, event: &Event) -> SqlResult {
         let what = match event {
             Event::NodeRegistered { name, hardware, .. } => {
                 Happening::Registered { node: name.clone(), cpus: hardware.cpus, memory_mb: hardware.memory_mb }
@@ -47,7 +47,7 @@ impl Book {
     }
 
     /// Changes the row of a job's last attempt. Values without a column go into its specification.
-    pub(super) fn recorded(&mut self, job: JobId, values: &[(String, String)]) -> Done {
+    pub(super) fn recorded(&mut self, job: JobId, values: &[(String, String)]) -> SqlResult {
         self.touch(job)?;
         let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
         let spec = self.db.prepare_cached(sql)?.query_row([job.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
@@ -68,11 +68,11 @@ impl Book {
         Ok(())
     }
 
-    pub(super) fn het_formed(&self, leader: JobId, size: u32) -> Done {
+    pub(super) fn het_formed(&self, leader: JobId, size: u32) -> SqlResult {
         self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
-    fn keep(&self, time: Time, what: Happening) -> Done {
+    fn keep(&self, time: Time, what: Happening) -> SqlResult {
         let sql = "INSERT INTO history (time, what) VALUES (?1, ?2)";
         self.db.prepare_cached(sql)?.execute(params![time.0 as i64, Packed(what)]).map(drop)
     }

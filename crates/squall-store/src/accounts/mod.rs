@@ -117,7 +117,7 @@ pub struct Accounts {
 
 /// The journal that a database follows, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct FollowedJournal {
     /// Random number that identifies the journal.
     pub cluster: u128,
     /// Number of the last record that the database has stored.
@@ -125,12 +125,12 @@ pub struct Seen {
 }
 
 /// Returns how far the database at this path has followed its journal; None: there is none, or it can't be read.
-pub fn seen(path: &Path) -> Option<Seen> {
+pub fn seen(path: &Path) -> Option<FollowedJournal> {
     if !path.exists() {
         return None;
     }
     let book = Book::open(path).ok()?;
-    (book.cluster() != 0).then(|| Seen { cluster: book.cluster(), seq: book.position() })
+    (book.cluster() != 0).then(|| FollowedJournal { cluster: book.cluster(), seq: book.position() })
 }
 
 impl Accounts {

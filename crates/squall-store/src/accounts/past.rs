@@ -6,7 +6,7 @@ use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner};
 use squall_model::time::Time;
 
-use super::book::{Book, Done};
+use super::book::{Book, SqlResult};
 use super::encode::state_columns;
 use super::retire::GENERATION;
 
@@ -81,7 +81,7 @@ fn is_known(book: &Book, job: &PastJob) -> rusqlite::Result<bool> {
 
 /// Adds the row of a job. If its id has been used here, the row is one of an earlier generation: `sacct --duplicates`
 /// shows it.
-fn add(book: &Book, job: &PastJob) -> Done {
+fn add(book: &Book, job: &PastJob) -> SqlResult {
     let sql = "SELECT min(attempt) FROM jobs WHERE id = ?1";
     let lowest: Option<i64> = book.db.prepare_cached(sql)?.query_row([job.id.0], |row| row.get(0))?;
     // Numbers of attempts of one generation begin at 1.

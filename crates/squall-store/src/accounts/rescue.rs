@@ -12,7 +12,7 @@ use squall_model::id::JobId;
 use squall_model::limits::LOST_RANGES_MAX;
 use squall_model::time::Time;
 
-use super::book::{Book, Done};
+use super::book::{Book, SqlResult};
 use super::encode::Packed;
 use super::retire::GENERATION;
 use crate::accounts::pages;
@@ -192,7 +192,7 @@ struct Rescue {
 
 impl Rescue {
     /// Copies all rows that can be read and that the new database lacks.
-    fn all(&mut self, from: &Connection, to: &Book) -> Done {
+    fn all(&mut self, from: &Connection, to: &Book) -> SqlResult {
         to.db.execute_batch("BEGIN")?;
         self.owners = shared(from, to, "owners")?;
         self.specs = shared(from, to, "specs")?;
@@ -203,7 +203,7 @@ impl Rescue {
     }
 
     /// Takes over the old database's configuration, lost ranges and position in the journal.
-    fn follow(&mut self, book: &mut Book, old: &Old) -> Done {
+    fn follow(&mut self, book: &mut Book, old: &Old) -> SqlResult {
         if let Some(config) = config(&old.db) {
             book.db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('config', ?1)", [config])?;
         }
@@ -216,7 +216,7 @@ impl Rescue {
     }
 
     /// Adds rows rebuilt from the journal, up to the new database's position.
-    fn read_journal(&mut self, draft: &Path, journal: &Path, book: &mut Book) -> Done {
+    fn read_journal(&mut self, draft: &Path, journal: &Path, book: &mut Book) -> SqlResult {
         remove(draft);
         let mut told = Book::open(draft)?;
         told.assume(book);
@@ -246,7 +246,7 @@ impl Rescue {
         });
     }
 
-    fn table(&mut self, from: &Connection, to: &Connection, table: &Table) -> Done {
+    fn table(&mut self, from: &Connection, to: &Connection, table: &Table) -> SqlResult {
         let mut start = i64::MIN;
         loop {
             let Err(last) = self.rows_from(from, to, table, start)? else { return Ok(()) };
@@ -413,7 +413,7 @@ fn behind(from: &Connection, table: &Table, start: i64) -> Option<i64> {
 /// complete.
 fn replay(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<JobId> {
     const RECORDS_AT_ONCE: usize = 4096;
-    let (mut batch, mut stored): (Vec<Record>, Done) = (Vec::new(), Ok(()));
+    let (mut batch, mut stored): (Vec<Record>, SqlResult) = (Vec::new(), Ok(()));
     let mut submitted = None;
     let mut flush = |batch: &mut Vec<Record>| {
         if stored.is_ok() {

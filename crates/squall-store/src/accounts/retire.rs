@@ -3,7 +3,7 @@
 use rusqlite::params;
 use squall_model::id::JobId;
 
-use super::book::{Array, Book, Done, RECENT_JOBS};
+use super::book::{Array, Book, SqlResult, RECENT_JOBS};
 
 /// Difference by which attempt numbers of jobs, and ids of arrays, are lowered each time that the job's id is used
 /// again.
@@ -12,7 +12,7 @@ pub(super) const GENERATION: i64 = 1 << 32;
 impl Book {
     /// Handles the submission of jobs with ids from `first` to `last`. Rows of earlier jobs with these ids are
     /// renumbered, and shown by `sacct --duplicates` only.
-    pub(super) fn retire(&mut self, first: JobId, last: JobId) -> Done {
+    pub(super) fn retire(&mut self, first: JobId, last: JobId) -> SqlResult {
         let before = self.highest;
         self.highest = before.max(Some(last));
         if before.is_none_or(|before| before < first) {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use squall_model::job::Digest;
 
 use super::error::JournalError;
-use super::files::Kind;
+use super::files::FileKind;
 use crate::log::{BlobReader, LogError};
 
 /// Location of a blob's content in the journal's files.
@@ -33,7 +33,7 @@ pub(crate) struct BlobPlace {
 
 impl BlobPlace {
     pub(crate) fn path(&self, dir: &Path) -> PathBuf {
-        let kind = if self.packed { Kind::Pack } else { Kind::Segment };
+        let kind = if self.packed { FileKind::Pack } else { FileKind::Segment };
         kind.path(dir, self.number)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use super::error::JournalError;
-use super::files::{Kind, Listing};
+use super::files::{FileKind, Listing};
 use super::follower::first_seq;
 use super::replay::replay;
 use super::snapshot;
@@ -49,7 +49,7 @@ pub struct Copier {
 
 /// A journal of which no file is removed as long as this exists: for the short time in which a copy is prepared.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct HeldJournal<'a> {
     copier: &'a Copier,
     _hold: RwLockReadGuard<'a, ()>,
 }
@@ -88,8 +88,8 @@ impl Copier {
     }
 
     /// Keeps files from being removed, so that a copy can be prepared.
-    pub fn hold(&self) -> Held<'_> {
-        Held { copier: self, _hold: self.hold.0.read().unwrap_or_else(PoisonError::into_inner) }
+    pub fn hold(&self) -> HeldJournal<'_> {
+        HeldJournal { copier: self, _hold: self.hold.0.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     pub(super) fn set_durable(&self, durable: Durable) {
@@ -97,7 +97,7 @@ impl Copier {
     }
 }
 
-impl Held<'_> {
+impl HeldJournal<'_> {
     /// Opens the files of what is durable now: the newest snapshot, the segments since then, and what the snapshot
     /// refers to. Segments with records from number `from` on are also part of it, as accounting may lack them.
     pub fn cut(&self, from: u64) -> Result<Cut, JournalError> {
@@ -109,11 +109,11 @@ impl Held<'_> {
         let lacking = listing.segments.iter().rfind(|n| first_seq(dir, **n).is_some_and(|first| first <= from));
         let first = lacking.copied().unwrap_or(0).min(covered.map_or(0, |covered| covered + 1));
         let since = listing.segments.iter().filter(|number| (first..=end.number).contains(*number));
-        let mut names: BTreeSet<(Kind, u64)> = since.map(|number| (Kind::Segment, *number)).collect();
+        let mut names: BTreeSet<(FileKind, u64)> = since.map(|number| (FileKind::Segment, *number)).collect();
         if let Some(covered) = covered {
-            names.insert((Kind::Snapshot, covered));
+            names.insert((FileKind::Snapshot, covered));
             let places = snapshot::places(dir, covered)?;
-            let kind = |packed| if packed { Kind::Pack } else { Kind::Segment };
+            let kind = |packed| if packed { FileKind::Pack } else { FileKind::Segment };
             names.extend(places.iter().map(|(_, place)| (kind(place.packed), place.number)));
         }
         let files = names.into_iter().map(|(kind, number)| piece(dir, kind, number, end)).collect::<Result<_, _>>()?;
@@ -121,10 +121,10 @@ impl Held<'_> {
     }
 }
 
-fn piece(dir: &Path, kind: Kind, number: u64, end: Durable) -> Result<Piece, JournalError> {
+fn piece(dir: &Path, kind: FileKind, number: u64, end: Durable) -> Result<Piece, JournalError> {
     let path = kind.path(dir, number);
     let file = File::open(&path).map_err(JournalError::io("open", &path))?;
-    let length = if kind == Kind::Segment && number == end.number {
+    let length = if kind == FileKind::Segment && number == end.number {
         end.at
     } else {
         file.metadata().map_err(JournalError::io("look at", &path))?.len()

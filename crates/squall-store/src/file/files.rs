@@ -18,7 +18,7 @@ pub(crate) const PACK_DRAFT: &str = "pack.tmp";
 
 /// Kinds of numbered files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     /// A file of frames of records and blobs.
     Segment,
     /// A file with the state after the segment of the same number.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Pack,
 }
 
-impl Kind {
+impl FileKind {
     fn extension(self) -> &'static str {
         match self {
             Self::Segment => "seg",

@@ -17,10 +17,10 @@ use squall_model::journal::{FORMAT, FrameWriter, Link, SEGMENT_HEADER_BYTES, Seg
 use super::blobs::{BlobPlace, Blobs};
 use super::copy::Hold;
 use super::error::JournalError;
-use super::files::{self, Kind, Listing, PACK_DRAFT};
+use super::files::{self, FileKind, Listing, PACK_DRAFT};
 use super::replay::apply;
 use super::snapshot;
-use super::walk::{Cursor, Found, walk};
+use super::walk::{Cursor, FrameItem, walk};
 
 /// Bytes of closed segments after which a snapshot is worth its cost, unless the last snapshot was more than twice as
 /// large.
@@ -111,7 +111,7 @@ impl Follower {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let listing = Listing::read(dir)?;
         let last_closed = listing.segments.last().map_or(covered, |last| last - 1).max(covered);
-        let snapshot_bytes = std::fs::metadata(Kind::Snapshot.path(dir, covered)).map_or(0, |m| m.len());
+        let snapshot_bytes = std::fs::metadata(FileKind::Snapshot.path(dir, covered)).map_or(0, |m| m.len());
         let mut work = Work {
             dir: dir.to_owned(),
             blobs,
@@ -233,7 +233,7 @@ impl Work {
     }
 
     fn tail_bytes(&self) -> u64 {
-        let size = |n| std::fs::metadata(Kind::Segment.path(&self.dir, n)).map_or(0, |m| m.len());
+        let size = |n| std::fs::metadata(FileKind::Segment.path(&self.dir, n)).map_or(0, |m| m.len());
         (self.covered + 1..=self.closed).map(size).sum()
     }
 
@@ -269,7 +269,7 @@ impl Work {
         };
         let numbers: Vec<u64> = (self.covered + 1..=self.closed).collect();
         let walk = walk(&self.dir, &numbers, start, &mut |_, found| {
-            if let Found::Record(record) = found {
+            if let FrameItem::Record(record) = found {
                 apply(&mut state, &record);
             }
             Ok(())
@@ -278,7 +278,7 @@ impl Work {
             return Err(error);
         }
         let missing =
-            || JournalError::Missing { path: Kind::Segment.path(&self.dir, self.closed), why: "it was closed".into() };
+            || JournalError::Missing { path: FileKind::Segment.path(&self.dir, self.closed), why: "it was closed".into() };
         if !walk.end.is_some_and(|e| e.closed && e.number == self.closed) {
             return Err(missing());
         }
@@ -305,7 +305,7 @@ impl Work {
             drop(files::remove(&draft));
             return result;
         }
-        let path = Kind::Pack.path(&self.dir, number);
+        let path = FileKind::Pack.path(&self.dir, number);
         std::fs::rename(&draft, &path).map_err(JournalError::io("rename to", &path))?;
         result
     }
@@ -363,14 +363,14 @@ impl Work {
         }
         self.unclean = false;
         for number in listing.snapshots.into_iter().filter(|n| *n < oldest) {
-            files::remove(&Kind::Snapshot.path(&self.dir, number))?;
+            files::remove(&FileKind::Snapshot.path(&self.dir, number))?;
         }
         for number in listing.packs.into_iter().filter(|n| !needed.contains(&(true, *n))) {
-            files::remove(&Kind::Pack.path(&self.dir, number))?;
+            files::remove(&FileKind::Pack.path(&self.dir, number))?;
         }
         for number in listing.segments.into_iter().filter(|n| *n <= oldest && !needed.contains(&(false, *n))) {
             if first_seq(&self.dir, number + 1).is_some_and(|next| next <= accounted + 1) {
-                files::remove(&Kind::Segment.path(&self.dir, number))?;
+                files::remove(&FileKind::Segment.path(&self.dir, number))?;
             } else {
                 self.unclean = true;
             }
@@ -381,7 +381,7 @@ impl Work {
 
 /// Returns the number of a segment's first record, from its header. None: the header can't be read.
 pub(crate) fn first_seq(dir: &Path, number: u64) -> Option<u64> {
-    let file = std::fs::File::open(Kind::Segment.path(dir, number)).ok()?;
+    let file = std::fs::File::open(FileKind::Segment.path(dir, number)).ok()?;
     let mut head = [0; SEGMENT_HEADER_BYTES];
     file.read_exact_at(&mut head, 0).ok()?;
     SegmentHeader::decode(&head).ok().map(|h| h.seq)

@@ -26,7 +26,7 @@ mod writer;
 pub(crate) mod tests;
 
 pub use blobs::Blobs;
-pub use copy::{Copier, Cut, Held, Piece, is_file_name};
+pub use copy::{Copier, Cut, HeldJournal, Piece, is_file_name};
 pub use error::JournalError;
 pub(crate) use files::free_bytes;
 pub use follower::{Accounted, Follower};
@@ -39,8 +39,8 @@ use std::path::Path;
 use squall_engine::commit::Append;
 use squall_model::event::Record;
 
-use files::{Kind, Listing};
-use walk::{Found, walk};
+use files::{FileKind, Listing};
+use walk::{FrameItem, walk};
 
 use crate::log::{Log, LogError};
 
@@ -56,7 +56,7 @@ pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) 
         numbers = &numbers[gap + 1..];
     }
     let walk = walk(dir, numbers, None, &mut |_, found| {
-        if let Found::Record(record) = found
+        if let FrameItem::Record(record) = found
             && record.seq >= from
         {
             first.get_or_insert(record.seq);
@@ -85,5 +85,5 @@ pub fn write_bulk(dir: &Path, records: &[Record]) -> Result<(), LogError> {
         return Ok(());
     }
     let why = "it could not be made in 10 minutes".into();
-    Err(JournalError::Missing { path: Kind::Snapshot.path(dir, last), why }.into())
+    Err(JournalError::Missing { path: FileKind::Snapshot.path(dir, last), why }.into())
 }

@@ -10,9 +10,9 @@ use squall_model::time::Time;
 
 use super::blobs::Blobs;
 use super::error::JournalError;
-use super::files::{Kind, Listing};
+use super::files::{FileKind, Listing};
 use super::snapshot;
-use super::walk::{Cursor, End, Found, walk};
+use super::walk::{Cursor, End, FrameItem, walk};
 
 /// Sizes and times of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
     let tail: Vec<u64> = listing.segments.iter().copied().filter(|n| *n > replay.covered).collect();
     let first = replay.covered + 1;
     if tail.first().is_some_and(|n| *n != first) || (tail.is_empty() && replay.covered > 0) {
-        let path = Kind::Segment.path(dir, first);
+        let path = FileKind::Segment.path(dir, first);
         let why = if replay.covered > 0 { "a snapshot says that it follows" } else { "a later segment exists" };
         replay.error = Some(JournalError::Missing { path, why: why.into() });
     } else {
@@ -120,7 +120,7 @@ impl Replay {
             self.blobs.put(digest, place, number);
         }
         for (packed, number) in self.blobs.files() {
-            let path = if packed { Kind::Pack.path(dir, number) } else { Kind::Segment.path(dir, number) };
+            let path = if packed { FileKind::Pack.path(dir, number) } else { FileKind::Segment.path(dir, number) };
             if !path.exists() {
                 return Err(JournalError::Missing { path, why: "scripts or environments of jobs stand in it".into() });
             }
@@ -138,8 +138,8 @@ impl Replay {
         let (state, blobs, report) = (&mut self.state, &self.blobs, &mut self.report);
         let walk = walk(dir, numbers, self.cursor, &mut |segment, found| {
             match found {
-                Found::Blob(digest, place) => blobs.put(digest, place, segment),
-                Found::Record(record) => {
+                FrameItem::Blob(digest, place) => blobs.put(digest, place, segment),
+                FrameItem::Record(record) => {
                     report.records += 1;
                     report.last = report.last.max(record.time);
                     report.events += record.events.len() as u64;
@@ -156,7 +156,7 @@ impl Replay {
         self.end = walk.end;
         self.error = walk.error;
         if let (None, Some(end)) = (&self.error, self.end.filter(|e| e.closed)) {
-            let path = Kind::Segment.path(dir, end.number + 1);
+            let path = FileKind::Segment.path(dir, end.number + 1);
             self.error =
                 Some(JournalError::Missing { path, why: format!("segment {} says that it follows", end.number) });
         }

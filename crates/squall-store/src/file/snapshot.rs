@@ -24,7 +24,7 @@ use squall_model::journal::{FORMAT, Problem, SEGMENT_HEADER_BYTES, SegmentHeader
 
 use super::blobs::BlobPlace;
 use super::error::JournalError;
-use super::files::{self, Kind, SNAPSHOT_DRAFT};
+use super::files::{self, FileKind, SNAPSHOT_DRAFT};
 use super::walk::Cursor;
 
 /// Bytes of a block's length and checksum.
@@ -66,7 +66,7 @@ pub(crate) fn write(
         drop(files::remove(&draft));
         return result;
     }
-    let path = Kind::Snapshot.path(dir, covered);
+    let path = FileKind::Snapshot.path(dir, covered);
     std::fs::rename(&draft, &path).map_err(JournalError::io("rename to", &path))?;
     files::sync_dir(dir)?;
     result
@@ -146,7 +146,7 @@ pub(crate) fn places(dir: &Path, covered: u64) -> Result<Vec<(Digest, BlobPlace)
 }
 
 fn open(dir: &Path, covered: u64) -> Result<(PathBuf, File, SegmentHeader), JournalError> {
-    let path = Kind::Snapshot.path(dir, covered);
+    let path = FileKind::Snapshot.path(dir, covered);
     let file = File::open(&path).map_err(JournalError::io("open", &path))?;
     let mut head = [0; SEGMENT_HEADER_BYTES];
     let bad = |problem| damaged(&path, 0, "header of the snapshot", problem);

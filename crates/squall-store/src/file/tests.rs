@@ -17,9 +17,9 @@ use squall_model::journal::SegmentHeader;
 use squall_model::rotation::ControllerKeys;
 use squall_model::time::Time;
 
-use super::files::{Kind, Listing};
+use super::files::{FileKind, Listing};
 use super::replay::apply;
-use crate::accounts::Seen;
+use crate::accounts::FollowedJournal;
 use crate::log::{BlobReader, Log};
 
 use super::{FileLog, JournalError, Opened, Options, records_from, replay};
@@ -98,7 +98,7 @@ impl Bed {
         }
     }
     fn segment(&self, number: u64) -> PathBuf {
-        Kind::Segment.path(self.path(), number)
+        FileKind::Segment.path(self.path(), number)
     }
     /// Closes the current segment and waits for the snapshot that covers it.
     fn snapshot(&self, journal: &mut FileLog) -> u64 {
@@ -248,7 +248,7 @@ fn a_damaged_snapshot_is_passed_over() {
             // The snapshot kept by an earlier start is kept on.
             drop(bed.open());
         }
-        let path = Kind::Snapshot.path(bed.path(), 3);
+        let path = FileKind::Snapshot.path(bed.path(), 3);
         let mut bytes = std::fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
@@ -269,9 +269,9 @@ fn a_damaged_snapshot_is_passed_over() {
 #[test]
 fn a_damaged_snapshot_without_all_that_came_before_it_is_an_error() {
     let bed = snapshots();
-    let newest = Kind::Snapshot.path(bed.path(), 3);
+    let newest = FileKind::Snapshot.path(bed.path(), 3);
     std::fs::write(&newest, b"damaged").unwrap();
-    for needed in [bed.segment(3), Kind::Snapshot.path(bed.path(), 2), Kind::Pack.path(bed.path(), 2)] {
+    for needed in [bed.segment(3), FileKind::Snapshot.path(bed.path(), 2), FileKind::Pack.path(bed.path(), 2)] {
         let good = std::fs::read(&needed).unwrap();
         std::fs::remove_file(&needed).unwrap();
         let error = FileLog::open(bed.path(), SMALL).err().map(|e| e.to_string()).unwrap_or_default();
@@ -288,7 +288,7 @@ fn a_flipped_bit_in_a_snapshot_is_found_and_named() {
     bed.submit(&mut journal);
     bed.snapshot(&mut journal);
     drop(journal);
-    let path = Kind::Snapshot.path(bed.path(), 1);
+    let path = FileKind::Snapshot.path(bed.path(), 1);
     let good = std::fs::read(&path).unwrap();
     for byte in 0..good.len() {
         let mut bad = good.clone();
@@ -336,11 +336,11 @@ fn records_that_accounting_has_seen_must_be_there() {
     let mut bed = Bed::new();
     bed.fill(2);
     let cluster = bed.open().log.cluster();
-    let seen = Some(Seen { cluster, seq: 5 });
+    let seen = Some(FollowedJournal { cluster, seq: 5 });
     let error = FileLog::open(bed.path(), Options { seen, ..SMALL }).unwrap_err();
     assert!(error.to_string().contains("3 acknowledged records are missing"), "{error}");
     FileLog::open(bed.path(), Options { seen, accept_loss: true, ..SMALL }).unwrap();
-    FileLog::open(bed.path(), Options { seen: Some(Seen { cluster: 1, seq: 5 }), ..SMALL }).unwrap();
+    FileLog::open(bed.path(), Options { seen: Some(FollowedJournal { cluster: 1, seq: 5 }), ..SMALL }).unwrap();
     for file in std::fs::read_dir(bed.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
@@ -394,7 +394,7 @@ fn a_journal_of_format_1_is_refused_and_left_as_it_is() {
     let mut journal = bed.open().log;
     let covered = bed.snapshot(&mut journal);
     drop(journal);
-    for path in [Kind::Snapshot.path(bed.path(), covered), bed.segment(covered + 1)] {
+    for path in [FileKind::Snapshot.path(bed.path(), covered), bed.segment(covered + 1)] {
         let good = std::fs::read(&path).unwrap();
         let head = SegmentHeader { format: 1, ..SegmentHeader::decode(&good).unwrap() }.encode();
         let old = [&head[..], &good[head.len()..]].concat();

@@ -8,7 +8,7 @@ use squall_model::journal::{self, Damage, Item, Link, Problem, SEGMENT_HEADER_BY
 
 use super::blobs::BlobPlace;
 use super::error::JournalError;
-use super::files::Kind;
+use super::files::FileKind;
 
 /// Values with which the next segment must begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Cursor {
 
 /// An item of a frame in a segment.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FrameItem {
     Record(Record),
     Blob(Digest, BlobPlace),
 }
@@ -56,7 +56,7 @@ pub(crate) struct Walk {
 }
 
 /// Callback for each item, with the number of its segment.
-pub(crate) type Visit<'a> = dyn FnMut(u64, Found) -> Result<(), Problem> + 'a;
+pub(crate) type Visit<'a> = dyn FnMut(u64, FrameItem) -> Result<(), Problem> + 'a;
 
 /// Reads the segments with these numbers. None as `cursor`: reading starts as the first segment's header says.
 pub(crate) fn walk(dir: &Path, numbers: &[u64], cursor: Option<Cursor>, visit: &mut Visit<'_>) -> Walk {
@@ -82,7 +82,7 @@ struct Segment {
 
 impl Segment {
     fn load(dir: &Path, number: u64) -> Result<Self, JournalError> {
-        let path = Kind::Segment.path(dir, number);
+        let path = FileKind::Segment.path(dir, number);
         let bytes = std::fs::read(&path).map_err(JournalError::io("read", &path))?;
         let header = SegmentHeader::decode(&bytes).map_err(|problem| header_damage(&path, problem))?;
         Ok(Self { path, bytes, header })
@@ -100,7 +100,7 @@ fn header_damage(path: &Path, problem: Problem) -> JournalError {
 impl Walk {
     fn step(&mut self, dir: &Path, number: u64, later: &[u64], visit: &mut Visit<'_>) -> Result<(), JournalError> {
         if let Some(end) = self.end.filter(|e| e.number + 1 != number) {
-            let path = Kind::Segment.path(dir, end.number + 1);
+            let path = FileKind::Segment.path(dir, end.number + 1);
             return Err(JournalError::Missing { path, why: format!("segment {number} exists") });
         }
         let segment = Segment::load(dir, number)?;
@@ -158,13 +158,13 @@ impl Walk {
                         return Err(bad(Problem::Content(format!("it bears the number {}", record.seq)), cursor.seq));
                     }
                     Item::Record(record) => {
-                        visit(end.number, Found::Record(record)).map_err(|p| bad(p, cursor.seq))?;
+                        visit(end.number, FrameItem::Record(record)).map_err(|p| bad(p, cursor.seq))?;
                         cursor.seq += 1;
                     }
                     Item::Blob { digest, at: offset, content } => {
                         let (offset, length) = (offset as u64, content.len() as u64);
                         let place = BlobPlace { packed: false, number: end.number, offset, length };
-                        visit(end.number, Found::Blob(digest, place)).map_err(|p| bad(p, cursor.seq))?;
+                        visit(end.number, FrameItem::Blob(digest, place)).map_err(|p| bad(p, cursor.seq))?;
                     }
                     Item::Close => end.closed = true,
                 }

@@ -16,13 +16,13 @@ use squall_model::journal::{CLOSE_BYTES, FORMAT, FrameWriter, Link, Problem, SEG
 use super::blobs::{BlobPlace, Blobs};
 use super::copy::{Copier, Durable, Hold};
 use super::error::{JournalError, is_no_space};
-use super::files::{self, Kind, Listing, PACK_DRAFT, SNAPSHOT_DRAFT, SPARE};
+use super::files::{self, FileKind, Listing, PACK_DRAFT, SNAPSHOT_DRAFT, SPARE};
 use super::follower::{Accounted, Follower};
 use super::replay::{self, Replay, ReplayReport};
 use super::snapshot;
 use super::spare::{SEGMENT_BYTES_MAX, Spare, SpareKeeper, segment_size};
 use super::walk::{Cursor, End};
-use crate::accounts::Seen;
+use crate::accounts::FollowedJournal;
 use crate::log::{BlobReader, Log, LogError, Snapshot};
 
 /// Interval of asking how many bytes the disk has free.
@@ -33,7 +33,7 @@ const FREE_POLL: Duration = Duration::from_millis(100);
 pub struct Options {
     /// What accounting has stored: a journal that ends before that has lost records. None: unknown, so that is not
     /// checked.
-    pub seen: Option<Seen>,
+    pub seen: Option<FollowedJournal>,
     /// Whether to continue without damaged or missing parts (they are set aside).
     pub accept_loss: bool,
     /// Size of segments on a disk with enough room, bytes.
@@ -221,7 +221,7 @@ impl FileLog {
     }
 
     fn write(&self, frame: &[u8]) -> Result<(), JournalError> {
-        let path = || Kind::Segment.path(&self.dir, self.number);
+        let path = || FileKind::Segment.path(&self.dir, self.number);
         self.file.write_all_at(frame, self.at).map_err(|e| JournalError::io("write to", &path())(e))
     }
 
@@ -234,7 +234,7 @@ impl FileLog {
         if !self.durable {
             return Ok(());
         }
-        let path = || Kind::Segment.path(&self.dir, self.number);
+        let path = || FileKind::Segment.path(&self.dir, self.number);
         match self.file.sync_data() {
             // It is unknown what a failed flush has lost, so that even "no space" must not be retried.
             Err(e) if is_no_space(&e) => Err(JournalError::io("flush", &path())(std::io::Error::other(e))),
@@ -278,7 +278,7 @@ impl FileLog {
 impl FileLog {
     /// Returns the path of the segment that is being written, and its end.
     pub(crate) fn end(&self) -> (PathBuf, u64) {
-        (Kind::Segment.path(&self.dir, self.number), self.at)
+        (FileKind::Segment.path(&self.dir, self.number), self.at)
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -366,14 +366,14 @@ impl Log for FileLog {
 }
 
 /// Returns an error if records are missing that accounting has stored from the same journal.
-fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
+fn shortness(replay: &Replay, seen: Option<FollowedJournal>) -> Option<JournalError> {
     let seen = seen.filter(|seen| replay.cursor.is_none_or(|c| c.cluster == seen.cluster))?;
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
 }
 
 /// Renames a damaged snapshot, so that it is not read again; returns a message about it.
 fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String, JournalError> {
-    let path = Kind::Snapshot.path(dir, number);
+    let path = FileKind::Snapshot.path(dir, number);
     let aside = path.with_extension("snap.damaged");
     std::fs::rename(&path, &aside).map_err(JournalError::io("rename to", &aside))?;
     files::sync_dir(dir)?;
@@ -394,7 +394,7 @@ fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String,
 fn name_segment(dir: &Path, number: u64, cursor: Cursor, spare: Spare) -> Result<File, JournalError> {
     let Cursor { cluster, seq, link } = cursor;
     let head = SegmentHeader { format: FORMAT, cluster, number, size: spare.size, seq, link };
-    let path = Kind::Segment.path(dir, number);
+    let path = FileKind::Segment.path(dir, number);
     spare.file.write_all_at(&head.encode(), 0).map_err(JournalError::io("write to", &spare.path))?;
     spare.file.sync_all().map_err(JournalError::io("flush", &spare.path))?;
     std::fs::rename(&spare.path, &path).map_err(JournalError::io("rename to", &path))?;
@@ -428,10 +428,10 @@ fn begin(dir: &Path, number: u64, cursor: Cursor, options: Options, keeper: &Spa
 /// Opens the last segment for appending, after removing an unfinished write.
 fn reopen(dir: &Path, end: &End, notices: &mut Vec<String>) -> Result<File, JournalError> {
     if let Some(stray) = end.stray {
-        files::remove(&Kind::Segment.path(dir, stray))?;
+        files::remove(&FileKind::Segment.path(dir, stray))?;
         files::sync_dir(dir)?;
     }
-    let path = Kind::Segment.path(dir, end.number);
+    let path = FileKind::Segment.path(dir, end.number);
     let file =
         std::fs::OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::io("open", &path))?;
     let length = file.metadata().map_err(JournalError::io("look at", &path))?.len();
@@ -468,8 +468,8 @@ fn set_aside(dir: &Path, replay: &mut Replay, notices: &mut Vec<String>) -> Resu
     let lost = dir.join(format!("lost-after-record-{}", replay.seq));
     std::fs::create_dir_all(&lost).map_err(JournalError::io("create", &lost))?;
     for number in listing.segments.into_iter().filter(|n| *n >= last_good && *n > replay.covered) {
-        let from = Kind::Segment.path(dir, number);
-        let to = Kind::Segment.path(&lost, number);
+        let from = FileKind::Segment.path(dir, number);
+        let to = FileKind::Segment.path(&lost, number);
         std::fs::copy(&from, &to).map_err(JournalError::io("copy to", &to))?;
         if number > last_good {
             files::remove(&from)?;
@@ -478,7 +478,7 @@ fn set_aside(dir: &Path, replay: &mut Replay, notices: &mut Vec<String>) -> Resu
     if let Some(end) = &mut replay.end {
         end.stray = None;
         if !end.closed {
-            let path = Kind::Segment.path(dir, end.number);
+            let path = FileKind::Segment.path(dir, end.number);
             let length = std::fs::metadata(&path).map_err(JournalError::io("look at", &path))?.len();
             end.torn = length.saturating_sub(end.at) as usize;
         }
@@ -516,7 +516,7 @@ mod tests {
         journal.append(&batch(2)).unwrap();
         journal.flush().unwrap();
         // The file can't be written to, like that of a failing disk.
-        journal.file = File::open(super::Kind::Segment.path(dir.path(), 1)).unwrap();
+        journal.file = File::open(super::FileKind::Segment.path(dir.path(), 1)).unwrap();
         let error = journal.append(&batch(3)).unwrap_err();
         assert!(matches!(error, LogError::Failed(_)) && error.to_string().contains("00000001.seg"), "{error}");
         assert!(matches!(journal.append(&batch(3)), Err(LogError::Fenced)));

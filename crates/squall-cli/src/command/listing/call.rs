@@ -25,9 +25,9 @@ use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
 use crate::contact::Patience;
-use squall_client::broadcast::{self, Sent};
+use squall_client::broadcast::{self, BroadcastResult};
 use squall_client::{Client, ClientError, unexpected};
-use squall_client::{Follower, Wanted};
+use squall_client::{Follower, FeedSelection};
 use squall_text::format::clock::{Clock, Style};
 use squall_text::format::colour::clean;
 use squall_text::format::harmless_lines;
@@ -93,11 +93,11 @@ pub(crate) trait Controller {
     /// Returns what accounting has recorded apart from jobs (nodes, reservations, changes of accounts), oldest first.
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
     /// Begins to follow events, which [`Controller::next_events`] returns.
-    fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError>;
+    fn follow(&mut self, wanted: FeedSelection) -> Result<(), ClientError>;
     /// Waits for the next page of events and returns it. Resumes by itself when the controller restarts.
     fn next_events(&mut self) -> Result<FeedPage, ClientError>;
     /// Sends a file to nodes, which store it.
-    fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
+    fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<BroadcastResult, ClientError> {
         Err(unexpected())
     }
 }
@@ -463,7 +463,7 @@ impl Controller for Live {
         })
     }
 
-    fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError> {
+    fn follow(&mut self, wanted: FeedSelection) -> Result<(), ClientError> {
         if self.here {
             let problem = "a standby has no events: leave out --from-standby".to_owned();
             return Err(ClientError::Refused(Refusal::NotSupported(problem)));
@@ -484,7 +484,7 @@ impl Controller for Live {
         self.follower.as_mut().ok_or_else(unexpected)?.next_page()
     }
 
-    fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {
+    fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<BroadcastResult, ClientError> {
         self.again(|client| broadcast::broadcast(client, file, wanted.clone()))
     }
 }

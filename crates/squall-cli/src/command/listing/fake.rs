@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use squall_client::Wanted;
+use squall_client::FeedSelection;
 use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist::expand;
@@ -55,7 +55,7 @@ pub(crate) struct Fake {
     /// Pages of events that followers get. After the last one the controller is gone.
     pub(crate) feed: Vec<FeedPage>,
     /// Requests of followers.
-    pub(crate) follows: Vec<Wanted>,
+    pub(crate) follows: Vec<FeedSelection>,
     pub(crate) licenses: Vec<LicenseInfo>,
     /// All controllers, if there are several.
     pub(crate) controllers: Vec<ControllerInfo>,
@@ -177,7 +177,7 @@ impl Controller for Fake {
         Ok(self.history.clone())
     }
 
-    fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError> {
+    fn follow(&mut self, wanted: FeedSelection) -> Result<(), ClientError> {
         self.follows.push(wanted);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use squall_client::Wanted;
+use squall_client::FeedSelection;
 use squall_model::id::JobId;
 use squall_model::set::IndexSet;
 use squall_model::wire::client::{JobRef, JobSelection};
@@ -23,7 +23,7 @@ pub(super) fn follow(call: &mut Call<'_>, given: &Arguments, mut plan: Plan) -> 
     // A job that leaves the wanted states is printed no more, so states are looked at when it is listed.
     let jobs = JobSelection { states: Vec::new(), ..plan.selection.clone() };
     let kinds = FeedKind::ALL.iter().copied().filter(|kind| kind.name().starts_with("job-")).collect();
-    if let Err(error) = call.controller.follow(Wanted { from: None, jobs, kinds }) {
+    if let Err(error) = call.controller.follow(FeedSelection { from: None, jobs, kinds }) {
         return call.failed(super::WHAT, &error);
     }
     let (whole, ended, header) = (plan.selection.clone(), plan.ended, plan.header);

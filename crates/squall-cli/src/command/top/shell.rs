@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squall_client::{Follower, Wanted};
+use squall_client::{Follower, FeedSelection};
 use squall_host::sys::signals::SignalFd;
 use squall_model::time::Time;
 use squall_model::wire::client::Answer;
@@ -233,7 +233,7 @@ fn now() -> Time {
 /// Tells of each change in the cluster. Comes back by itself when the controller was away.
 fn follow(mut wire: Wire) {
     loop {
-        if let Ok(mut follower) = Follower::connect(NAME, Wanted::default()) {
+        if let Ok(mut follower) = Follower::connect(NAME, FeedSelection::default()) {
             // What happened before is not told: the lists are read again.
             while let Ok(page) = follower.next_page() {
                 if (page.missed || !page.events.is_empty()) && !wire.send(News::Changed) {

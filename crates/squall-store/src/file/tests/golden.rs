@@ -25,7 +25,7 @@ use squall_model::time::Time;
 
 use super::Folder;
 use crate::file::blobs::BlobPlace;
-use crate::file::files::Kind;
+use crate::file::files::FileKind;
 use crate::file::snapshot;
 use crate::file::walk::Cursor;
 
@@ -36,7 +36,7 @@ const FIRST: u32 = 2;
 #[test]
 fn snapshots_of_every_format_are_read() {
     let dir = Folder::new();
-    let snap = Kind::Snapshot.path(dir.path(), COVERED);
+    let snap = FileKind::Snapshot.path(dir.path(), COVERED);
     if std::env::var_os("SQUALL_GOLDEN").is_some() {
         snapshot::write(dir.path(), COVERED, cursor(), &state(), &blobs()).unwrap();
         let hex = std::fs::read(&snap).unwrap().iter().fold(String::new(), |mut text, b| {
