@@ -106,9 +106,9 @@ fn asked(tool: Tool, words: &[OsString]) {
     let Ok(lines) = collect::lines(tool, words) else { return };
     for line in &lines {
         let mut asked = SubmitOptions::new(tool);
-        if collect::obey_line(&mut asked, tool, line).is_ok() {
+        if collect::apply_line(&mut asked, tool, line).is_ok() {
             collect::settle_hint(&mut asked);
-            drop((collect::verify(&asked), counts::settle(&mut asked)));
+            drop((collect::verify(&asked), counts::complete(&mut asked)));
         }
     }
 }
@@ -130,11 +130,11 @@ pub(crate) fn script(bytes: &[u8]) {
         let Ok(line) = collect::line(Tool::Sbatch, &words) else { continue };
         let mut asked = SubmitOptions::new(Tool::Sbatch);
         for found in &line.options {
-            drop(collect::obey(&mut asked, Tool::Sbatch, found, &Source::Script(directive.line)));
+            drop(collect::apply_option(&mut asked, Tool::Sbatch, found, &Source::Script(directive.line)));
         }
-        drop((collect::verify(&asked), counts::settle(&mut asked)));
+        drop((collect::verify(&asked), counts::complete(&mut asked)));
     }
-    drop(translate::obey(&mut SubmitOptions::new(Tool::Sbatch), &script));
+    drop(translate::apply(&mut SubmitOptions::new(Tool::Sbatch), &script));
 }
 
 /// JSON bodies of all operations.

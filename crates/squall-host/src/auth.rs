@@ -145,7 +145,7 @@ impl Account {
     }
 
     /// Counts `bytes` less of queued answers: they were sent or discarded.
-    pub(crate) fn settle(&self, bytes: usize) {
+    pub(crate) fn uncount(&self, bytes: usize) {
         for share in [Some(&self.user), self.host.as_ref()].into_iter().flatten() {
             share.unread.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -366,7 +366,7 @@ mod tests {
         assert!(ready(accounts[0].claim(1)).is_some());
         // Answers that are not taken count for user and machine.
         assert!(accounts[1..].iter().all(|account| account.owe(USER_UNREAD_MAX)) && !accounts[0].owe(1));
-        accounts[1].settle(USER_UNREAD_MAX);
+        accounts[1].uncount(USER_UNREAD_MAX);
         assert!(accounts[0].owe(1));
     }
 

@@ -190,7 +190,7 @@ struct Queue {
 
 impl Queue {
     fn clear(&mut self) {
-        self.settle(self.bytes);
+        self.uncount(self.bytes);
         gone(self.frames.capacity());
         self.frames = Vec::new();
     }
@@ -205,11 +205,11 @@ impl Queue {
     }
 
     /// Counts `bytes` less in this queue, and for its user.
-    fn settle(&mut self, bytes: usize) {
+    fn uncount(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if let Some(user) = &self.of {
             WAITING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-            user.settle(bytes);
+            user.uncount(bytes);
         }
     }
 }
@@ -335,7 +335,7 @@ impl Outgoing {
             let mut queue = self.lock();
             // If the queue was cleared in between, its bytes are not counted any more.
             let length = next.len().min(queue.bytes);
-            queue.settle(length);
+            queue.uncount(length);
             self.0.taken.notify_one();
             if let Err(e) = sent {
                 queue.clear();

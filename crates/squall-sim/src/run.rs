@@ -244,13 +244,13 @@ fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
     }
     world.heal_everything();
     world.disturb(Span(0));
-    settle(world)?;
+    run_to_rest(world)?;
     world.judge.check_over()
 }
 
 /// Runs until every job has ended and all nodes are empty, or until there is no more progress. Then makes the final
 /// checks.
-pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
+pub(crate) fn run_to_rest(world: &mut World) -> Result<(), Box<Violation>> {
     let (begin, mut round) = (world.now, 0);
     let mut idle = BTreeMap::new();
     world.run_until(world.now + Span::from_secs(30))?;

@@ -17,7 +17,7 @@ const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
 /// Applies a host list to the request: `--nodelist` with `--distribution=arbitrary`, or `SLURM_HOSTFILE` where no nodes
 /// are named. As in Slurm, the latter overrides any other distribution.
-pub(crate) fn obey(asked: &mut SubmitOptions, vars: &Vars) -> Result<(), Stop> {
+pub(crate) fn apply(asked: &mut SubmitOptions, vars: &Vars) -> Result<(), Stop> {
     let file = vars.iter().find(|(name, path)| name == "SLURM_HOSTFILE" && !path.is_empty()).map(|(_, path)| path);
     let named = asked.spec.need.nodelist.clone();
     let (list, origin) = match (named, file) {

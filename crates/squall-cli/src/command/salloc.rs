@@ -98,7 +98,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Vec<OsS
             lines[at].options.splice(0..0, carried);
         }
         let mut asked = SubmitOptions::new(SALLOC);
-        submission::obey(&mut asked, SALLOC, &lines[at], vars)?;
+        submission::apply(&mut asked, SALLOC, &lines[at], vars)?;
         submission::place(&mut asked, SALLOC, args)?;
         if asked.spec.name.is_empty() {
             // As in Slurm, whatever the manual says of the command's name.

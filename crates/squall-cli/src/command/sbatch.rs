@@ -85,11 +85,11 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script)
         }
         let mut asked = SubmitOptions::new(SBATCH);
         of_script = collect::carried(&of_script);
-        obey_script(&mut asked, said, &mut of_script)?;
+        apply_script(&mut asked, said, &mut of_script)?;
         if !(ignored || asked.batch.ignore_pbs) {
-            show_words(&translate::obey(&mut asked, &script)?, shown);
+            show_words(&translate::apply(&mut asked, &script)?, shown);
         }
-        submission::obey(&mut asked, SBATCH, &lines[at], vars)?;
+        submission::apply(&mut asked, SBATCH, &lines[at], vars)?;
         all.push(asked);
     }
     for word in operands.iter().skip(1) {
@@ -102,12 +102,12 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script)
 }
 
 /// Applies the options that a component has in the script, after those inherited from the component before.
-fn obey_script(asked: &mut SubmitOptions, said: Vec<ScriptOption>, of_script: &mut Vec<ParsedOption>) -> Result<(), Stop> {
+fn apply_script(asked: &mut SubmitOptions, said: Vec<ScriptOption>, of_script: &mut Vec<ParsedOption>) -> Result<(), Stop> {
     for option in of_script.iter() {
-        collect::obey(asked, SBATCH, option, &Source::Script(0))?;
+        collect::apply_option(asked, SBATCH, option, &Source::Script(0))?;
     }
     for (option, line, place) in said {
-        collect::obey(asked, SBATCH, &option, &Source::Script(line)).map_err(|stop| stop.at(&place))?;
+        collect::apply_option(asked, SBATCH, &option, &Source::Script(line)).map_err(|stop| stop.at(&place))?;
         of_script.push(option);
     }
     Ok(())

@@ -42,16 +42,16 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
 
 /// Applies environment variables, then the command line, to a request. Options that the request has already are of
 /// lower precedence.
-pub(crate) fn obey(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>, vars: &Vars) -> Result<(), Stop> {
+pub(crate) fn apply(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>, vars: &Vars) -> Result<(), Stop> {
     let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
-    collect::obey_variables(asked, tool, &lookup)?;
-    collect::obey_line(asked, tool, line)?;
+    collect::apply_variables(asked, tool, &lookup)?;
+    collect::apply_line(asked, tool, line)?;
     if let Some(line) = collect::settle_hint(asked).filter(|_| asked.verbose > 0) {
         eprintln!("{}: {line}", tool.name());
     }
     collect::verify(asked)?;
-    hostfile::obey(asked, vars)?;
-    counts::settle(asked)?;
+    hostfile::apply(asked, vars)?;
+    counts::complete(asked)?;
     for line in &asked.warnings {
         eprintln!("{}: {line}", tool.name());
     }

@@ -72,7 +72,7 @@ impl Cluster {
         self.invite_login(first);
         self.until("commands work on the login host", |c| c.squall(&["sinfo"]).status.success());
         self.until("the node is up", |c| output(&c.squall(&["sinfo", "-h", "-o", "%n %t"])).contains("n1 idle"));
-        self.settle();
+        self.await_leader();
     }
 
     /// Lets the login host join.
@@ -295,7 +295,7 @@ impl Cluster {
     }
 
     /// Waits until one controller leads and the others follow.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn await_leader(&self) {
         self.until("one controller leads and the others follow", |c| {
             let roles = c.roles();
             let count = |role: &str| roles.values().filter(|known| *known == role).count();
@@ -309,7 +309,7 @@ impl Cluster {
             self.ok(Host::Login, &["scontrol", "takeover", &head.name()]);
         }
         self.until("the controller that was asked leads", |c| c.leader() == head);
-        self.settle();
+        self.await_leader();
     }
 
     /// How often a controller began to lead.

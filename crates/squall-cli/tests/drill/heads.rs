@@ -54,7 +54,7 @@ fn commands_and_tokens_depend_on_no_single_head() {
     let pinged = cluster.squall_on(first, &["scontrol", "ping"]);
     assert!(pinged.status.success() && output(&pinged).matches("is UP").count() == HEADS - 1, "{}", output(&pinged));
     cluster.begin(first);
-    cluster.settle();
+    cluster.await_leader();
     cluster.until("it has the key again", |c| fs::read(c.state(first).join(TOKEN_KEY)).unwrap() == key);
     says_that_etcd_is_open(&cluster);
     fetches_what_is_damaged(&mut cluster);
@@ -85,7 +85,7 @@ fn fetches_what_is_damaged(cluster: &mut Cluster) {
         let fetched = log.split_once("is damaged at offset").is_some_and(|(_, later)| later.contains("were fetched"));
         fetched && log.rsplit_once("were fetched").is_some_and(|(_, later)| later.contains("following leader="))
     });
-    cluster.settle();
+    cluster.await_leader();
 }
 
 /// A command of an ordinary user on that head is that user's.

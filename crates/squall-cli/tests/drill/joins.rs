@@ -25,12 +25,12 @@ fn who_was_told_that_it_has_joined_is_known_to_the_next_leader() {
         let list = listed(&cluster, third);
         assert!(list.contains(&format!("{name} login host\n")), "{name} is unknown at the next leader:\n{list}");
         cluster.begin(next);
-        cluster.settle();
+        cluster.await_leader();
         let revoked = cluster.squall_on(third, &["token", "--revoke", &name]);
         assert!(revoked.status.success(), "{}", output(&revoked));
         take_over(&mut cluster, third);
         assert!(!listed(&cluster, cluster.leader()).contains(&name), "what was revoked has come back");
-        cluster.settle();
+        cluster.await_leader();
     }
     // While etcd takes nothing, nothing is promised; the same invitation holds afterwards.
     let leader = cluster.leader();
@@ -45,7 +45,7 @@ fn who_was_told_that_it_has_joined_is_known_to_the_next_leader() {
     }
     assert!(!joined.status.success(), "{}", output(&joined));
     assert!(!revoked.status.success() && output(&revoked).contains("etcd"), "{}", output(&revoked));
-    cluster.settle();
+    cluster.await_leader();
     let joined = cluster.join("x9", &words, PATIENCE);
     assert!(joined.status.success(), "{}", output(&joined));
 }

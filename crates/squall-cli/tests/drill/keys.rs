@@ -28,7 +28,7 @@ fn keys_of_several_controllers_rotate_while_jobs_run() {
     cluster.until("another controller leads", |c| c.leader() != first);
     runs_scripts(&cluster);
     cluster.begin(first);
-    cluster.settle();
+    cluster.await_leader();
     runs_scripts(&cluster);
     hand_over_in_the_middle(&mut cluster, &second);
     let third = Keys::of(&cluster, cluster.leader());
@@ -175,7 +175,7 @@ fn hand_over_in_the_middle(cluster: &mut Cluster, before: &Keys) {
     }
     cluster.hand_over(others[0]);
     rotate_when_known(cluster, leader, &["scontrol", "rotate", "keys", "grace=1-0"]);
-    cluster.settle();
+    cluster.await_leader();
     let after = Keys::of(cluster, others[0]);
     before.differ_from(&after);
     until_known(cluster, &after);
@@ -207,7 +207,7 @@ fn impostor_leads_nobody(cluster: &mut Cluster, old: &Keys) {
     for head in Host::heads() {
         cluster.begin(head);
     }
-    cluster.settle();
+    cluster.await_leader();
     runs_scripts(cluster);
 }
 
@@ -249,6 +249,6 @@ fn a_login_host_joins_again(cluster: &mut Cluster) {
     cluster.ok(head, &["token", "--revoke", "login"]);
     fs::remove_dir_all(cluster.state(Host::Login)).unwrap();
     cluster.invite_login(head);
-    cluster.settle();
+    cluster.await_leader();
     runs_scripts(cluster);
 }

@@ -87,7 +87,7 @@ fn order(moments: &mut Moments) -> Vec<Fault> {
 
 /// Does a fault and makes it good. Returns the time until a submission was acknowledged, and all that were tried.
 fn round(cluster: &mut Cluster, fault: Fault, moments: &mut Moments, number: usize) -> (Duration, Vec<Submission>) {
-    cluster.settle();
+    cluster.await_leader();
     std::thread::sleep(moments.next());
     let (leader, member) = (cluster.leader(), fault.member(cluster, moments));
     let mut submitter = cluster.submitter();

@@ -181,7 +181,7 @@ impl Standby {
                 }
             };
             let now = self.now();
-            readers.take(arrival, &mut self.machine, now);
+            readers.ingest(arrival, &mut self.machine, now);
         }
     }
 

@@ -300,7 +300,7 @@ fn read(settings: &Settings, config: &Config) -> Result<(StateFolder, u64), Cont
     let last = log.next_seq() - 1;
     let accounts = Accounts::start(place, log.cluster(), last, log.accounted())
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
-    log.settle();
+    log.await_spare();
     let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
     Ok((StateFolder { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
 }

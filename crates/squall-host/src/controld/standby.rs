@@ -25,7 +25,7 @@ pub(super) struct Readers {
 impl Readers {
     /// Handles an event of a connection, with the state that the standby has. `now`: the time of that state's clock;
     /// `ahead_us`: by how much the wall clock is ahead of it.
-    pub(super) fn take(&mut self, arrival: Arrival, machine: &mut Controller, (now, ahead_us): (Time, i64)) {
+    pub(super) fn ingest(&mut self, arrival: Arrival, machine: &mut Controller, (now, ahead_us): (Time, i64)) {
         match arrival {
             Arrival::Opened { id, out, .. } => {
                 self.peers.insert(id, out);
@@ -263,7 +263,7 @@ mod tests {
             // The connection and two requests: what is known of controllers needs no state.
             for _ in 0..3 {
                 let arrival = site.inboxes[1].users.recv().await.unwrap();
-                readers.take(arrival, &mut machine, (Time(1), 0));
+                readers.ingest(arrival, &mut machine, (Time(1), 0));
             }
             while readers.has_lists() {
                 readers.due().await;

@@ -165,7 +165,7 @@ impl Daemon {
             let secret = multicast.secret;
             self.step(Input::Multicast { secret });
         }
-        self.settle();
+        self.run_effects();
         self.complete().await
     }
 
@@ -208,7 +208,7 @@ impl Daemon {
             while self.has_room()
                 && let Some((of, arrival)) = self.waiting.pop()
             {
-                let took = self.take(arrival);
+                let took = self.ingest(arrival);
                 self.waiting.charge(of, took);
             }
             if self.pipeline.deadline().is_some_and(|d| d <= self.now) {
@@ -216,7 +216,7 @@ impl Daemon {
             }
             self.list(timer && self.waiting.len() == 0);
             self.feed();
-            self.settle();
+            self.run_effects();
             if flushing.is_none() {
                 flushing = self.commit()?;
             }
@@ -357,7 +357,7 @@ impl Daemon {
     }
 
     /// Passes an arrival on to the state machine; returns how long it took to decide, and to read if that counts.
-    fn take(&mut self, arrival: Arrival) -> Duration {
+    fn ingest(&mut self, arrival: Arrival) -> Duration {
         match arrival {
             Arrival::Opened { id, kind: PeerKind::Node(name), out } => {
                 self.peers.insert(id, Peer { out, node: true, name: name.clone() });
@@ -504,7 +504,7 @@ impl Daemon {
     }
 
     /// Runs the effects that are pending after all inputs of the batch.
-    fn settle(&mut self) {
+    fn run_effects(&mut self) {
         self.measured(Pipeline::settle);
     }
 

@@ -102,7 +102,7 @@ fn timed(frame: &Frame, holes: u32, random: &mut Seed) -> (Times, Times) {
             chooser.renew();
             placed = chooser.prism(&board, &Ask { nodes, geometry: None, end: 0 });
         }));
-        settle(&mut board, &mut running, placed, random);
+        turn_over(&mut board, &mut running, placed, random);
     }
     (Times::new(searches), Times::new(choices))
 }
@@ -129,7 +129,7 @@ fn search(fits: &mut Fits, board: &Board, shapes: &[Shape]) -> u32 {
 
 /// Marks the prism of a placed job as used. Ends random jobs: some after every placement, more if there was no place
 /// (`placed` None).
-fn settle(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, random: &mut Seed) {
+fn turn_over(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, random: &mut Seed) {
     let full = placed.is_none();
     if let Some(placed) = placed {
         board.close(&placed.prism, 1 + random.below(10_000) as u32);

@@ -20,7 +20,7 @@ use crate::coverage::Phase;
 use crate::files::Parcel;
 use crate::judge::JobFile;
 use crate::order::Order;
-use crate::run::settle;
+use crate::run::run_to_rest;
 use crate::world::{Setup, World};
 
 /// Failure of a scenario.
@@ -67,7 +67,7 @@ pub fn tell(text: &str) -> Result<(), StoryFailure> {
     }
     let end = teller.world().and_then(|world| {
         world.heal_everything();
-        settle(world).and_then(|()| world.judge.check_over()).map_err(|v| v.to_string())
+        run_to_rest(world).and_then(|()| world.judge.check_over()).map_err(|v| v.to_string())
     });
     end.map_err(|problem| teller.failure(0, problem))
 }

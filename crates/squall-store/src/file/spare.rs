@@ -96,7 +96,7 @@ impl SpareKeeper {
     }
 
     /// Waits until there is a spare segment, or a reason why there is none.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn await_ready(&self) {
         let mut shelf = lock(&self.shared.0);
         while shelf.wanted && shelf.spare.is_none() && shelf.trouble.is_none() && !shelf.ended {
             shelf = self.shared.1.wait(shelf).unwrap_or_else(PoisonError::into_inner);

@@ -166,8 +166,8 @@ impl FileLog {
     }
 
     /// Waits until a spare segment is prepared, or can't be.
-    pub fn settle(&self) {
-        self.spare.settle();
+    pub fn await_spare(&self) {
+        self.spare.await_ready();
     }
 
     /// Writes records and the blobs that they need as one frame; returns its length in bytes.
@@ -414,7 +414,7 @@ fn fresh(dir: &Path) -> Result<Cursor, JournalError> {
 
 /// Makes the empty segment `number`, durably; returns where its first frame begins.
 fn begin(dir: &Path, number: u64, cursor: Cursor, options: Options, keeper: &SpareKeeper) -> Result<End, JournalError> {
-    keeper.settle();
+    keeper.await_ready();
     let made = keeper
         .take(SEGMENT_HEADER_BYTES as u64)
         .map_or_else(|| keeper.make(segment_size(dir, options.segment_bytes)), Ok);

@@ -39,10 +39,10 @@ pub fn apply(spec: JobSpec, options: &[String]) -> Result<JobSpec, String> {
         return Err(format!("--{} is for the command sbatch, not for a program", option.long));
     }
     let mut asked = SubmitOptions { spec, ..SubmitOptions::new(Tool::Sbatch) };
-    collect::obey_line(&mut asked, Tool::Sbatch, &line).map_err(told)?;
+    collect::apply_line(&mut asked, Tool::Sbatch, &line).map_err(told)?;
     collect::settle_hint(&mut asked);
     collect::verify(&asked).map_err(told)?;
-    counts::settle(&mut asked).map_err(told)?;
+    counts::complete(&mut asked).map_err(told)?;
     Ok(asked.spec)
 }
 

@@ -22,7 +22,7 @@ pub fn line(tool: Tool, args: &[OsString]) -> Result<CommandLine<'_>, Stop> {
     let mut options = Vec::new();
     while let Some(found) = getopt.next_option()? {
         if let "help" | "usage" | "version" = found.0.long {
-            obey(&mut SubmitOptions::default(), tool, &found, &Source::Line)?;
+            apply_option(&mut SubmitOptions::default(), tool, &found, &Source::Line)?;
         }
         options.push(found);
     }
@@ -111,7 +111,7 @@ impl CommandLine<'_> {
 }
 
 /// Applies one option to the request.
-pub fn obey(asked: &mut SubmitOptions, tool: Tool, found: &ParsedOption, source: &Source) -> Result<(), Stop> {
+pub fn apply_option(asked: &mut SubmitOptions, tool: Tool, found: &ParsedOption, source: &Source) -> Result<(), Stop> {
     give(asked, tool, found, source, true)
 }
 
@@ -131,12 +131,12 @@ fn give(asked: &mut SubmitOptions, tool: Tool, found: &ParsedOption, source: &So
 }
 
 /// Applies all options of the command line to the request.
-pub fn obey_line(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>) -> Result<(), Stop> {
-    line.options.iter().try_for_each(|found| obey(asked, tool, found, &Source::Line))
+pub fn apply_line(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>) -> Result<(), Stop> {
+    line.options.iter().try_for_each(|found| apply_option(asked, tool, found, &Source::Line))
 }
 
 /// Applies the options set by environment variables to the request. `lookup` returns a variable's value.
-pub fn obey_variables(asked: &mut SubmitOptions, tool: Tool, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), Stop> {
+pub fn apply_variables(asked: &mut SubmitOptions, tool: Tool, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), Stop> {
     for option in table::options_of(tool) {
         for variable in option.env.iter().filter(|name| tool.reads(name)) {
             let Some(value) = lookup(variable) else { continue };

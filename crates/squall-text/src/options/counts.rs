@@ -12,7 +12,7 @@ use crate::options::Stop;
 use crate::options::submit::SubmitOptions;
 
 /// Completes and checks the numbers of nodes, tasks and GPUs that the options give together.
-pub fn settle(asked: &mut SubmitOptions) -> Result<(), Stop> {
+pub fn complete(asked: &mut SubmitOptions) -> Result<(), Stop> {
     count_inside(asked);
     let named = named_nodes(asked)?;
     if asked.run.job.is_none() {

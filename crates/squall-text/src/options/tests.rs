@@ -22,7 +22,7 @@ fn words(line: &str) -> Vec<OsString> {
 fn read(tool: Tool, line: &str) -> Result<SubmitOptions, Stop> {
     let args = words(line);
     let mut asked = SubmitOptions::new(tool);
-    collect::obey_line(&mut asked, tool, &collect::line(tool, &args)?)?;
+    collect::apply_line(&mut asked, tool, &collect::line(tool, &args)?)?;
     collect::verify(&asked)?;
     Ok(asked)
 }
@@ -61,8 +61,8 @@ fn a_hint_gives_way_to_what_says_the_same_in_detail() {
         let args = words(line);
         let mut asked = SubmitOptions::new(Tool::Srun);
         let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        collect::obey_variables(&mut asked, Tool::Srun, &lookup).unwrap();
-        collect::obey_line(&mut asked, Tool::Srun, &collect::line(Tool::Srun, &args).unwrap()).unwrap();
+        collect::apply_variables(&mut asked, Tool::Srun, &lookup).unwrap();
+        collect::apply_line(&mut asked, Tool::Srun, &collect::line(Tool::Srun, &args).unwrap()).unwrap();
         let said = collect::settle_hint(&mut asked).unwrap_or_default();
         let left = [asked.spec.options.hint.is_some(), asked.run.cpu_bind.is_some()];
         (left, !said.is_empty(), said.ends_with("SLURM_HINT."))
@@ -184,13 +184,13 @@ fn the_command_line_overrides_variables_and_they_the_script() {
         let mut asked = SubmitOptions::new(Tool::Sbatch);
         let args = words(script);
         for found in collect::line(Tool::Sbatch, &args).expect("it is well formed").options {
-            collect::obey(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
+            collect::apply_option(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
         }
         let lookup = |name: &str| variable.filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned());
-        collect::obey_variables(&mut asked, Tool::Sbatch, &lookup).expect("it can be");
+        collect::apply_variables(&mut asked, Tool::Sbatch, &lookup).expect("it can be");
         let args = words(line);
         let line = collect::line(Tool::Sbatch, &args).expect("it is well formed");
-        collect::obey_line(&mut asked, Tool::Sbatch, &line).expect("it can be");
+        collect::apply_line(&mut asked, Tool::Sbatch, &line).expect("it can be");
         (asked.spec.time_limit_s.map(|s| s / 60), asked.spec.partition)
     };
     let partition = |name: &str| Some(name.to_owned());
@@ -210,11 +210,11 @@ fn memory_options_contradict_each_other_only_at_the_same_place() {
     let mut asked = SubmitOptions::new(Tool::Sbatch);
     let args = words("--mem=1G");
     for found in collect::line(Tool::Sbatch, &args).expect("it is well formed").options {
-        collect::obey(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
+        collect::apply_option(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
     }
     let args = words("--mem-per-cpu=2G");
     let line = collect::line(Tool::Sbatch, &args).expect("it is well formed");
-    collect::obey_line(&mut asked, Tool::Sbatch, &line).expect("it can be");
+    collect::apply_line(&mut asked, Tool::Sbatch, &line).expect("it can be");
     assert_eq!(asked.spec.need.memory, Memory::PerCpuMb(2048));
 }
 
@@ -255,7 +255,7 @@ fn complaints_are_slurms_and_say_what_would_be_right() {
 #[test]
 fn a_variable_that_cannot_be_is_named() {
     let lookup = |name: &str| (name == "SBATCH_TIMELIMIT").then(|| "abc".to_owned());
-    let stop = collect::obey_variables(&mut SubmitOptions::new(Tool::Sbatch), Tool::Sbatch, &lookup).expect_err("it can't be");
+    let stop = collect::apply_variables(&mut SubmitOptions::new(Tool::Sbatch), Tool::Sbatch, &lookup).expect_err("it can't be");
     let text = stop.complaint(Tool::Sbatch);
     assert!(text.starts_with("sbatch: error: Invalid --time specification\n"), "{text}");
     assert!(text.ends_with("it stands in the variable SBATCH_TIMELIMIT\n"), "{text}");
@@ -305,7 +305,7 @@ proptest! {
         for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
             if let Ok(line) = collect::line(tool, &args) {
                 let mut asked = SubmitOptions::new(tool);
-                let _ = collect::obey_line(&mut asked, tool, &line).and_then(|()| collect::verify(&asked));
+                let _ = collect::apply_line(&mut asked, tool, &line).and_then(|()| collect::verify(&asked));
             }
         }
     }
@@ -315,7 +315,7 @@ proptest! {
         for option in table::GROUPS.iter().flat_map(|group| group.options).filter(|o| o.arg != Arg::None) {
             for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc].into_iter().filter(|tool| option.tools.has(*tool)) {
                 let found = (option, Some(value.clone()));
-                if let Err(stop) = collect::obey(&mut SubmitOptions::new(tool), tool, &found, &Source::Line) {
+                if let Err(stop) = collect::apply_option(&mut SubmitOptions::new(tool), tool, &found, &Source::Line) {
                     assert!(stop.exit() != 0 || matches!(stop, Stop::Show(_) | Stop::Help | Stop::Brief), "{option:?}={value}");
                 }
             }
@@ -340,7 +340,7 @@ fn tres_per_task_is_cpus_and_gpus_or_refused() {
 fn gpus_of_job_and_node_say_how_many_nodes() {
     let nodes = |line: &str| {
         let mut asked = sbatch(line);
-        drop(counts::settle(&mut asked));
+        drop(counts::complete(&mut asked));
         (asked.spec.need.nodes_min, asked.spec.need.nodes_max)
     };
     assert_eq!(nodes("--gpus=4 --gpus-per-node=2"), (Some(2), Some(2)));
@@ -354,11 +354,11 @@ fn e_more_nodes_are_named_than_there_may_be() {
     for (line, said) in [("-w n1,n2 -N1", "-N 2-1"), ("-w n[1-3] -N1-2", "-N 3-2"), ("-w n1,n2,n1 -N1", "-N 2-1")] {
         for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
             let mut asked = read(tool, line).expect(line);
-            let stop = counts::settle(&mut asked).expect_err(line);
+            let stop = counts::complete(&mut asked).expect_err(line);
             assert!(stop.complaint(tool).contains(&format!("invalid number of nodes ({said})")), "{tool:?} {line}");
         }
     }
-    assert!(counts::settle(&mut sbatch("-w n1,n1 -N1")).is_ok());
+    assert!(counts::complete(&mut sbatch("-w n1,n1 -N1")).is_ok());
 }
 
 // faults.md E: combinations of options about GPUs have the same results as in Slurm.
@@ -366,7 +366,7 @@ fn e_more_nodes_are_named_than_there_may_be() {
 fn e_gpus_and_tasks_that_share_them() {
     let settled = |line: &str| {
         let mut asked = sbatch(line);
-        counts::settle(&mut asked).map(|()| asked.spec.need).map_err(|stop| stop.complaint(Tool::Sbatch))
+        counts::complete(&mut asked).map(|()| asked.spec.need).map_err(|stop| stop.complaint(Tool::Sbatch))
     };
     let each = |line: &str| settled(line).map(|need| need.ntasks_per_node);
     assert_eq!(each("--ntasks-per-gpu=1 --gpus-per-node=2 -n4"), Ok(Some(2)), "two nodes, not four tasks on two GPUs");

@@ -111,7 +111,7 @@ static PBS: [Foreign; 25] = [
 ];
 
 /// Applies the options of one other scheduler: LSF's if there are any, otherwise those of PBS. Returns the words read.
-pub fn obey(asked: &mut SubmitOptions, script: &Script) -> Result<Vec<String>, Stop> {
+pub fn apply(asked: &mut SubmitOptions, script: &Script) -> Result<Vec<String>, Stop> {
     for (mark, options) in [("#BSUB", &BSUB[..]), ("#PBS", &PBS[..])] {
         let Some(mut words) = script.words_after(mark, COMMANDS_MAX)? else { continue };
         if mark == "#BSUB" {
@@ -157,7 +157,7 @@ fn give(asked: &mut SubmitOptions, long: &str, value: &str) -> Result<(), Stop> 
 /// Applies the option `long` of sbatch to the request.
 fn set(asked: &mut SubmitOptions, long: &str, value: Option<String>) -> Result<(), Stop> {
     let option = table::options_of(Tool::Sbatch).find(|option| option.long == long).expect("sbatch has that option");
-    collect::obey(asked, Tool::Sbatch, &(option, value), &Source::Script(0))
+    collect::apply_option(asked, Tool::Sbatch, &(option, value), &Source::Script(0))
 }
 
 /// Translates PBS's `-m`, a list of letters, to values of `--mail-type`.

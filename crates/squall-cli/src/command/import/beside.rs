@@ -85,7 +85,7 @@ pub(super) fn confinement(
             return report.add(origin, &pair.key, Fate::Unknown, unknown(&pair.key, &names));
         };
         if let Some(outcome) = rule.outcome(name, &pair.value) {
-            globals.settle(origin, name, outcome, report);
+            globals.record(origin, name, outcome, report);
         }
     })
 }
@@ -117,7 +117,7 @@ pub(super) fn folders(text: &str, read: Read<'_>, globals: &mut Globals, report:
                 None => {
                     taken.push((name, pair.value.clone()));
                     let outcome = Outcome::set(key, value::quoted(&pair.value));
-                    return globals.settle(origin, name, Ok(outcome), report);
+                    return globals.record(origin, name, Ok(outcome), report);
                 }
                 Some((_, before)) if *before == pair.value => (Fate::Moot, format!("{name} is `{before}` already")),
                 Some((_, before)) => (Fate::Missing, format!("all nodes have the same folders: `{before}` is taken")),
@@ -127,7 +127,7 @@ pub(super) fn folders(text: &str, read: Read<'_>, globals: &mut Globals, report:
                 (Fate::Unknown, unknown(&pair.key, &names))
             }
             (None, Some((name, rule))) => match rule.outcome(name, &pair.value) {
-                Some(outcome) => return globals.settle(origin, name, outcome, report),
+                Some(outcome) => return globals.record(origin, name, outcome, report),
                 None => return,
             },
         };

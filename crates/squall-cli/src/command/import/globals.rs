@@ -77,13 +77,13 @@ impl Globals {
             _ => rule.outcome(name, value),
         };
         match outcome {
-            Some(outcome) => self.settle(origin, name, outcome, report),
+            Some(outcome) => self.record(origin, name, outcome, report),
             None => drop(self.apart.insert(name, Setting { origin: origin.clone(), value: value.to_owned() })),
         }
     }
 
     /// Adds what a setting becomes, and its row in the report.
-    pub(super) fn settle(
+    pub(super) fn record(
         &mut self,
         origin: &Origin,
         name: &'static str,
@@ -101,7 +101,7 @@ impl Globals {
     fn take(&mut self, name: &'static str, report: &mut Report, outcome: impl FnOnce(&str) -> Outcome) {
         if let Some(Setting { origin, value }) = self.apart.remove(name) {
             let outcome = outcome(&value);
-            self.settle(&origin, name, Ok(outcome), report);
+            self.record(&origin, name, Ok(outcome), report);
         }
     }
 
@@ -198,7 +198,7 @@ impl Globals {
                 0 => Outcome::set("SlurmctldHost", quoted(&value)),
                 _ => Outcome::none(Fate::Moot, "other machines use the address"),
             };
-            self.settle(&origin, name, Ok(outcome), report);
+            self.record(&origin, name, Ok(outcome), report);
         }
         let listens = self.apart.contains_key("SlurmctldPort");
         self.take("SlurmctldPort", report, |value| match port(value) {

@@ -70,7 +70,7 @@ struct Hour {
 impl Hour {
     /// Makes the kinds of use add up to the whole. Resource-seconds counted twice keep only the first of these uses:
     /// down, allocated, planned down, planned, idle.
-    fn settle(&mut self) {
+    fn balance(&mut self) {
         self.down = self.down.min(self.there);
         self.allocated = self.allocated.min(self.there - self.down);
         self.planned_down = self.planned_down.min(self.there - self.down - self.allocated);
@@ -256,7 +256,7 @@ fn total(
     }
     let mut sum = Hour::default();
     for mut hour in hours.each {
-        hour.settle();
+        hour.balance();
         sum.add(&hour);
     }
     sum

@@ -100,7 +100,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
 fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString>), Stop> {
     let line = collect::line(SRUN, args)?;
     let mut asked = SubmitOptions::new(SRUN);
-    submission::obey(&mut asked, SRUN, &line, vars)?;
+    submission::apply(&mut asked, SRUN, &line, vars)?;
     let Some(program) = line.operands.first() else {
         return Err(Stop::bad("fatal: No command given to execute."));
     };

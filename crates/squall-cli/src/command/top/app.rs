@@ -251,7 +251,7 @@ impl App {
         self.order = shown;
         let found = self.selected.as_ref().and_then(|key| self.order.iter().position(|at| self.is(*at, key)));
         self.at = found.unwrap_or(self.at).min(self.order.len().saturating_sub(1));
-        self.settle();
+        self.keep_selection_in_view();
     }
 
     fn owned(&self, job: &JobInfo) -> bool {
@@ -271,7 +271,7 @@ impl App {
     }
 
     /// Remembers what is selected, and scrolls to it.
-    fn settle(&mut self) {
+    fn keep_selection_in_view(&mut self) {
         self.selected = self.order.get(self.at).map(|position| {
             if self.view == View::Nodes {
                 return Key::Node(self.data.nodes[*position].name.clone());
@@ -408,7 +408,7 @@ impl App {
             self.scrolled = place;
         } else {
             self.at = place;
-            self.settle();
+            self.keep_selection_in_view();
         }
     }
 

@@ -71,7 +71,7 @@ fn traces(option: &'static Opt) -> Vec<bool> {
     let mut found = Vec::new();
     for value in values.filter(|value| !matches!(option.arg, super::Arg::Needed(_)) || value.is_some()) {
         let mut asked = SubmitOptions::new(tool);
-        match collect::obey(&mut asked, tool, &(option, value.map(str::to_owned)), &Source::Line) {
+        match collect::apply_option(&mut asked, tool, &(option, value.map(str::to_owned)), &Source::Line) {
             Ok(()) => {}
             Err(Stop::Show(_) | Stop::Help | Stop::Brief) => {
                 found.push(true);
@@ -263,7 +263,7 @@ fn variables_are_refused_as_options_are() {
         (Tool::Srun, "SLURM_MEM_BIND", "rank", "--mem-bind=rank"),
     ] {
         let lookup = |name: &str| (name == variable).then(|| value.to_owned());
-        let stop = collect::obey_variables(&mut SubmitOptions::new(tool), tool, &lookup).expect_err(variable);
+        let stop = collect::apply_variables(&mut SubmitOptions::new(tool), tool, &lookup).expect_err(variable);
         let text = stop.complaint(tool);
         assert!(text.contains(option) && text.contains(variable), "{variable}: {text}");
     }

@@ -15,12 +15,12 @@ fn asked(tool: Tool, script: &str, variables: &[(&str, &str)], line: &str) -> Re
     let mut asked = SubmitOptions::new(tool);
     let words = super::words(script);
     for found in collect::line(tool, &words)?.options {
-        collect::obey(&mut asked, tool, &found, &Source::Script(2))?;
+        collect::apply_option(&mut asked, tool, &found, &Source::Script(2))?;
     }
     let lookup = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    collect::obey_variables(&mut asked, tool, &lookup)?;
+    collect::apply_variables(&mut asked, tool, &lookup)?;
     let words = super::words(line);
-    collect::obey_line(&mut asked, tool, &collect::line(tool, &words)?)?;
+    collect::apply_line(&mut asked, tool, &collect::line(tool, &words)?)?;
     collect::verify(&asked)?;
     Ok(asked)
 }

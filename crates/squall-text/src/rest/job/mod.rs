@@ -110,7 +110,7 @@ fn described(given: &Value, caller: &Caller<'_>, tool: Tool) -> Result<Described
         order.take(given)?;
         env = env.or(order.env.take());
         scripts.push(order.script.take());
-        let spec = order.settle()?;
+        let spec = order.complete()?;
         warnings.append(&mut order.warnings);
         specs.push(spec);
     }
@@ -453,7 +453,7 @@ impl<'a> Order<'a> {
             return Ok(());
         };
         let found = (option, value.map(str::to_owned));
-        if let Err(stop) = collect::obey(&mut self.asked, self.tool, &found, &Source::Line) {
+        if let Err(stop) = collect::apply_option(&mut self.asked, self.tool, &found, &Source::Line) {
             if let Effect::Refused(why) = option.effect {
                 return Err(Problem::not_done(source, why));
             }
@@ -481,10 +481,10 @@ impl<'a> Order<'a> {
     }
 
     /// Returns the specification of the job, with what its fields leave open.
-    fn settle(&mut self) -> Result<JobSpec, Problem> {
+    fn complete(&mut self) -> Result<JobSpec, Problem> {
         let mut asked = std::mem::take(&mut self.asked);
         collect::settle_hint(&mut asked);
-        let settled = collect::verify(&asked).and_then(|()| counts::settle(&mut asked));
+        let settled = collect::verify(&asked).and_then(|()| counts::complete(&mut asked));
         settled.map_err(|stop| Problem::malformed(self.place, words(stop)))?;
         for line in &asked.warnings {
             warn(&mut self.warnings, self.place, line.clone());
