@@ -19,5 +19,5 @@ mod follow;
 mod jobs;
 
 pub use connection::{Client, ClientError, SILENCE, configured, unexpected};
-pub use follow::{Follower, FeedSelection};
+pub use follow::{FeedSelection, Follower};
 pub use jobs::{Jobs, Submission, random};

@@ -169,7 +169,17 @@ impl Pipe {
     fn sealed(stream: TcpStream, stage: Stage) -> Self {
         let (heard, plain, early, unsent) = Default::default();
         let room = vec![0; READ_BYTES].into_boxed_slice();
-        Self(Transport::Sealed(Box::new(SealedStream { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
+        Self(Transport::Sealed(Box::new(SealedStream {
+            stream,
+            stage,
+            room,
+            heard,
+            plain,
+            taken: 0,
+            early,
+            unsent,
+            sent: 0,
+        })))
     }
 
     /// Returns how large a buffer for reading must be at least, bytes.

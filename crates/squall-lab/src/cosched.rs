@@ -382,7 +382,7 @@ impl Rank {
 
 #[cfg(test)]
 mod tests {
-    use super::{PolicyResult, Method, fare_with, workload};
+    use super::{Method, PolicyResult, fare_with, workload};
 
     /// Runs a workload of few jobs, because tests are compiled without optimization.
     fn few(method: Method, seed: u64) -> PolicyResult {

@@ -320,8 +320,13 @@ mod tests {
 
     #[test]
     fn tokens_of_the_user_with_most_are_forgotten_first() {
-        let of =
-            |uid| CachedIdentity { at: Instant::now(), uid, user: String::new(), group: String::new(), operator: false };
+        let of = |uid| CachedIdentity {
+            at: Instant::now(),
+            uid,
+            user: String::new(),
+            group: String::new(),
+            operator: false,
+        };
         let mut all: HashMap<u32, CachedIdentity> = (0..10).map(|n| (n, of(if n < 3 { 1001 } else { 1002 }))).collect();
         forget(&mut all);
         assert!(all.len() == 3 && all.values().all(|known| known.uid == 1001));

@@ -12,7 +12,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use squall_client::{ClientError, Follower, FeedSelection};
+use squall_client::{ClientError, FeedSelection, Follower};
 use squall_files::place::Place;
 use squall_model::hostlist;
 use squall_model::wire::feed::{FeedEvent, FeedKind, Position};
@@ -438,7 +438,7 @@ impl futures_core::Stream for Stream {
 mod tests {
     use squall_files::place::Place;
 
-    use super::{EventsQuery, Events, Filter, LISTENERS_OF_USER, WANTED_MAX};
+    use super::{Events, EventsQuery, Filter, LISTENERS_OF_USER, WANTED_MAX};
 
     #[test]
     fn one_user_leaves_places_for_listeners_of_others() {
@@ -456,6 +456,10 @@ mod tests {
         assert!(refused(EventsQuery { node: "n[0-1048575]".to_owned(), ..EventsQuery::default() }));
         assert!(refused(EventsQuery { user: "a,".repeat(WANTED_MAX + 1), ..EventsQuery::default() }));
         assert!(refused(EventsQuery { job: "1,".repeat(WANTED_MAX + 1), ..EventsQuery::default() }));
-        assert!(!refused(EventsQuery { node: "n[1-3]".to_owned(), user: "ann,bob".to_owned(), ..EventsQuery::default() }));
+        assert!(!refused(EventsQuery {
+            node: "n[1-3]".to_owned(),
+            user: "ann,bob".to_owned(),
+            ..EventsQuery::default()
+        }));
     }
 }

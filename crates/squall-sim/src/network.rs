@@ -171,7 +171,7 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Seed, Time, Direction, Weather};
+    use super::{Direction, Network, Seed, Time, Weather};
 
     #[test]
     fn fine_weather_keeps_frames_and_their_order() {

@@ -197,7 +197,8 @@ impl World {
         // killed by its node.
         let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
         let spared = self.judge.live_steps().iter().filter(|(key, _)| unknown(key)).copied().collect();
-        let goes_on = way == RestoreMethod::Accepted && self.restoration.as_ref().is_some_and(|one| one.way == RestoreMethod::Copied);
+        let goes_on = way == RestoreMethod::Accepted
+            && self.restoration.as_ref().is_some_and(|one| one.way == RestoreMethod::Copied);
         if !goes_on {
             self.controllers[0].change_log(log);
         }
@@ -229,7 +230,8 @@ impl World {
         if self.restoration.as_ref().is_some_and(|restoration| restoration.spent.is_none()) {
             self.look_at_restored(machine.state());
         }
-        let Some(restoration) = self.restoration.as_ref().filter(|one| !one.begun && one.way != RestoreMethod::Copied) else {
+        let Some(restoration) = self.restoration.as_ref().filter(|one| !one.begun && one.way != RestoreMethod::Copied)
+        else {
             return;
         };
         machine.restore(self.now.since(restoration.made));

@@ -33,7 +33,7 @@ use crate::peers::{Answer as EtcdAnswer, Etcd, Question as EtcdQuestion};
 use crate::removals::Members;
 use crate::restore::{Backup, Restoration};
 use crate::seed::Seed;
-use crate::trace::{TraceLine, Trace, Origin};
+use crate::trace::{Origin, Trace, TraceLine};
 use crate::tree::{Side, Tree};
 use crate::viewer::Viewer;
 use crate::workload::Workload;

@@ -22,7 +22,7 @@ use squall_model::step::JobFacts;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
-use crate::command::allocation::{self, AllocationRequest, Allocation, ready};
+use crate::command::allocation::{self, Allocation, AllocationRequest, ready};
 use crate::command::submission;
 use crate::contact::{Search, may_pass};
 use squall_client::{Client, ClientError};

@@ -20,7 +20,7 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::target;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::{Chunk, Input};
-use crate::command::srun::link::{StepConnection, Listener, Room, missing_output};
+use crate::command::srun::link::{Listener, Room, StepConnection, missing_output};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
 use squall_client::{Client, ClientError, unexpected};

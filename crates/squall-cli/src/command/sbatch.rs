@@ -14,9 +14,9 @@ use crate::capture::{self, Vars};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use squall_client::{Client, ClientError, unexpected};
-use squall_text::options::submit::SubmitOptions;
 use squall_text::options::collect::{self, CommandLine};
 use squall_text::options::getopt::ParsedOption;
+use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Source, Stop, Tool};
 use squall_text::refusal;
 use squall_text::script::{Script, translate};
@@ -102,7 +102,11 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script)
 }
 
 /// Applies the options that a component has in the script, after those inherited from the component before.
-fn apply_script(asked: &mut SubmitOptions, said: Vec<ScriptOption>, of_script: &mut Vec<ParsedOption>) -> Result<(), Stop> {
+fn apply_script(
+    asked: &mut SubmitOptions,
+    said: Vec<ScriptOption>,
+    of_script: &mut Vec<ParsedOption>,
+) -> Result<(), Stop> {
     for option in of_script.iter() {
         collect::apply_option(asked, SBATCH, option, &Source::Script(0))?;
     }

@@ -77,7 +77,14 @@ pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let text = match dialect {
         Some(dialect) => {
             let cluster = call.cluster("slurm_get_statistics")?;
-            document(call, dialect, &cluster, &["sdiag"], AnswerKind::Diag, vec![("statistics", statistics(&diag, &name))])
+            document(
+                call,
+                dialect,
+                &cluster,
+                &["sdiag"],
+                AnswerKind::Diag,
+                vec![("statistics", statistics(&diag, &name))],
+            )
         }
         None => text(&diag, &call.clock(diag.now), &name),
     };

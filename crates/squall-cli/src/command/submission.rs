@@ -16,8 +16,8 @@ use crate::capture::{self, Vars};
 use crate::command::hostfile;
 use crate::contact::Patience;
 use squall_client::{ClientError, unexpected};
-use squall_text::options::submit::{SubmitOptions, RunAs};
 use squall_text::options::collect::{self, CommandLine};
+use squall_text::options::submit::{RunAs, SubmitOptions};
 use squall_text::options::{Stop, Tool, counts, shown};
 use squall_text::page::job;
 

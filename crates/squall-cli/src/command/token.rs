@@ -10,7 +10,7 @@ use squall_files::place::Place;
 use squall_host::controld::{await_shared, read_config};
 use squall_host::life;
 use squall_host::trust::shared::SharedSecret;
-use squall_host::trust::{MachineEntry, Login, Part, Trust};
+use squall_host::trust::{Login, MachineEntry, Part, Trust};
 use squall_model::config::Config;
 use squall_model::duration::parse_limit;
 use squall_model::hostlist;
@@ -331,7 +331,7 @@ fn listed(all: &[MachineEntry], shared: &[SharedSecret], now_s: u64) -> String {
 #[cfg(test)]
 mod tests {
     use squall_host::trust::shared::SharedSecret;
-    use squall_host::trust::{MachineEntry, Login, Part};
+    use squall_host::trust::{Login, MachineEntry, Part};
 
     use super::{Act, act, listed, of_nodes};
 

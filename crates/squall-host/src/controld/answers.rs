@@ -6,8 +6,8 @@ use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, Refusal};
 use tracing::info;
 
 use super::follow;
-use super::screen::AccountingClient;
 use super::key_replication;
+use super::screen::AccountingClient;
 use super::turn::Daemon;
 use crate::backup::Scope;
 use crate::tail;
@@ -86,7 +86,9 @@ impl Daemon {
         info!(user, by = by.user, "tokens revoked");
         let revoked = self.desk.bearers.revoke(&user, self.now.secs()).map_err(|e| no_token(&user, &e));
         match (&self.leadership, self.peers.get(&id), revoked) {
-            (Some(leadership), Some(peer), Ok(())) => key_replication::acknowledge(leadership.asker(), by.user.clone(), peer.out.clone()),
+            (Some(leadership), Some(peer), Ok(())) => {
+                key_replication::acknowledge(leadership.asker(), by.user.clone(), peer.out.clone())
+            }
             (_, _, revoked) => self.reply(id, revoked.map(|()| Answer::Done)),
         }
     }

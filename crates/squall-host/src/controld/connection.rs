@@ -30,8 +30,8 @@ use tokio::time::timeout;
 
 use super::fair::Source;
 use super::programs::Programs;
-use super::signing_keys::SigningKeys;
 use super::room::Room;
+use super::signing_keys::SigningKeys;
 use super::{groups, token_key};
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::bearer::{Bearers, Borne};
@@ -471,7 +471,8 @@ impl Guest {
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
                 let node = charged(None, self.id);
                 let Some(machine) = self.machines.enter_from(&node) else { return Ok(()) };
-                self.talk(writer, PeerKind::Node(None), out, self.frames(&mut reader, &node, machine.allowances())).await
+                self.talk(writer, PeerKind::Node(None), out, self.frames(&mut reader, &node, machine.allowances()))
+                    .await
             }
             Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) | Role::Standby(_) => Ok(()),
         }
@@ -513,7 +514,11 @@ impl Guest {
         match scheme {
             VOUCHED if is_operator(peer.uid()) => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
-                Ok(Ok(ClientIdentity { relayed: true, job: vouched.job, ..ClientIdentity::of(vouched.uid, vouched.gid) }))
+                Ok(Ok(ClientIdentity {
+                    relayed: true,
+                    job: vouched.job,
+                    ..ClientIdentity::of(vouched.uid, vouched.gid)
+                }))
             }
             BEARER => {
                 let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
@@ -521,7 +526,12 @@ impl Guest {
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
                 let named = |borne: Borne| {
                     let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
-                    ClientIdentity { until, link: borne.link.is_some().then_some(borne), over_http: true, ..ClientIdentity::of(uid, gid) }
+                    ClientIdentity {
+                        until,
+                        link: borne.link.is_some().then_some(borne),
+                        over_http: true,
+                        ..ClientIdentity::of(uid, gid)
+                    }
                 };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }

@@ -28,10 +28,10 @@ use tracing::{error, info};
 use super::clock::Clock;
 use super::connection::{Acceptor, Inbox};
 use super::etcd::{prefix, servers};
-use super::signing_keys::SigningKeys;
 use super::key_replication::{Asker, KeyReplication};
+use super::signing_keys::SigningKeys;
 use super::standby::Readers;
-use super::{Begun, ControllerError, StateFolder, Signals};
+use super::{Begun, ControllerError, Signals, StateFolder};
 use crate::sys::clock;
 
 /// Interval at which the copy is flushed, changes of keys are looked for, and clients are told how old the state is.

@@ -17,14 +17,14 @@ mod flush;
 mod follow;
 mod groups;
 mod join;
-mod shared_key_files;
+mod key_replication;
 mod meter;
 mod programs;
-mod signing_keys;
 mod room;
 mod screen;
 mod sealer;
-mod key_replication;
+mod shared_key_files;
+mod signing_keys;
 mod standby;
 mod token_key;
 mod turn;
@@ -68,10 +68,10 @@ use connection::{Acceptor, Gate, Others};
 pub use error::ControllerError;
 use follow::Leadership;
 pub use join::{has_joined, join};
-use signing_keys::SigningKeys;
-use sealer::Sealer;
 use key_replication::Asker;
 pub use key_replication::await_shared;
+use sealer::Sealer;
+use signing_keys::SigningKeys;
 use turn::Daemon;
 
 /// This program, also if its file was replaced meanwhile.
@@ -210,8 +210,14 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let sealer = Sealer::new(ring, Trust::of(&place));
     let helpers = (backups, sealer, acceptor.programs());
     let known = (bearers, acceptor.marks());
-    let mut daemon =
-        Daemon::new(machine, log, accounts, (place.clone(), known, acceptor.room()), (multicast, clock, leadership), helpers);
+    let mut daemon = Daemon::new(
+        machine,
+        log,
+        accounts,
+        (place.clone(), known, acceptor.room()),
+        (multicast, clock, leadership),
+        helpers,
+    );
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
@@ -232,7 +238,8 @@ fn keys(
 ) -> Result<(SigningKeys, Option<Others>), ControllerError> {
     let failed = || ControllerError::io("read the keys of", place.keys());
     // One of several learns from etcd which keys are the present ones.
-    let ring = SigningKeys::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
+    let ring =
+        SigningKeys::open(place, state.keys.as_deref().filter(|_| !config.has_standbys())).map_err(|e| failed()(e))?;
     let others = Others::of(place, config, &controller_name(place), asker).map_err(|e| failed()(e))?;
     if let Some(others) = &others {
         ring.call_by(&others.controllers);

@@ -113,7 +113,7 @@ mod tests {
 
     use super::Readers;
     use crate::bearer::Bearers;
-    use crate::controld::connection::{Arrival, Acceptor, Gate, Inbox, PeerKind, Others};
+    use crate::controld::connection::{Acceptor, Arrival, Gate, Inbox, Others, PeerKind};
     use crate::controld::{has_joined, join, listen};
     use crate::hop::{self, Reader, Writer};
     use crate::leader::Controllers;

@@ -20,7 +20,7 @@ use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, PeerKind, Via};
-use super::desk::{Desk, CallerFacts};
+use super::desk::{CallerFacts, Desk};
 use super::fair::{self, Fair};
 use super::flush::{Flushed, Flushing, append, flushed, lost};
 use super::follow::Leadership;
@@ -457,7 +457,8 @@ impl Daemon {
                 *others = self.leadership.as_ref().map(Leadership::others).unwrap_or_default();
             }
             Request::RotateKeys { grace_s, keys } => {
-                match self.sealer.ring.prepare(who.operator, *grace_s, self.leadership.as_ref().map(Leadership::nexts)) {
+                match self.sealer.ring.prepare(who.operator, *grace_s, self.leadership.as_ref().map(Leadership::nexts))
+                {
                     Ok(made) => *keys = Some(made),
                     Err(refusal) => return self.refuse(id, refusal),
                 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use squall_model::id::{Epoch, Incarnation, Session};
 use squall_model::job::Digest;
 
-use super::witness::{WitnessContent, Witness};
+use super::witness::{Witness, WitnessContent};
 use super::{Spool, names_in, parse_key, read_text, write_in_place};
 use crate::processes::Stat;
 

@@ -13,8 +13,8 @@ use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 
 use super::{
-    BatchFiles, FromStepd, JOBS, LEFTOVERS, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
-    parse_tasks,
+    BatchFiles, FromStepd, JOBS, LEFTOVERS, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit,
+    parse_key, parse_tasks,
 };
 use crate::spool::memory::{Ground, INCARNATION, LIFE, Remembered, SESSION, checked};
 use crate::traces::Traces;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Joined, MachineEntry, Login, Part, Rights, Token, Trust, Unwelcome, Wish};
+use super::{Joined, Login, MachineEntry, Part, Rights, Token, Trust, Unwelcome, Wish};
 use squall_files::place::Place;
 
 struct Folder(Trust);

@@ -55,7 +55,13 @@ fn launches(wide: &BenchOutput, wider: &BenchOutput) -> Vec<FigureRow> {
             Bar::Most(60.0),
             "Slurm 1156, Flux 1470; STORM 110 (12 MB, 64 nodes)",
         ),
-        FigureRow::new("srun true, 256 nodes, real processes", wider.number("figure"), "ms", Bar::Most(250.0), "Slurm 4381"),
+        FigureRow::new(
+            "srun true, 256 nodes, real processes",
+            wider.number("figure"),
+            "ms",
+            Bar::Most(250.0),
+            "Slurm 4381",
+        ),
     ]
 }
 
@@ -97,7 +103,13 @@ fn whole_machine(wide: &BenchOutput) -> Vec<FigureRow> {
             Bar::Most(100.0),
             "Slurm: 64 epilog messages of 1.3 ms each for 64 nodes",
         ),
-        FigureRow::new("reports/s at that end", wide.number("reports_per_s_at_the_end"), "1/s", Bar::Least(100_000.0), ""),
+        FigureRow::new(
+            "reports/s at that end",
+            wide.number("reports_per_s_at_the_end"),
+            "1/s",
+            Bar::Least(100_000.0),
+            "",
+        ),
         FigureRow::new(
             "an only report, aggregation on against off",
             ratio,

@@ -20,7 +20,13 @@ pub(super) fn run(options: &BenchOptions) -> Result<Finding, String> {
 
 fn rates(real: &BenchOutput, emulated: &BenchOutput) -> Vec<FigureRow> {
     vec![
-        FigureRow::new("real jobs of /bin/true", real.number("figure"), "1/s", Bar::Any, "Slurm 78-90, 59 by its guide"),
+        FigureRow::new(
+            "real jobs of /bin/true",
+            real.number("figure"),
+            "1/s",
+            Bar::Any,
+            "Slurm 78-90, 59 by its guide",
+        ),
         FigureRow::new("the same, of bare spawn", real.number("ratio"), "", Bar::Least(0.7), ""),
         FigureRow::new("batch scripts of sh, of bare sh -c true", real.number("sh_ratio"), "", Bar::Least(0.7), ""),
         FigureRow::new(
@@ -45,7 +51,13 @@ fn commands(submit: &BenchOutput, clients: &BenchOutput) -> Vec<FigureRow> {
     let line = |what: &'static str, unit, bar, others| FigureRow::new(what, found(what), unit, bar, others);
     vec![
         FigureRow::new("durable submissions, 8 threads", submit.number("figure"), "1/s", Bar::Least(20_000.0), ""),
-        FigureRow::new("the answer to 99 of 100", submit.number("p99_us").map(|us| us / 1e3), "ms", Bar::Most(10.0), ""),
+        FigureRow::new(
+            "the answer to 99 of 100",
+            submit.number("p99_us").map(|us| us / 1e3),
+            "ms",
+            Bar::Most(10.0),
+            "",
+        ),
         line("srun -n1 true", "ms", Bar::Most(5.0), "Slurm 26-59, Spur 9.6, HyperQueue 64, Flux 161"),
         line("sbatch processes", "1/s", Bar::Least(500.0), "Slurm 50-59"),
         line("an array of 1 M tasks", "ms", Bar::Most(100.0), ""),

@@ -92,8 +92,9 @@ fn replayed(known: Option<&Anchor>, found: &BenchOutput) -> Vec<FigureRow> {
     let others = |at: usize| known.map_or("", |known| known.others[at]);
     let mean = |pick: fn(&Anchor) -> f64| known.map_or(Bar::Any, |known| Bar::Within(pick(known), MEAN_PERCENT));
     let rate = |bar| if known.is_some_and(|known| known.name == RATED.0) { Bar::Least(bar) } else { Bar::Any };
-    let line =
-        |what: &str, measured, unit, bar, others| FigureRow::new(format!("{trace}: {what}"), measured, unit, bar, others);
+    let line = |what: &str, measured, unit, bar, others| {
+        FigureRow::new(format!("{trace}: {what}"), measured, unit, bar, others)
+    };
     let sum = known.map_or(Bar::Any, |known| Bar::Exactly(known.fcfs_sum_s));
     let mut lines = vec![
         line("FCFS, sum of waits", of("fcfs", "sum_wait_s"), "s", sum, others(0)),

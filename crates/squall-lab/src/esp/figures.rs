@@ -7,7 +7,7 @@ use squall_model::wire::info::Diag;
 
 use super::drive::WorkloadResult;
 use super::workload::{Job, Setup, ideal_s, node_epilogs};
-use super::{Options, AggregationMode, report};
+use super::{AggregationMode, Options, report};
 use crate::bench::Finding;
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};
@@ -210,7 +210,7 @@ mod tests {
     use super::super::drive::WorkloadResult;
     use super::super::report::Ran;
     use super::super::workload::{Setup, Variant, node_epilogs, workload};
-    use super::super::{Options, AggregationMode};
+    use super::super::{AggregationMode, Options};
     use super::{Run, finding, since, wrong};
 
     #[test]

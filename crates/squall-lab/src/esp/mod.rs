@@ -14,7 +14,7 @@ use std::time::Duration;
 use squall_files::place::Place;
 use squall_model::config::Aggregation;
 
-use self::drive::{PriorityOrder, Manner, drive};
+use self::drive::{Manner, PriorityOrder, drive};
 use self::figures::{Run, draw, finding, wrong};
 use self::kills::Kills;
 use self::workload::{Setup, Variant, workload};
@@ -279,7 +279,7 @@ mod tests {
     use squall_model::wire::fabric::Window;
 
     use super::drive::PriorityOrder;
-    use super::{Options, AggregationMode, parse};
+    use super::{AggregationMode, Options, parse};
 
     fn parsed(args: &[&str]) -> Result<Options, String> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();

@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 
 use crate::answer;
 use crate::caller::{Caller, Visit};
-use crate::room::{Room, BodyPermit};
+use crate::room::{BodyPermit, Room};
 use crate::routes::ServerHandle;
 use crate::rows::Pieces;
 

@@ -149,7 +149,8 @@ pub(super) async fn nodes(ask: &mut OperationRequest) -> OperationResult {
         for name in names {
             let node = nodes.iter().find(|node| node.name == name);
             let node = node.ok_or_else(|| Problem::not_found("node_name", &format!("node {name}")))?;
-            records.push(shapes::record(version, AnswerKind::Nodes, shapes::node::node(node, &cluster, &name_of)).into());
+            records
+                .push(shapes::record(version, AnswerKind::Nodes, shapes::node::node(node, &cluster, &name_of)).into());
         }
         return Ok(ask.records(AnswerKind::Nodes, joined(&records), Vec::new()));
     }

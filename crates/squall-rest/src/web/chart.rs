@@ -49,7 +49,14 @@ pub(crate) struct Series {
 }
 
 /// Appends lines over time, with a legend. `unit`: what the values are; `most`: least upper end of the axis.
-pub(crate) fn over_time(html: &mut Html, caption: &Caption<'_>, clock: &Clock, unit: &str, most: f64, lines: &[Series]) {
+pub(crate) fn over_time(
+    html: &mut Html,
+    caption: &Caption<'_>,
+    clock: &Clock,
+    unit: &str,
+    most: f64,
+    lines: &[Series],
+) {
     let times = || lines.iter().flat_map(|line| line.points.iter().map(|(at, _)| *at));
     let (Some(from), Some(until)) = (times().min(), times().max()) else {
         html.raw("<p class=\"dim\">Nothing was seen yet.</p>");

@@ -57,7 +57,13 @@ pub(crate) async fn show(
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, nodes: &Arc<Vec<NodeInfo>>, config: &Config, jobs: &JobsPage, asked: &NodesQuery) -> Html {
+pub(crate) fn page(
+    view: &View,
+    nodes: &Arc<Vec<NodeInfo>>,
+    config: &Config,
+    jobs: &JobsPage,
+    asked: &NodesQuery,
+) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Nodes</h1>");
     card(&mut body, "map", if asked.by == "user" { "Who is where" } else { "States" });

@@ -249,7 +249,10 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
         ("overview", Box::new(|| overview::page(&view, &seen))),
         ("queue", Box::new(|| queue::page(&view, &seen.jobs, &starts, &queue::QueueQuery::default()))),
         ("last", Box::new(|| queue::page(&view, &seen.jobs, &starts, &last))),
-        ("nodes", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::NodesQuery::default()))),
+        (
+            "nodes",
+            Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::NodesQuery::default())),
+        ),
         ("users", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &asked))),
         ("node", Box::new(|| nodes::node_page(&view, &seen.nodes[77], &seen.jobs))),
         ("events", Box::new(|| events::page(&view, &[], &seen.jobs, &seen.nodes))),

@@ -11,7 +11,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, AnyRequest, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
-use super::{Happening, CellLink, World};
+use super::{CellLink, Happening, World};
 use crate::mutation::Mutation;
 
 /// Session number that stands for connections of the front's cross-cell relay, which belong to no client.

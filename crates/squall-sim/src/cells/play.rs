@@ -12,7 +12,7 @@ use squall_model::job::{Dependency, DependencyKind, PendingReason};
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 
-use super::client::{Client, CellRequest, Wish, after, single};
+use super::client::{CellRequest, Client, Wish, after, single};
 use super::{Happening, World, owner};
 use crate::coverage::Coverage;
 use crate::run::{Report, Settings, panicked};
@@ -71,7 +71,10 @@ impl World {
         }
         self.heal();
         for client in 0..self.clients.len() {
-            self.ask(client, CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() });
+            self.ask(
+                client,
+                CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() },
+            );
         }
         self.run_until(BEGIN + span + PATIENCE);
         self.close();
@@ -115,7 +118,8 @@ impl World {
         match (self.seed.below(10), self.seed.pick(&jobs).copied()) {
             (0, Some(job)) => self.ask(client, CellRequest::Cancel(job)),
             (1, _) => {
-                let nothing = CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() };
+                let nothing =
+                    CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() };
                 self.ask(client, nothing);
             }
             (2, _) => {

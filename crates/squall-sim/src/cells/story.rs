@@ -6,7 +6,7 @@ use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyKind};
 use squall_model::time::Span;
 
-use super::client::{Client, CellRequest, after, single};
+use super::client::{CellRequest, Client, after, single};
 use super::{Happening, World};
 use crate::scenario::parse::{ParseError, span};
 use crate::scenario::run::StoryFailure;
@@ -67,7 +67,10 @@ fn number(text: &str) -> Result<u32, String> {
 
 impl World {
     fn look(&mut self, client: usize) {
-        self.ask(client, CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() });
+        self.ask(
+            client,
+            CellRequest::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() },
+        );
     }
 
     fn submit_all(&mut self, count: u32, after: Option<&Dependency>) {

@@ -12,7 +12,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use super::expect::{Expectation, State};
-use super::parse::{Booking, Action, ParseError, Placement, Statement, Victim, parse};
+use super::parse::{Action, Booking, ParseError, Placement, Statement, Victim, parse};
 use crate::cells;
 use crate::client::Wish;
 use crate::controller::CrashPoint;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::book::Book;
-use super::{Order, FollowedJournal, pages, unreadable};
+use super::{FollowedJournal, Order, pages, unreadable};
 
 /// Bytes of the database that are copied at once.
 const COPIED_BYTES: usize = 1 << 20;

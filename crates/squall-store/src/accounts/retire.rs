@@ -3,7 +3,7 @@
 use rusqlite::params;
 use squall_model::id::JobId;
 
-use super::book::{Array, Book, SqlResult, RECENT_JOBS};
+use super::book::{Array, Book, RECENT_JOBS, SqlResult};
 
 /// Difference by which attempt numbers of jobs, and ids of arrays, are lowered each time that the job's id is used
 /// again.

@@ -168,7 +168,10 @@ impl ReplicaHandle {
 pub(super) type Appended = Result<(), Option<String>>;
 
 /// Starts the replica of a controller. Returns its handle, its news, and the ends of its appends.
-pub fn start(servers: &Servers, settings: Settings) -> Result<(ReplicaHandle, mpsc::Receiver<News>, super::Appends), String> {
+pub fn start(
+    servers: &Servers,
+    settings: Settings,
+) -> Result<(ReplicaHandle, mpsc::Receiver<News>, super::Appends), String> {
     let endpoints = servers.endpoints()?;
     let user = servers.user.clone();
     let (inputs, inbox) = mpsc::channel(INPUTS_MAX);

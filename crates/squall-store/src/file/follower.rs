@@ -277,8 +277,10 @@ impl Work {
         if let Some(error) = walk.error {
             return Err(error);
         }
-        let missing =
-            || JournalError::Missing { path: FileKind::Segment.path(&self.dir, self.closed), why: "it was closed".into() };
+        let missing = || JournalError::Missing {
+            path: FileKind::Segment.path(&self.dir, self.closed),
+            why: "it was closed".into(),
+        };
         if !walk.end.is_some_and(|e| e.closed && e.number == self.closed) {
             return Err(missing());
         }

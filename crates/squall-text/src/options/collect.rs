@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::options::getopt::{Getopt, ParsedOption};
 use crate::options::submit::SubmitOptions;
-use crate::options::getopt::{ParsedOption, Getopt};
 use crate::options::table::site::{self, opposite};
 use crate::options::{Arg, GivenOption, Opt, Source, Stop, Tool, table};
 
@@ -136,7 +136,11 @@ pub fn apply_line(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_>)
 }
 
 /// Applies the options set by environment variables to the request. `lookup` returns a variable's value.
-pub fn apply_variables(asked: &mut SubmitOptions, tool: Tool, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), Stop> {
+pub fn apply_variables(
+    asked: &mut SubmitOptions,
+    tool: Tool,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Stop> {
     for option in table::options_of(tool) {
         for variable in option.env.iter().filter(|name| tool.reads(name)) {
             let Some(value) = lookup(variable) else { continue };

@@ -2,12 +2,12 @@
 //! variables and `--help`.
 
 pub mod apply;
-pub mod submit;
 pub mod collect;
 pub mod counts;
 pub mod flag;
 pub mod getopt;
 pub mod shown;
+pub mod submit;
 pub mod table;
 pub mod values;
 

@@ -255,7 +255,8 @@ fn complaints_are_slurms_and_say_what_would_be_right() {
 #[test]
 fn a_variable_that_cannot_be_is_named() {
     let lookup = |name: &str| (name == "SBATCH_TIMELIMIT").then(|| "abc".to_owned());
-    let stop = collect::apply_variables(&mut SubmitOptions::new(Tool::Sbatch), Tool::Sbatch, &lookup).expect_err("it can't be");
+    let stop = collect::apply_variables(&mut SubmitOptions::new(Tool::Sbatch), Tool::Sbatch, &lookup)
+        .expect_err("it can't be");
     let text = stop.complaint(Tool::Sbatch);
     assert!(text.starts_with("sbatch: error: Invalid --time specification\n"), "{text}");
     assert!(text.ends_with("it stands in the variable SBATCH_TIMELIMIT\n"), "{text}");

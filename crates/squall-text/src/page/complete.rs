@@ -63,7 +63,9 @@ fn value_of(name: &str, long: &str) -> ValueKind {
         "qos" => ValueKind::Qos,
         "reservation" => ValueKind::Reservations,
         "state" | "states" if name != "sinfo" => ValueKind::Words(JOB_STATES),
-        "states" => ValueKind::Words(&["idle", "alloc", "mix", "down", "drain", "drained", "draining", "maint", "resv"]),
+        "states" => {
+            ValueKind::Words(&["idle", "alloc", "mix", "down", "drain", "drained", "draining", "maint", "resv"])
+        }
         "mail-type" => ValueKind::Words(&["NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL"]),
         "open-mode" => ValueKind::Words(&["append", "truncate"]),
         "distribution" => ValueKind::Words(&["block", "cyclic", "arbitrary", "plane="]),
@@ -241,8 +243,11 @@ mod tests {
         let Completion::Options(found) = complete(&["-N", "2", "--par"]) else { panic!("no options") };
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["--partition=", "--parsable"]);
-        let value =
-            |before: &str, typed: &str, wanted| Completion::Value { before: before.into(), typed: typed.into(), wanted };
+        let value = |before: &str, typed: &str, wanted| Completion::Value {
+            before: before.into(),
+            typed: typed.into(),
+            wanted,
+        };
         assert_eq!(complete(&["--partition=de"]), value("--partition=", "de", ValueKind::Partitions));
         assert_eq!(complete(&["-p", "a,d"]), value("a,", "d", ValueKind::Partitions));
         assert_eq!(complete(&["-w", ""]), value("", "", ValueKind::Nodes));

@@ -39,8 +39,15 @@ impl<'a> Ledger<'a> {
         }
         let body = body::read(Shape::of(Version::V43, kind), given, "", &mut self.warnings)?;
         // What a record refers to comes before it.
-        let order =
-            [AnswerKind::Clusters, AnswerKind::Tres, AnswerKind::Qos, AnswerKind::Accounts, AnswerKind::Associations, AnswerKind::Users, AnswerKind::Wckeys];
+        let order = [
+            AnswerKind::Clusters,
+            AnswerKind::Tres,
+            AnswerKind::Qos,
+            AnswerKind::Accounts,
+            AnswerKind::Associations,
+            AnswerKind::Users,
+            AnswerKind::Wckeys,
+        ];
         let mut any = false;
         for kind in order {
             let list = body.get(kind.list()).or_else(|| body.get(kind.name()));
@@ -545,7 +552,8 @@ mod tests {
 
     fn with_account() -> Draft {
         let mut draft = Draft::default();
-        enter(&mut draft, AnswerKind::Accounts, &json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
+        enter(&mut draft, AnswerKind::Accounts, &json!({"accounts": [{"name": "phys", "description": "Physics"}]}))
+            .unwrap();
         draft
     }
 

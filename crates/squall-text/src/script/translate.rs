@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use squall_model::hostlist;
 
 use crate::options::Arg::{self, Needed, None as Flag};
-use crate::options::submit::SubmitOptions;
 use crate::options::getopt::{Getopt, Shape};
+use crate::options::submit::SubmitOptions;
 use crate::options::{Source, Stop, Tool, collect, table};
 use crate::script::Script;
 

@@ -74,7 +74,13 @@ pub struct Meta<'a> {
 }
 
 /// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`, with `notes`.
-pub fn document(notation: Notation, meta: &Meta<'_>, kind: AnswerKind, body: Vec<(&str, Value)>, notes: &Notes) -> String {
+pub fn document(
+    notation: Notation,
+    meta: &Meta<'_>,
+    kind: AnswerKind,
+    body: Vec<(&str, Value)>,
+    notes: &Notes,
+) -> String {
     let all = answer(meta, kind, body, notes);
     let shape = Shape::of(meta.version, kind);
     match notation {

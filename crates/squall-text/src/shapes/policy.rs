@@ -10,7 +10,12 @@ use crate::shapes::{AnswerKind, narrow, or_infinite};
 
 /// Returns the kind of answer, the key of the list and the list of records for an entity of sacctmgr, such as
 /// `account`. None: Slurm has no JSON for this entity.
-pub fn records(entity: &str, rows: &[Row], associations: bool, policy: &Policy) -> Option<(AnswerKind, &'static str, Value)> {
+pub fn records(
+    entity: &str,
+    rows: &[Row],
+    associations: bool,
+    policy: &Policy,
+) -> Option<(AnswerKind, &'static str, Value)> {
     let each = |record: &dyn Fn(&Row) -> Value| Value::Array(rows.iter().map(record).collect());
     // With `withassoc`, there are several rows for a user or account: one for each association. They become one record.
     let grouped = |record: &dyn Fn(&[Row]) -> Value| {

@@ -343,7 +343,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_answer_has_its_section_in_every_version() {
-        for (version, kind) in Version::ALL.into_iter().flat_map(|version| AnswerKind::ALL.map(|kind| (version, kind))) {
+        for (version, kind) in Version::ALL.into_iter().flat_map(|version| AnswerKind::ALL.map(|kind| (version, kind)))
+        {
             let empty = Shape::of(version, kind).fill(&json!({}));
             assert_eq!(differences(version, kind, &empty), Vec::<String>::new(), "{version:?} {kind:?}");
             assert!(empty["meta"]["slurm"].is_object() && empty["errors"].is_array(), "{version:?} {kind:?}");

@@ -265,7 +265,12 @@ fn hardware(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'stat
 }
 
 /// Adds the cores that are kept for the system.
-fn kept_cores(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+fn kept_cores(
+    line: &ConfigLine<'_>,
+    settings: &Settings,
+    fields: &mut Vec<(&'static str, String)>,
+    report: &mut Report,
+) {
     for (key, read) in [("CoreSpecCount", value::number as fn(&str) -> _), ("CPUSpecList", value::text)] {
         let Some(given) = settings.get(key).filter(|given| !value::is_none(given) && *given != "0") else { continue };
         match read(given) {

@@ -74,7 +74,14 @@ pub(super) struct Partitions {
 
 impl Partitions {
     /// Reads a `PartitionName` line. All nodes and sets of nodes must have been read.
-    pub(super) fn line(&mut self, line: &ConfigLine<'_>, name: &str, nodes: &Nodes, cluster: Cluster, report: &mut Report) {
+    pub(super) fn line(
+        &mut self,
+        line: &ConfigLine<'_>,
+        name: &str,
+        nodes: &Nodes,
+        cluster: Cluster,
+        report: &mut Report,
+    ) {
         let own = line.settings(KEYS, "partitions", report);
         if name.eq_ignore_ascii_case("DEFAULT") {
             line.say(report, "", Fate::Taken, "defaults of the PartitionName lines that follow");

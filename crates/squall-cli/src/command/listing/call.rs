@@ -27,7 +27,7 @@ use squall_model::wire::info::{AccountingRow, JobsPage};
 use crate::contact::Patience;
 use squall_client::broadcast::{self, BroadcastResult};
 use squall_client::{Client, ClientError, unexpected};
-use squall_client::{Follower, FeedSelection};
+use squall_client::{FeedSelection, Follower};
 use squall_text::format::clock::{Clock, Style};
 use squall_text::format::colour::clean;
 use squall_text::format::harmless_lines;

@@ -281,7 +281,13 @@ pub(crate) struct CommandResult {
 type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
 
 /// Runs a command with the given fake controller and environment.
-pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[&str], env: &[(&str, &str)]) -> CommandResult {
+pub(crate) fn run_with(
+    fake: &mut Fake,
+    name: &'static str,
+    main: Main,
+    args: &[&str],
+    env: &[(&str, &str)],
+) -> CommandResult {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
     let mut call = Call {

@@ -140,9 +140,11 @@ pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
                 (vec![node.clone()], &|now: &mut Availability| (now.removed, now.silent) = (false, None))
             }
             // Nothing that was set is left if a node of the same name comes later.
-            Happening::Removed { nodes, .. } => (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Availability| {
-                *now = Availability { removed: true, ..Availability::default() };
-            }),
+            Happening::Removed { nodes, .. } => {
+                (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Availability| {
+                    *now = Availability { removed: true, ..Availability::default() };
+                })
+            }
             Happening::Set { nodes, admin, reason, by } => {
                 (hostlist::expand(nodes).unwrap_or_default(), &|now: &mut Availability| {
                     now.admin = *admin;

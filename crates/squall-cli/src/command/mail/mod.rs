@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squall_client::{Follower, FeedSelection};
+use squall_client::{FeedSelection, Follower};
 use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::gone;
@@ -116,8 +116,9 @@ impl Memory {
 fn follow(place: &Place, config: &Config, mut memory: Memory) -> Result<String, String> {
     let post = Post::of(config);
     let mut reminders = Reminders::default();
-    let begin =
-        |from| Follower::new(place.clone(), "mail", FeedSelection { from, kinds: KINDS.to_vec(), ..FeedSelection::default() });
+    let begin = |from| {
+        Follower::new(place.clone(), "mail", FeedSelection { from, kinds: KINDS.to_vec(), ..FeedSelection::default() })
+    };
     let mut follower = begin(memory.at);
     loop {
         for letter in reminders.take_due(clock::now(), &config.cluster) {

@@ -8,7 +8,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 
 use super::sacct;
-use crate::command::listing::fake::{NOW, CommandResult, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, NOW, check, fake, run, run_with, transcript};
 use squall_text::columns::accounting::FIELDS;
 
 fn seen(args: &[&str]) -> CommandResult {

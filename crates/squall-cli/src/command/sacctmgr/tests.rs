@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::json;
 use squall_model::policy::{AssocKey, Association, Counts, Policy, ROOT, Whose};
 use squall_model::wire::client::Request;
-use squall_text::limits::{ROWS, Row, LimitKind};
+use squall_text::limits::{LimitKind, ROWS, Row};
 use squall_text::rest::policy::Ledger;
 use squall_text::shapes::AnswerKind;
 use squall_text::verbs::accounts::Draft;

@@ -58,8 +58,10 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     let several = several(call);
     if !several.is_empty() {
         let answered_us = took(asked);
-        let pinged =
-            |one: &ControllerInfo| PingResult { host: one.name.clone(), answered_us: shapes::answered(one, answered_us) };
+        let pinged = |one: &ControllerInfo| PingResult {
+            host: one.name.clone(),
+            answered_us: shapes::answered(one, answered_us),
+        };
         let all: Vec<PingResult> = several.iter().map(pinged).collect();
         let cluster = call.cluster("slurm_ping error")?;
         show(call, manner, &cluster, &all);
@@ -230,7 +232,7 @@ mod tests {
     use squall_model::wire::client::HostRequest;
     use squall_model::wire::info::{ControllerInfo, ControllerRole};
 
-    use crate::command::listing::fake::{Fake, NOW, CommandResult, check, fake, run_with};
+    use crate::command::listing::fake::{CommandResult, Fake, NOW, check, fake, run_with};
     use crate::command::scontrol::scontrol;
     use crate::command::squeue::squeue;
 

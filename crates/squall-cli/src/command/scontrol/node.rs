@@ -42,7 +42,14 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
         let nodes: Vec<serde_json::Value> = nodes.iter().map(|n| shapes::node::node(n, &cluster, &name)).collect();
-        document(call, dialect, &cluster, &["scontrol", "show", "nodes"], AnswerKind::Nodes, vec![("nodes", nodes.into())])
+        document(
+            call,
+            dialect,
+            &cluster,
+            &["scontrol", "show", "nodes"],
+            AnswerKind::Nodes,
+            vec![("nodes", nodes.into())],
+        )
     } else if nodes.is_empty() && wanted.is_empty() {
         "No nodes in the system\n".to_owned()
     } else {

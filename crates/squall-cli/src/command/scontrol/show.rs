@@ -175,7 +175,14 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster("slurm_get_job_steps error")?;
         let all: Vec<_> = found.iter().map(|(row, step)| shapes::step(row, step, &cluster, call.now)).collect();
-        document(call, dialect, &cluster, &["scontrol", "show", "steps"], AnswerKind::Steps, vec![("steps", all.into())])
+        document(
+            call,
+            dialect,
+            &cluster,
+            &["scontrol", "show", "steps"],
+            AnswerKind::Steps,
+            vec![("steps", all.into())],
+        )
     } else if found.is_empty() {
         "No job steps in the system\n".to_owned()
     } else {

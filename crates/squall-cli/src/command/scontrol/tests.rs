@@ -16,7 +16,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, JobUpdate, Refusal, Request};
 
 use super::scontrol;
-use crate::command::listing::fake::{Fake, NOW, CommandResult, check, fake, refused, run, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, Fake, NOW, check, fake, refused, run, run_with, transcript};
 
 /// Returns the requests that the controller received, listings left out.
 fn asked(args: &[&str]) -> Vec<Request> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
-use squall_text::columns::groups::{FIELDS, Group, FieldScope, kind};
+use squall_text::columns::groups::{FIELDS, FieldScope, Group, kind};
 use squall_text::format::clock::Clock;
 use squall_text::format::layout::Layout;
 use squall_text::format::{Field, by_letter};
@@ -40,7 +40,8 @@ pub(crate) fn group(
             FieldScope::Size => grouping.exact,
         })
         .collect();
-    let by_partition: Vec<&'static Field<Group>> = layout.fields().filter(|f| kind(f) == FieldScope::Partition).collect();
+    let by_partition: Vec<&'static Field<Group>> =
+        layout.fields().filter(|f| kind(f) == FieldScope::Partition).collect();
     let mut found: BTreeMap<Vec<String>, usize> = BTreeMap::new();
     let mut groups: Vec<Group> = Vec::new();
     let mut members: BTreeSet<(usize, &str)> = BTreeSet::new();

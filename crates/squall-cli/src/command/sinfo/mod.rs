@@ -26,7 +26,7 @@ use squall_text::format::node::{NodeState, STATES};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::shapes::{Dialect, AnswerKind, group as shapes};
+use squall_text::shapes::{AnswerKind, Dialect, group as shapes};
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -161,7 +161,8 @@ fn show(
     }
     if let Some(dialect) = dialect {
         let each: Vec<serde_json::Value> = groups.iter().map(shapes::group).collect();
-        let text = document(call, dialect, &grouping.cluster, &["sinfo"], AnswerKind::Groups, vec![("sinfo", each.into())]);
+        let text =
+            document(call, dialect, &grouping.cluster, &["sinfo"], AnswerKind::Groups, vec![("sinfo", each.into())]);
         call.print(&text);
         return Ok(());
     }

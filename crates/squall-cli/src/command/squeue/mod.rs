@@ -32,7 +32,7 @@ use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::shapes::{Dialect, AnswerKind, job};
+use squall_text::shapes::{AnswerKind, Dialect, job};
 
 const WHAT: &str = "slurm_load_jobs error";
 /// Letters of `-o` that are allowed with `--only-job-state`.

@@ -11,7 +11,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
 use squall_model::wire::info::{ExpectedStart, JobClass};
 
 use super::squeue;
-use crate::command::listing::fake::{NOW, CommandResult, TERMINAL, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, NOW, TERMINAL, check, fake, run, run_with, transcript};
 
 fn seen(args: &[&str]) -> CommandResult {
     run("squeue", squeue, args)

@@ -358,7 +358,11 @@ const FLAGS: &[(&str, usize)] = &[
 const HOUR_S: u64 = 3600;
 
 /// Reads the arguments `start=` and `end=`, the other conditions and the flags.
-fn conditions<'a>(call: &mut Call<'_>, asked: &mut ReportQuery, words: impl Iterator<Item = &'a str>) -> Result<(), Fail> {
+fn conditions<'a>(
+    call: &mut Call<'_>,
+    asked: &mut ReportQuery,
+    words: impl Iterator<Item = &'a str>,
+) -> Result<(), Fail> {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
     let find = |list: &'static [(&'static str, usize)], key: &str| {
         list.iter().find(|(known, least)| key.len() >= *least && known.starts_with(key)).map(|(known, _)| *known)

@@ -8,7 +8,7 @@ use squall_model::wire::info::AccountingRow;
 
 use super::{ReportQuery, WHAT, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::past::{self, Outage, Reserved, RegisteredNode};
+use crate::command::listing::past::{self, Outage, RegisteredNode, Reserved};
 use crate::command::listing::select::names;
 use squall_text::format::sheet::Column;
 

@@ -300,7 +300,8 @@ impl StepConnection {
 /// Returns a message for each node from which the final frame is missing, so that output of its tasks may be
 /// incomplete. `first` is the number printed for rank 0.
 pub(crate) fn missing_output(links: &[StepConnection], layout: &Layout, first: u32) -> Vec<String> {
-    let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(StepConnection::node).collect();
+    let nodes: IndexSet =
+        links.iter().filter(|link| link.delivery().is_missing()).filter_map(StepConnection::node).collect();
     let text = |node: u32| {
         let name = layout.nodes.get(node as usize).unwrap_or_default();
         let ranks: IndexSet = layout.ranks_on(node as usize).into_iter().map(|rank| rank + first).collect();

@@ -34,7 +34,7 @@ use self::session::{Manners, Session};
 use self::terminal::Raw;
 use self::x11::Screen;
 use crate::capture::{self, Vars};
-use crate::command::allocation::{self, AllocationRequest, Allocation};
+use crate::command::allocation::{self, Allocation, AllocationRequest};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use squall_client::Client;

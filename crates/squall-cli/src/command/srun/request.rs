@@ -41,7 +41,12 @@ pub(crate) fn base_name(command: &OsStr) -> String {
 }
 
 /// Builds the request for a step. `inside`: srun runs in an existing allocation, not in one that it requested.
-pub(crate) fn step(asked: &SubmitOptions, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
+pub(crate) fn step(
+    asked: &SubmitOptions,
+    command: &[OsString],
+    vars: &Vars,
+    inside: bool,
+) -> Result<StepRequest, Stop> {
     let spec = spec(asked, command, vars, inside)?;
     let pty = asked.run.pty;
     let text = |value: &Option<String>| if pty { Some("0".to_owned()) } else { value.clone() };
@@ -104,7 +109,11 @@ fn debug_level(asked: &SubmitOptions) -> u8 {
     if asked.quiet { 2 } else { asked.verbose.saturating_add(3) }
 }
 
-fn commands(asked: &SubmitOptions, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {
+fn commands(
+    asked: &SubmitOptions,
+    command: &[OsString],
+    ntasks: Option<u32>,
+) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {
     let words = |words: &[OsString]| words.iter().map(|w| ByteBuf::from(w.clone().into_vec())).collect::<Vec<_>>();
     let Some((first, rest)) = command.split_first() else {
         return Err(Stop::bad("fatal: No command given to execute."));

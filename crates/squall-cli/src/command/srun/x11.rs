@@ -276,7 +276,7 @@ fn exchanged(first: &[u8], shown: &[u8; 16], real: Option<&[u8]>) -> CookieExcha
 
 #[cfg(test)]
 mod tests {
-    use super::{Display, CookieExchange, exchanged};
+    use super::{CookieExchange, Display, exchanged};
 
     #[test]
     fn displays_are_read_as_x_clients_read_them() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squall_client::{Follower, FeedSelection};
+use squall_client::{FeedSelection, Follower};
 use squall_host::sys::signals::SignalFd;
 use squall_model::time::Time;
 use squall_model::wire::client::Answer;

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Arrival, Acceptor, Guest, PeerKind, OUTGOING_BYTES_MAX, Phase, Via, RequestOrigin, greeting};
+use super::{Acceptor, Arrival, Guest, OUTGOING_BYTES_MAX, PeerKind, Phase, RequestOrigin, Via, greeting};
 use crate::controld::join;
 use crate::controld::signing_keys::SigningKeys;
 use crate::hop::{self, Reader, Writer};

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 #[cfg(feature = "research")]
-use crate::cosched::{PolicyResult, Method, simulate};
+use crate::cosched::{Method, PolicyResult, simulate};
 use serde_json::{Value, json};
 
-use self::pair::{RankBehaviour, Pairs};
+use self::pair::{Pairs, RankBehaviour};
 use super::{BenchOptions, Finding, median, round};
 use squall_replay::write_picture;
 use squall_text::picture::{Axis, Chart, Series, Stroke};

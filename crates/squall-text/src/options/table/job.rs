@@ -8,8 +8,8 @@ use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::submit::SubmitOptions;
 use crate::options::collect::sets_flag;
+use crate::options::submit::SubmitOptions;
 use crate::options::table::{checked, named, some};
 use crate::options::values::when::{REMEDY, when_here};
 use crate::options::values::{self, array, dependency, signal};

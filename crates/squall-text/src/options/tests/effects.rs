@@ -1,7 +1,7 @@
 //! Tests that every option has its declared effect: it works, it is accepted without effect, or it is refused
 //! (faults.md, audit-admin.md 2.1).
 
-use super::{SubmitOptions, Source, Stop, Tool, collect, complaint, read, sbatch, table};
+use super::{Source, Stop, SubmitOptions, Tool, collect, complaint, read, sbatch, table};
 use crate::options::{Effect, Opt};
 
 const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];

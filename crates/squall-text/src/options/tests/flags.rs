@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::job::container::Container;
 use squall_model::job::options::{Chosen, Options};
 
-use super::{Arg, SubmitOptions, Source, Stop, Tool, collect, complaint, read, table};
+use super::{Arg, Source, Stop, SubmitOptions, Tool, collect, complaint, read, table};
 use crate::options::Effect;
 
 const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];

@@ -5,7 +5,7 @@ use squall_model::job::JobKind;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 
-use super::{COUNTS, Caller, FIELDS, OF_GPUS, Submission, Take, Parsed, allocate, submit};
+use super::{COUNTS, Caller, FIELDS, OF_GPUS, Parsed, Submission, Take, allocate, submit};
 use crate::options::Tool;
 use crate::options::table::options_of;
 use crate::rest::body::{bodies, shape};

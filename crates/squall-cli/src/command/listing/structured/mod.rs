@@ -4,7 +4,7 @@
 mod tests;
 
 use serde_json::Value;
-use squall_text::shapes::{self, Dialect, AnswerKind, Meta, Notation, Notes, Version};
+use squall_text::shapes::{self, AnswerKind, Dialect, Meta, Notation, Notes, Version};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, of_standby};
 use squall_text::options::flag::Arguments;

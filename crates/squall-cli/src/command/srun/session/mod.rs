@@ -21,7 +21,7 @@ use squall_model::wire::client::Request;
 
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::Input;
-use crate::command::srun::link::{StepConnection, Listener, Room};
+use crate::command::srun::link::{Listener, Room, StepConnection};
 use crate::command::srun::output::Output;
 use crate::command::srun::prepare::StreamRoutes;
 use crate::command::srun::terminal::Raw;
