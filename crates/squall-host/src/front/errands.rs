@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::{ARRIVALS_MAX, Arrival, Front, CellConnection, OUTGOING_BYTES_MAX, talk};
+use super::{ARRIVALS_MAX, Arrival, CellConnection, Front, OUTGOING_BYTES_MAX, talk};
 use crate::link::Outgoing;
 
 /// Pause before a lost connection to a cell is tried again.
