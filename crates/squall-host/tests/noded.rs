@@ -109,7 +109,7 @@ impl Bed {
 impl Node {
     /// The way stands; the node knocks, is asked who it is, says so, and is welcomed.
     fn register(&mut self) {
-        let path = Above { above: Vec::new(), window: Window::default(), heartbeat_s: 60 };
+        let path = Above { above: Vec::new(), window: Window::default(), heartbeat_s: 60, beat: None };
         self.say(Downward::Path(Box::new(path)));
         let knocks = self.composite().knocks;
         assert_eq!(knocks, [(Vec::new(), "n1".to_owned())]);

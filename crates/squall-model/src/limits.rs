@@ -93,14 +93,14 @@ pub const KILL_WAIT_S: u64 = 30;
 /// Time for which an allocation continues without its `salloc` or `srun` after a controller restart, or after the end
 /// of a connection that came through another daemon (of another machine, or a front of cells), seconds.
 pub const OWNER_GRACE_S: u64 = 60;
-/// Time between two heartbeats of a node, seconds.
+/// Longest time between two beats, the controller's queries to all nodes, seconds; a third of `node_timeout_s` if that is
+/// less (`Config::beat`). Connections between nodes have a heartbeat twice as often. A node that hears nothing on one for
+/// three of these has found another way to the controller before that has missed two answers of it.
 pub const HEARTBEAT_S: u64 = 10;
-/// Time between two heartbeats of a relay of the tree and its children, seconds. A child leaves a relay that is silent for
-/// three of them, and has found another way to the controller before this one has missed the child's own heartbeat twice.
-pub const RELAY_HEARTBEAT_S: u64 = 5;
-/// Least value of `node_timeout_s`, seconds. A node whose relay stops is heard again within 26 s: its last answer may be
-/// 10 s old, it leaves the relay after 15 s, and has to find another way.
-pub const NODE_TIMEOUT_MIN_S: u64 = 30;
+/// Least `node_timeout_s` for each level of the distribution tree, seconds.
+pub(crate) const NODE_TIMEOUT_PER_LEVEL_S: u64 = 3;
+/// A `node_timeout_s` that a cluster of any size may have, seconds.
+pub const NODE_TIMEOUT_ANY_S: u64 = 30;
 /// Default of `unkillable_step_timeout_s`: seconds after the signal KILL after which a node that still has processes of
 /// the job is drained.
 pub const UNKILLABLE_STEP_S: u64 = 60;

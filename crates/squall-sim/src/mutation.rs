@@ -204,6 +204,8 @@ mutations! {
     DelayIgnored = "delay-ignored",
     /// A node does not notice that its parent in the tree says nothing.
     SilentParentKept = "silent-parent-kept",
+    /// Nodes are not told that the controller asks them more often than every 10 s, so they leave a silent parent too late.
+    BeatUntold = "beat-untold",
     /// A controller that was stopped counts the time against the nodes.
     LatenessUncounted = "lateness-uncounted",
     /// Appends compare nothing with what etcd holds.
@@ -303,7 +305,7 @@ impl Mutation {
 
     /// Returns whether the bug shows only when daemons are stopped.
     pub(crate) fn is_of_stops(self) -> bool {
-        matches!(self, Self::SilentParentKept | Self::LatenessUncounted)
+        matches!(self, Self::SilentParentKept | Self::BeatUntold | Self::LatenessUncounted)
     }
 
     /// Returns whether the bug shows only with several controllers.

@@ -236,6 +236,13 @@ impl World {
                 Downward::Query(query) => query.epoch = Epoch(1),
                 Downward::Path(_) | Downward::Taken { .. } | Downward::Chunk(_) | Downward::Letter(_) => {}
             }),
+            Some(Mutation::BeatUntold) => {
+                for say in &mut frame.says {
+                    if let Downward::Path(path) = say {
+                        (path.heartbeat_s, path.beat) = (10, None);
+                    }
+                }
+            }
             Some(Mutation::EndJobLost) => {
                 for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));
             }

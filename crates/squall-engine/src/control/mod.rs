@@ -129,7 +129,7 @@ impl Controller {
             Input::Opened { link, name } => {
                 let config = &self.state.config;
                 let keyed = name.map(|name| scope::Keyed::new(config, name));
-                self.links.opened(now, link, config.msg_aggregation_params.0, keyed);
+                self.links.opened(now, link, (config.msg_aggregation_params.0, config.beat()), keyed);
             }
             Input::Lost { link } => nodes::child_closed(self, link),
             Input::Disk { full } => {

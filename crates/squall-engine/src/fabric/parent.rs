@@ -16,9 +16,9 @@ const START_WAIT: Span = Span::from_secs(2);
 /// parent that the node leaves for the controller, since there was no path to the controller from there.
 const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 
-/// How long a node stays with a new parent that has no path to the controller, before it asks the controller itself. The
-/// first: a node that has had a path in this run. The second: a node that starts, for the whole cluster may be starting.
-const PATHLESS: (Span, Span) = (Span::from_secs(15), Span::from_secs(120));
+/// How long a node that starts stays with a parent that has no path to the controller, before it asks the controller itself:
+/// the whole cluster may be starting. A node that has had a path in this run stays as long as with a silent parent.
+const PATHLESS: Span = Span::from_secs(120);
 
 /// Number of heartbeat intervals without a frame after which a hop counts as dead.
 pub(super) const SILENT_HEARTBEATS: u64 = 3;
@@ -53,6 +53,8 @@ pub(super) struct Parent {
     detour_at: Option<Time>,
     /// Whether there was a path to the controller in this run of the daemon.
     had_path: bool,
+    /// Time between two of the controller's queries to all nodes, as it was told last.
+    beat: Span,
 }
 
 /// An open connection to a parent.
@@ -85,6 +87,7 @@ impl Parent {
             home_wait: HOME.0,
             detour_at: None,
             had_path: false,
+            beat: Span::from_secs(HEARTBEAT_S),
         };
         parent.ladder = parent.all();
         parent
@@ -100,9 +103,24 @@ impl Parent {
         self.home.first().cloned().map_or(Dial::Controller, Dial::Node)
     }
 
+    /// Returns the time between two of the controller's queries to all nodes, as it was told last.
+    pub(super) fn beat(&self) -> Span {
+        self.beat
+    }
+
+    /// Returns the time between heartbeats of a connection between nodes.
+    pub(super) fn pulse(&self) -> Span {
+        Span(self.beat.0 / 2)
+    }
+
+    /// Returns the time between heartbeats of the connection to the parent.
     pub(super) fn heartbeat(&self) -> Span {
-        let path = self.attached.as_ref().and_then(|attached| attached.path.as_ref());
-        Span::from_secs(path.map_or(HEARTBEAT_S, |path| path.heartbeat_s.max(1)))
+        let attached = self.attached.as_ref().and_then(|attached| Some((&attached.to, attached.path.as_ref()?)));
+        match attached {
+            Some((Dial::Node(_), Path { beat: Some(_), .. })) => self.pulse(),
+            Some((_, Path { beat: None, heartbeat_s, .. })) => Span::from_secs((*heartbeat_s).max(1)),
+            Some((Dial::Controller, _)) | None => self.beat,
+        }
     }
 
     /// Counts the last `away` until `now` as no silence of the parent, as this node itself did not run.
@@ -120,17 +138,20 @@ impl Parent {
             self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
         }
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
-        let wait = if self.had_path { PATHLESS.0 } else { PATHLESS.1 };
+        let wait = if self.had_path { Span(self.pulse().0 * SILENT_HEARTBEATS) } else { PATHLESS };
         self.detour_at = (to != Dial::Controller).then(|| now + wait);
         self.attached = Some(Attached { to, heard_hops: 0, said_hops: 0, heard: now, said: now, path: None });
         self.next_dial = None;
         self.pause = PAUSE.0;
     }
 
-    /// Records that the connection to the parent is gone, and prepares to dial the nodes above the lost parent.
-    pub(super) fn closed(&mut self, now: Time) {
+    /// Records that the connection to the parent is gone, and prepares to dial the nodes above the lost parent. `silent`: this
+    /// node leaves it, as it says nothing. With frequent beats the controller comes first then: a node above that is silent,
+    /// too, would cost seconds.
+    pub(super) fn closed(&mut self, now: Time, silent: bool) {
         let Some(attached) = self.attached.take() else { return invariant!("only a parent that there is can be lost") };
-        let above = attached.path.map(|path| path.above).unwrap_or_default();
+        let straight = silent && self.beat < Span::from_secs(HEARTBEAT_S);
+        let above = attached.path.filter(|_| !straight).map(|path| path.above).unwrap_or_default();
         let above: Vec<Dial> = above.into_iter().map(Dial::Node).chain([Dial::Controller]).collect();
         // Nodes above the lost parent come first, then all others. A node that was attached to the controller has
         // only the others.
@@ -201,6 +222,7 @@ impl Parent {
         let home = self.first_choice();
         self.detour_at = None;
         self.had_path = true;
+        self.beat = path.beat.unwrap_or(Span::from_secs(HEARTBEAT_S));
         if let Some(attached) = &mut self.attached {
             if attached.to == home {
                 self.home_wait = HOME.0;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::job::Usage;
-use squall_model::limits::RELAY_HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
@@ -186,7 +185,7 @@ impl Relay {
                 local.push(Delivery::NoPath);
             }
             NetInput::DialFailed => self.parent.failed(now),
-            NetInput::ParentClosed => self.lose_parent(now, local),
+            NetInput::ParentClosed => self.lose_parent(now, false, local),
             NetInput::FromParent(frame) => self.take_down(now, *frame, local, out),
             NetInput::ChildOpened { link } => self.child_opened(now, link),
             NetInput::ChildClosed { link } => self.lose_child(now, link),
@@ -205,6 +204,11 @@ impl Relay {
     /// signs.
     pub fn greet_again(&mut self, now: Time) {
         self.parent.greet_again(now);
+    }
+
+    /// Returns the time between two of the controller's queries to all nodes, as it was told last.
+    pub fn beat(&self) -> Span {
+        self.parent.beat()
     }
 
     /// Returns this node's parent in the tree. None: it has none.
@@ -229,7 +233,7 @@ impl Relay {
         self.doubt_itself(now);
         if self.parent.is_silent(now) {
             out.hang_up = true;
-            self.lose_parent(now, local);
+            self.lose_parent(now, true, local);
         }
         self.drop_silent_children(now, out);
         if let Some(dial) = self.parent.dial(now) {
@@ -265,7 +269,7 @@ impl Relay {
 
     fn flush(&mut self, now: Time, out: &mut NetOut) {
         let heartbeat = self.parent.heartbeat();
-        let below = heartbeat.min(Span::from_secs(RELAY_HEARTBEAT_S));
+        let below = heartbeat.min(self.parent.pulse());
         if let Some(attached) = &mut self.parent.attached {
             if !self.says.is_empty() || attached.said + heartbeat <= now {
                 let says = std::mem::take(&mut self.says);
@@ -297,9 +301,9 @@ impl Relay {
 
 /// Handling of the connection to the parent.
 impl Relay {
-    fn lose_parent(&mut self, now: Time, local: &mut Vec<Delivery>) {
+    fn lose_parent(&mut self, now: Time, silent: bool, local: &mut Vec<Delivery>) {
         if self.parent.attached.is_some() {
-            self.parent.closed(now);
+            self.parent.closed(now, silent);
             self.cut();
             local.push(Delivery::NoPath);
         }
@@ -321,7 +325,7 @@ impl Relay {
         }
         if frame.hop != attached.heard_hops + 1 {
             out.hang_up = true;
-            return self.lose_parent(now, local);
+            return self.lose_parent(now, false, local);
         }
         attached.heard_hops += frame.says.len() as u64;
         attached.heard = now;
@@ -358,7 +362,8 @@ impl Relay {
     fn path_below(&self) -> Option<Path> {
         let attached = self.parent.attached.as_ref()?;
         let mut path = attached.path.clone()?;
-        path.heartbeat_s = path.heartbeat_s.min(RELAY_HEARTBEAT_S);
+        path.heartbeat_s = path.heartbeat_s.min(self.parent.pulse().secs().max(1));
+        path.beat = Some(self.parent.beat());
         if let Dial::Node(parent) = &attached.to {
             path.above.insert(0, parent.clone());
         }

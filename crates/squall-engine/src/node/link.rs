@@ -6,7 +6,6 @@
 
 use squall_model::id::{JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
-use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::fabric::{Composite, Newer, Put, Variable};
@@ -21,8 +20,8 @@ use crate::node::{ContentAct, NodeAct, NodeMachine, NodeOut};
 /// ends the one before, so on a slow path with a fixed timeout each answer could belong to the request before.
 const ANSWER_WAIT: (Span, Span) = (Span::from_secs(10), Span::from_secs(80));
 
-/// How long the controller may be silent, on a path that is intact, before the node requests registration again.
-const SILENCE: Span = Span::from_secs(4 * HEARTBEAT_S);
+/// Beats that may stay out, on a path that is intact, before the node requests registration again.
+const SILENT_BEATS: u64 = 4;
 
 /// Time that jobs get to end when the node daemon shuts down.
 const LEAVE_WAIT: Span = Span::from_secs(10);
@@ -90,12 +89,13 @@ impl Link {
         if let Stage::Welcome(last) = self.stage { last } else { 0 }
     }
 
-    /// Returns when the current wait for the controller times out; None: the node is not waiting.
-    fn patience(&self) -> Option<Time> {
+    /// Returns when the current wait for the controller times out; None: the node is not waiting. `beat`: time between two
+    /// queries of the controller.
+    fn patience(&self, beat: Span) -> Option<Time> {
         match self.stage {
             Stage::Away | Stage::Sweeping => None,
             Stage::Knocked | Stage::Registered => Some(self.heard + self.answer_wait),
-            Stage::Welcome(_) => Some(self.heard + SILENCE),
+            Stage::Welcome(_) => Some(self.heard + Span(beat.0 * SILENT_BEATS)),
         }
     }
 }
@@ -335,7 +335,7 @@ impl NodeMachine {
     /// Requests registration again if the controller has been silent too long.
     pub(super) fn link_tick(&mut self, now: Time) {
         self.link.next_health = now + HEALTH;
-        if self.link.patience().is_some_and(|until| until <= now) {
+        if self.link.patience(self.relay.beat()).is_some_and(|until| until <= now) {
             if self.link.stage == Stage::Knocked {
                 self.relay.detour();
             }
@@ -348,6 +348,6 @@ impl NodeMachine {
 
     pub(super) fn link_deadline(&self) -> Option<Time> {
         let health = Some(self.link.next_health).filter(|_| self.link.is_welcome() && self.leaving.is_none());
-        [self.link.patience(), health, self.reports_due()].into_iter().flatten().min()
+        [self.link.patience(self.relay.beat()), health, self.reports_due()].into_iter().flatten().min()
     }
 }

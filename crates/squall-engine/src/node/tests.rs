@@ -162,7 +162,7 @@ impl World {
     fn connect(&mut self) {
         self.disconnect();
         self.link.0 += 1;
-        self.root.opened(self.now, self.link, Window::default(), None);
+        self.root.opened(self.now, self.link, (Window::default(), Span::from_secs(10)), None);
         self.inputs.push_back(NodeInput::Net(NetInput::ParentOpened));
     }
 

@@ -445,7 +445,7 @@ const TIMEOUTS: &[Key] = &[
     key("kill_wait_s", &["KillWait"], "number", "60",
         "Time between the signals TERM and KILL.").of("seconds"),
     key("node_timeout_s", &["SlurmdTimeout"], "number", "120",
-        "Silence after which a node is down and gets no new work; at least 30.").of("seconds"),
+        "Silence after which a node is down and gets no new work; at least 3 for each level of the tree: 6 for 64 nodes, 9 for 1,024, 12 for 10,080.").of("seconds"),
     key("node_lost_s", &[], "number", "600",
         "Silence after which `node_lost_action` applies to a node's jobs; at least `node_timeout_s`.").of("seconds"),
     key("node_lost_action", &["NodeLostAction"], "word", "\"requeue\"",

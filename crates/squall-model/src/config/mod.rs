@@ -22,6 +22,7 @@ mod privacy;
 mod rest;
 mod scheduler;
 mod select;
+mod silence;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -106,8 +107,8 @@ pub struct Config {
     pub job_requeue: bool,
     /// Whether jobs with a dependency that can never be satisfied are cancelled. Default false.
     pub kill_invalid_depend: bool,
-    /// Seconds of silence after which a node is down and gets no new work. Default 60; at least the 10 s between two
-    /// heartbeats.
+    /// Seconds of silence after which a node is down and gets no new work. Default 60; at least 3 for each level of the
+    /// distribution tree: 6 for 64 nodes, 9 for 1,024, 12 for 10,080.
     #[serde(alias = "SlurmdTimeout")]
     pub node_timeout_s: u64,
     /// Seconds of silence after which a node is lost and `node_lost_action` applies to its jobs. Default 300; at least
@@ -624,21 +625,7 @@ impl Config {
         if self.cell.is_some_and(|cell| cell >= limits::CELLS_MAX) {
             return Err(format!("cell: use a number below {}", limits::CELLS_MAX));
         }
-        if self.node_timeout_s < limits::NODE_TIMEOUT_MIN_S {
-            return Err(format!(
-                "node_timeout_s = {}: use {} or more, as less takes down healthy nodes: they answer every {} s, and behind a \
-                 relay that has stopped they are heard again after up to 26 s",
-                self.node_timeout_s,
-                limits::NODE_TIMEOUT_MIN_S,
-                limits::HEARTBEAT_S
-            ));
-        }
-        if self.node_lost_s < self.node_timeout_s {
-            return Err(format!(
-                "node_lost_s = {}: a node is lost after it is down, use node_timeout_s ({}) or more",
-                self.node_lost_s, self.node_timeout_s
-            ));
-        }
+        self.check_silence()?;
         let (hooks, health, power) = (self.hooks.fault(), self.health.fault(), self.power.fault());
         let faults = [("rest", self.rest.0.fault()), ("hooks", hooks), ("health", health), ("power", power)];
         if let Some((table, (key, problem))) = faults.into_iter().find_map(|(table, fault)| Some((table, fault?))) {

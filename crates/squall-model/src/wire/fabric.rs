@@ -16,6 +16,7 @@ use crate::id::{Epoch, JobId, NodeId, Session, StepKey};
 use crate::job::{Blob, Digest, JobAttempt, Usage};
 use crate::report::StepEnd;
 use crate::set::NodeSet;
+use crate::time::Span;
 use crate::wire::counts::NodeCounts;
 use crate::wire::hook::NodeNote;
 use crate::wire::node::{Down, Registration};
@@ -248,9 +249,20 @@ pub struct Path {
     /// Limits within which relays combine reports.
     #[n(1)]
     pub window: Window,
-    /// Time between heartbeats on a connection, seconds.
+    /// Time between heartbeats on this connection, seconds, for node daemons of releases that do not know `beat`.
     #[n(2)]
     pub heartbeat_s: u64,
+    /// Time between two of the controller's queries to all nodes. A connection to the controller has a heartbeat as often,
+    /// one between nodes twice as often. None: the parent is of an earlier release.
+    #[n(3)]
+    pub beat: Option<Span>,
+}
+
+impl Path {
+    /// Returns what the controller tells its children.
+    pub fn of_controller(window: Window, beat: Span) -> Self {
+        Self { above: Vec::new(), window, heartbeat_s: beat.secs().max(1), beat: Some(beat) }
+    }
 }
 
 /// Limits within which a relay combines reports into one message, called composite, while earlier ones are not

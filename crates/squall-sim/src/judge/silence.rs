@@ -12,8 +12,9 @@ const COMES_BACK: Span = Span::from_secs(35);
 /// which then dials other ones.
 const MOVES: Span = Span::from_secs(15);
 
-/// Time that a controller which did not run gives all nodes at least before it calls one down.
-const DOUBTS_ITSELF: Span = Span::from_secs(15);
+/// Time that a controller which did not run gives all nodes at least before it calls one down: with beats every 10 s, and with
+/// more frequent ones.
+const DOUBTS_ITSELF: (Span, Span) = (Span::from_secs(15), Span::from_secs(8));
 
 /// Length of a stop from which on the controller notices it in any case.
 const NOTICED: Span = Span::from_secs(12);
@@ -22,6 +23,8 @@ const NOTICED: Span = Span::from_secs(12);
 #[derive(Debug)]
 pub(crate) struct Silence {
     timeout: Span,
+    /// Time that a controller which did not run gives all nodes at least.
+    doubts: Span,
     /// Since when each node's daemon runs without a stop. None: it does not run.
     daemons: Vec<Option<Time>>,
     /// Since when the controller runs without a stop.
@@ -38,6 +41,7 @@ impl Silence {
     pub(crate) fn of(config: &Config, nodes: usize) -> Self {
         Self {
             timeout: Span::from_secs(config.node_timeout_s),
+            doubts: if config.beat() < Span::from_secs(10) { DOUBTS_ITSELF.1 } else { DOUBTS_ITSELF.0 },
             daemons: vec![None; nodes],
             controller: Time(0),
             trouble: Time(0),
@@ -84,7 +88,7 @@ impl Judge {
     pub(crate) fn called_down(&mut self, now: Time, host: usize, fine: bool) {
         let silence = &self.silence;
         let can_be_heard = silence.heard_since(host).is_some_and(|since| since + silence.timeout <= now);
-        let returned = silence.stopped.is_some_and(|until| now < until + DOUBTS_ITSELF);
+        let returned = silence.stopped.is_some_and(|until| now < until + silence.doubts);
         if fine && can_be_heard {
             self.violate("a node that runs is not called down", self.names[host].clone());
         }

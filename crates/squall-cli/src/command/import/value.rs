@@ -6,7 +6,7 @@ use squall_model::config::{Config, Ports, PrologFlags, SchedulerParameters};
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
 use squall_model::license;
-use squall_model::limits::{GRES_PER_NODE_MAX, HEARTBEAT_S, NODE_TIMEOUT_MIN_S};
+use squall_model::limits::{GRES_PER_NODE_MAX, NODE_TIMEOUT_ANY_S};
 
 use super::report::Fate;
 
@@ -286,20 +286,20 @@ pub(super) fn resume_timeout(value: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Reads `SlurmdTimeout`. A shorter one than Squall accepts would take down healthy nodes, and jobs of a silent node are
-/// not given up before it is down.
+/// Reads `SlurmdTimeout`. One that is shorter than every cluster may have might take down healthy nodes, and jobs of a silent
+/// node are not given up before it is down.
 pub(super) fn node_timeout(value: &str) -> Result<Outcome, String> {
     let seconds: u64 = value.parse().map_err(|_| format!("`{value}` is no number of seconds"))?;
     if seconds == 0 {
         return Ok(Outcome::none(Fate::Missing, "a silent node is always down, after 60 s"));
     }
-    let short = seconds < NODE_TIMEOUT_MIN_S;
-    let seconds = seconds.max(NODE_TIMEOUT_MIN_S);
+    let short = seconds < NODE_TIMEOUT_ANY_S;
+    let seconds = seconds.max(NODE_TIMEOUT_ANY_S);
     let mut outcome = Outcome::set("SlurmdTimeout", seconds.to_string());
     if short {
         outcome.text = format!(
-            "SlurmdTimeout = {seconds}, not {value}: nodes answer every {HEARTBEAT_S} s, and behind a relay that has stopped \
-             they are heard again after up to 26 s"
+            "SlurmdTimeout = {seconds}, not {value}: less would take down healthy nodes of a large cluster. A small one may have \
+             less (see node_timeout_s)"
         );
     }
     if seconds > Config::default().node_lost_s {

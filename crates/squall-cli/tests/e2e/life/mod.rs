@@ -1,5 +1,6 @@
 //! A cluster's life with real processes: up, crashes, bad peers, damage, down.
 
+mod silence;
 mod starts;
 
 use std::io::{Read, Write};

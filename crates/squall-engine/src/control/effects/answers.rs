@@ -7,14 +7,13 @@ use crate::control::effects::nodes;
 use crate::control::effects::notice;
 use crate::control::effects::queries::felt;
 use crate::control::effects::queries::send;
-use crate::control::effects::queries::{BEAT_WAIT, ask, pose};
+use crate::control::effects::queries::{ask, beat_wait, pose};
 use crate::control::net::queries::Asked;
 use crate::control::net::queries::Purpose;
 use crate::control::net::queries::Question;
 use crate::control::port::{LinkId, Out};
 use crate::invariant::invariant;
 use squall_model::id::{Epoch, NodeId};
-use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
@@ -66,14 +65,15 @@ fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
 
 /// Sends heartbeats that are due, and completes queries that are answered or have timed out.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
-    let due = *c.queries.next_beat.get_or_insert(now + Span::from_secs(HEARTBEAT_S));
+    let beat = c.state.config.beat();
+    let due = *c.queries.next_beat.get_or_insert(now + beat);
     if due <= now {
-        c.queries.next_beat = Some(now + Span::from_secs(HEARTBEAT_S));
+        c.queries.next_beat = Some(now + beat);
         let to = c.links.connected().clone();
         c.queries.beats += 1;
         if !to.is_empty() {
             let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
-            send(c, now, to, (test, false), BEAT_WAIT, Purpose::Beat);
+            send(c, now, to, (test, false), beat_wait(c), Purpose::Beat);
         }
     }
     let complete = |asked: &Asked| asked.children.is_empty() || asked.until <= now;
@@ -107,7 +107,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 /// Completes a heartbeat. A node that did not answer has missed the heartbeat, unless the node has reported by another
 /// route since the heartbeat was sent.
 fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
-    let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
+    let (answered, sent) = (tally.answered(), until - beat_wait(c));
     for (node, health) in &tally.health {
         felt(c, *node, health);
     }

@@ -6,7 +6,6 @@ use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome, Usage};
-use squall_model::limits::HEARTBEAT_S;
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
@@ -54,7 +53,8 @@ pub(crate) fn watch_all(c: &mut Controller, now: Time) {
         let node = &c.state.nodes[at];
         let (up, busy) = (node.up, !node.jobs.is_empty());
         if up {
-            c.timers.set(Timer::Silent(id), now + Span::from_secs(c.state.config.node_timeout_s));
+            let timeout = Span::from_secs(c.state.config.node_timeout_s).max(greeting_again(c));
+            c.timers.set(Timer::Silent(id), now + timeout);
         }
         if busy {
             c.timers.set(Timer::Lost(id), now + Span::from_secs(c.state.config.node_lost_s));
@@ -65,8 +65,11 @@ pub(crate) fn watch_all(c: &mut Controller, now: Time) {
 /// Lateness from which on the controller doubts itself.
 const LATE: Span = Span::from_secs(1);
 
-/// Time that nodes have at least to be heard after the controller was away: enough for a heartbeat, and to connect again.
-const GREETING_AGAIN: Span = Span::from_secs(2 * HEARTBEAT_S);
+/// Returns the time that nodes have at least to be heard after the controller was away: two heartbeats, and 10 s to connect
+/// again.
+fn greeting_again(c: &Controller) -> Span {
+    Span(c.state.config.beat().0 * 2).max(Span::from_secs(10))
+}
 
 /// Counts no silence of others for the time in which this controller itself did not run, because its process or its machine
 /// was stopped or starved: what they have sent meanwhile waits to be read. It knows that from how late it comes to what was
@@ -74,14 +77,15 @@ const GREETING_AGAIN: Span = Span::from_secs(2 * HEARTBEAT_S);
 pub(crate) fn doubt_itself(c: &mut Controller, now: Time) {
     // because it usually comes in time
     let Some(away) = c.queries.due.map(|due| now.since(due)).filter(|away| *away >= LATE) else { return };
-    let timeout = Span::from_secs(c.state.config.node_timeout_s);
-    c.links.excuse(now, away, (now + GREETING_AGAIN) - timeout);
-    c.timers.postpone(away, now + GREETING_AGAIN, Timer::is_of_silence);
+    let (timeout, greeting, beat_wait) =
+        (Span::from_secs(c.state.config.node_timeout_s), greeting_again(c), queries::beat_wait(c));
+    c.links.excuse(now, away, (now + greeting) - timeout);
+    c.timers.postpone(away, now + greeting, Timer::is_of_silence);
     steps::postpone(c, away);
     // An answer to a heartbeat from before still counts, and its absence does not.
     c.queries.asked.retain(|_, asked| !matches!(asked.purpose, Purpose::Beat));
     for asked in c.queries.asked.values_mut() {
-        asked.until = (asked.until + away).max(now + queries::BEAT_WAIT);
+        asked.until = (asked.until + away).max(now + beat_wait);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::control::net::queries::Question;
 use crate::control::net::queries::{Asked, Counted};
 
 use squall_model::id::{Epoch, NodeId};
-use squall_model::limits::{HEARTBEAT_S, SPACE_MB_MAX};
+use squall_model::limits::SPACE_MB_MAX;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::counts::NodeCounts;
@@ -19,11 +19,14 @@ use squall_model::wire::node::Registration;
 use crate::control::controller::Controller;
 use crate::control::port::{CallerId, LinkId};
 
-/// Timeout of the nodes' answer to a heartbeat.
-pub(crate) const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
+/// Returns the timeout of the nodes' answer to a heartbeat.
+pub(crate) fn beat_wait(c: &Controller) -> Span {
+    Span(c.state.config.beat().0 / 2)
+}
 
-/// Nodes report load, memory and counters at every third heartbeat.
-const HEALTH_BEATS: u64 = 3;
+/// Time between two reports of load, memory and counters, which nodes make in answers to heartbeats: at every third one if
+/// these come every 10 s.
+const HEALTH_EVERY: Span = Span::from_secs(30);
 
 /// Sends a client's question, or queues it behind the writing query that is under way.
 pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
@@ -49,7 +52,8 @@ pub(crate) fn send(
     time: Span,
     purpose: Purpose,
 ) {
-    let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(HEALTH_BEATS);
+    let every = HEALTH_EVERY.0 / c.state.config.beat().0.max(1);
+    let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(every);
     // The nodes' timeout ends before the controller's, so that partial answers arrive in time.
     let variable = test.variable.clone();
     let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7, health };

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use squall_model::id::{Epoch, NodeId, Session, StepKey};
 use squall_model::job::JobAttempt;
-use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
@@ -47,11 +46,20 @@ struct Hop {
     said_hops: u64,
     heard: Time,
     said: Time,
+    /// Time between heartbeats of this connection.
+    beat: Span,
     reach: NodeSet,
     says: Vec<Downward>,
     /// The node that the child has proved to be by its key, and what it may report about. None: the child runs on this
     /// machine as the cluster's owner.
     keyed: Option<Keyed>,
+}
+
+impl Hop {
+    /// Returns until when the child may be silent.
+    fn patience(&self) -> Time {
+        self.heard + Span(self.beat.0 * SILENT_HEARTBEATS)
+    }
 }
 
 /// A session offered to a node that asked to register.
@@ -121,10 +129,10 @@ impl Links {
         self.epoch = epoch;
     }
     /// Records that a child in the tree has connected, and queues the parameters of the connection for it.
-    pub(crate) fn opened(&mut self, now: Time, link: LinkId, window: Window, keyed: Option<Keyed>) {
-        let path = Path { above: Vec::new(), window, heartbeat_s: HEARTBEAT_S };
-        let (says, reach) = (vec![Downward::Path(Box::new(path))], NodeSet::new());
-        self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach, says, keyed });
+    pub(crate) fn opened(&mut self, now: Time, link: LinkId, (window, beat): (Window, Span), keyed: Option<Keyed>) {
+        let says = vec![Downward::Path(Box::new(Path::of_controller(window, beat)))];
+        let reach = NodeSet::new();
+        self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, beat, reach, says, keyed });
     }
     /// Returns the connections of all children in the tree.
     pub(crate) fn children(&self) -> impl Iterator<Item = LinkId> + '_ {
@@ -171,8 +179,7 @@ impl Links {
     }
     /// Returns the children that have sent nothing for too long.
     pub(crate) fn silent(&self, now: Time) -> Vec<LinkId> {
-        let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
-        self.hops.iter().filter(|(_, hop)| hop.heard + patience <= now).map(|(&link, _)| link).collect()
+        self.hops.iter().filter(|(_, hop)| hop.patience() <= now).map(|(&link, _)| link).collect()
     }
     /// Counts the last `away` until `now` as no silence of anybody, as this controller did not run. Every node then counts
     /// as heard at `least` or later.
@@ -187,9 +194,7 @@ impl Links {
     /// Returns when the first child will have sent nothing for too long, or must be sent a heartbeat. None: there are
     /// no children.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
-        let heartbeat = Span::from_secs(HEARTBEAT_S);
-        self.hops.values().map(|hop| (hop.heard + patience).min(hop.said + heartbeat)).min()
+        self.hops.values().map(|hop| hop.patience().min(hop.said + hop.beat)).min()
     }
     /// Answers a registration request: offers the node a session and asks for its identity.
     pub(crate) fn offer(&mut self, link: LinkId, route: Route, name: String) {
@@ -364,9 +369,8 @@ impl Links {
     pub(crate) fn flush(&mut self, now: Time, out: &mut Out) {
         self.acknowledge();
         self.emit();
-        let heartbeat = Span::from_secs(HEARTBEAT_S);
         for (&link, hop) in &mut self.hops {
-            if !hop.says.is_empty() || hop.said + heartbeat <= now {
+            if !hop.says.is_empty() || hop.said + hop.beat <= now {
                 let says = std::mem::take(&mut hop.says);
                 let first = hop.said_hops + 1;
                 hop.said_hops += says.len() as u64;

@@ -209,6 +209,31 @@ fn p9_a_controller_that_did_not_run_doubts_itself_first() {
 }
 
 #[test]
+fn silence_is_seen_within_a_small_timeout_and_a_slow_daemon_is_not_silent() {
+    let mut d = Driver::empty(Config { node_timeout_s: 6, ..Config::default() });
+    (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let up = |d: &Driver| [0, 1].map(|n| d.c.state().nodes[n].up && d.c.is_connected(NodeId(n as u32)));
+    // The controller asks every 2 s, and gets all answers just before it asks again.
+    for _ in 0..30 {
+        let end = d.now + Span::from_millis(1900);
+        while let Some(at) = d.c.deadline().filter(|at| *at < end) {
+            d.now = at;
+            d.step(Input::Tick);
+        }
+        d.now = end;
+        d.answer();
+        d.now = end + Span::from_millis(100);
+        d.step(Input::Tick);
+        assert_eq!(up(&d), [true, true]);
+    }
+    d.answer();
+    d.pass_in_silence(5);
+    assert!(d.c.state().nodes.iter().all(|node| node.up) && !d.c.is_connected(NodeId(0)), "shown as silent");
+    d.pass_in_silence(2);
+    assert!(d.c.state().nodes.iter().all(|node| !node.up));
+}
+
+#[test]
 fn a_node_has_its_whole_time_from_when_it_was_heard_of_last() {
     let mut d = Driver::new(2, 2);
     d.pass(75);

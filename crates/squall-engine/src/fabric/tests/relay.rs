@@ -78,7 +78,7 @@ impl One {
         self.parent_hop = 0;
         self.input(NetInput::ParentOpened);
         let above = above.iter().map(|&name| name.into()).collect();
-        self.parent_says(vec![Downward::Path(Box::new(Path { above, window, heartbeat_s: 10 }))]);
+        self.parent_says(vec![Downward::Path(Box::new(Path { above, window, heartbeat_s: 10, beat: None }))]);
     }
 
     fn input(&mut self, input: NetInput) {
@@ -507,6 +507,7 @@ fn a_detour_that_fails_is_tried_again_until_it_opens_or_the_parent_has_a_path() 
         above: vec!["g".into()],
         window: window(100, 1000),
         heartbeat_s: 10,
+        beat: None,
     }))]);
     one.beats();
     one.pass(Span::from_secs(10));
@@ -625,6 +626,33 @@ fn p9_a_silent_relay_is_left_in_time() {
     assert_eq!(below.hang_ups, 0);
     below.pass(Span::from_secs(1));
     assert_eq!((below.hang_ups, below.dials.last()), (1, Some(&Dial::Node("p".into()))), "the one above it");
+}
+
+/// With a beat of 2 s a child of a node hears from it every second, at any level, and leaves it after three.
+#[test]
+fn a_silent_relay_is_left_in_time_for_a_small_timeout() {
+    let beat = Span::from_secs(2);
+    let mut one = One::started(&[]);
+    one.input(NetInput::ParentOpened);
+    one.parent_says(vec![Downward::Path(Box::new(Path::of_controller(window(100, 1000), beat)))]);
+    let mut below = One::started(&["one"]);
+    below.input(NetInput::ParentOpened);
+    let mut lowest = One::started(&["below", "one"]);
+    lowest.input(NetInput::ParentOpened);
+    one.open(1);
+    below.parent_says(one.told(1));
+    below.open(1);
+    let told = below.told(1);
+    assert!(matches!(&told[..], [Downward::Path(path)] if path.heartbeat_s == 1 && path.beat == Some(beat)), "{told:?}");
+    lowest.parent_says(told);
+    lowest.dials.clear();
+    assert_eq!((one.relay.beat(), below.relay.beat(), lowest.relay.beat()), (beat, beat, beat));
+    below.pass(Span::from_secs(1));
+    assert!(below.down.remove(&1).is_some(), "a heartbeat each second");
+    lowest.pass(Span::from_millis(2900));
+    assert_eq!(lowest.hang_ups, 0);
+    lowest.pass(Span::from_millis(100));
+    assert_eq!((lowest.hang_ups, lowest.dials.last()), (1, Some(&Dial::Controller)), "nobody between can cost time");
 }
 
 /// faults.md P9: a relay that was stopped gives up nobody for the time in which it did not run itself.

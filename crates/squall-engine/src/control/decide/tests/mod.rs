@@ -17,7 +17,7 @@ use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 use squall_model::wire::fabric::Window;
@@ -76,7 +76,7 @@ impl World {
     fn connect(&mut self, node: NodeId, name: &str) {
         let link = LinkId(u64::from(node.0));
         self.children.push(Child::default());
-        self.c.links.opened(self.now, link, Window::default(), None);
+        self.c.links.opened(self.now, link, (Window::default(), Span::from_secs(10)), None);
         self.c.links.offer(link, Vec::new(), name.to_owned());
         self.sends(Out::default());
         let offered = self.children.last().expect("it was pushed").offered;
