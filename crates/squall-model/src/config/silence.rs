@@ -73,7 +73,8 @@ mod tests {
     fn the_least_timeout_grows_with_the_cluster() {
         for (nodes, least) in [(1, 3), (16, 3), (64, 6), (1024, 9), (10_080, 12)] {
             let text = of(nodes, least - 1).expect_err("it is too short");
-            let begin = format!("node_timeout_s = {}: use {least} or more, as less takes down healthy nodes", least - 1);
+            let begin =
+                format!("node_timeout_s = {}: use {least} or more, as less takes down healthy nodes", least - 1);
             assert!(text.starts_with(&begin), "{text}");
             let config = of(nodes, least).expect("it is long enough");
             assert_eq!(config.beat(), Span::from_secs(least / 3));

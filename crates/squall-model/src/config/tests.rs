@@ -22,7 +22,9 @@ fn a2_timeouts_that_healthy_nodes_miss_are_refused() {
     let refused = |text: &str| Config::from_toml(text).expect_err(text);
     for short in [0, 2] {
         let text = refused(&format!("node_timeout_s = {short}\nnode_lost_s = 300"));
-        assert!(text.starts_with(&format!("node_timeout_s = {short}: use 3 or more, as less takes down healthy nodes")));
+        assert!(
+            text.starts_with(&format!("node_timeout_s = {short}: use 3 or more, as less takes down healthy nodes"))
+        );
     }
     assert!(refused("SlurmdTimeout = 1\nnode_lost_s = 12").contains("use 3 or more"));
     assert!(refused("[health]\nresume_timeout_s = 0\n").starts_with("[health] resume_timeout_s: 0: use 1 or more"));

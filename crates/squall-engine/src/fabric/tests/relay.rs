@@ -643,7 +643,10 @@ fn a_silent_relay_is_left_in_time_for_a_small_timeout() {
     below.parent_says(one.told(1));
     below.open(1);
     let told = below.told(1);
-    assert!(matches!(&told[..], [Downward::Path(path)] if path.heartbeat_s == 1 && path.beat == Some(beat)), "{told:?}");
+    assert!(
+        matches!(&told[..], [Downward::Path(path)] if path.heartbeat_s == 1 && path.beat == Some(beat)),
+        "{told:?}"
+    );
     lowest.parent_says(told);
     lowest.dials.clear();
     assert_eq!((one.relay.beat(), below.relay.beat(), lowest.relay.beat()), (beat, beat, beat));
