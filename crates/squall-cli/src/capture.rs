@@ -20,7 +20,7 @@ pub(crate) type Vars = Vec<(OsString, OsString)>;
 
 /// Environment of a job, as `--export` selects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Exported {
+pub(crate) struct JobEnvironment {
     /// Entries `NAME=VALUE`, each ended by a NUL byte.
     pub(crate) env: Vec<u8>,
     /// Whether a login shell on the node must add the user's login environment: if `--export` is given with neither
@@ -29,7 +29,7 @@ pub(crate) struct Exported {
 }
 
 /// Selects the variables that `--export` names; without `list` (the option's value), all variables.
-pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Exported, Stop> {
+pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<JobEnvironment, Stop> {
     let words = list.map(words).unwrap_or_default();
     let is = |text: &str| words.len() == 1 && words[0].eq_ignore_ascii_case(text);
     let all = list.is_none() || words.iter().any(|w| w.eq_ignore_ascii_case("ALL"));
@@ -58,7 +58,7 @@ pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Expo
     for (name, value) in &chosen {
         entry(&mut env, name, value);
     }
-    limited(env).map(|env| Exported { env, incomplete: !all && !nil })
+    limited(env).map(|env| JobEnvironment { env, incomplete: !all && !nil })
 }
 
 /// Reads the file of `--export-file`: entries ended by NUL bytes, or by line ends in a file written by hand.
@@ -245,7 +245,7 @@ pub(crate) fn submit_line(tool: Tool, args: &[OsString]) -> String {
 mod tests {
     use std::ffi::OsString;
 
-    use super::{Exported, Vars, export, export_file, leaks, rlimits};
+    use super::{JobEnvironment, Vars, export, export_file, leaks, rlimits};
     use squall_text::options::Tool;
 
     fn vars(pairs: &[(&str, &str)]) -> Vars {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     fn exported(pairs: &[(&str, &str)], list: Option<&str>) -> (String, bool) {
-        let Exported { env, incomplete } = export(Tool::Sbatch, &vars(pairs), list).expect("it is small");
+        let JobEnvironment { env, incomplete } = export(Tool::Sbatch, &vars(pairs), list).expect("it is small");
         (String::from_utf8(env).expect("text").trim_end_matches('\0').replace('\0', " "), incomplete)
     }
 

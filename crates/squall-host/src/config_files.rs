@@ -31,7 +31,7 @@ pub struct ConfigFiles {
 
 /// A configuration that has passed all checks.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct CheckedConfig {
     /// The parsed configuration.
     pub config: Config,
     /// Entries of the topology file that do not match the configured nodes; they are ignored.
@@ -108,7 +108,7 @@ impl ConfigFiles {
     }
 
     /// Parses and checks all files. The error names the file and the line.
-    pub fn check(&self) -> Result<Checked, ControllerError> {
+    pub fn check(&self) -> Result<CheckedConfig, ControllerError> {
         let mut checked = self.check_of_node()?;
         checked.notices.extend(checked.config.rest.0.warnings());
         let wrong = |problem| ControllerError::Config { path: self.path.clone(), problem };
@@ -117,7 +117,7 @@ impl ConfigFiles {
     }
 
     /// Like [`Self::check`], for a node or login host, which does not get all settings of controllers.
-    pub fn check_of_node(&self) -> Result<Checked, ControllerError> {
+    pub fn check_of_node(&self) -> Result<CheckedConfig, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };
         let mut config = Config::from_toml(&self.text)
             .map_err(|problem| self.slurms().unwrap_or(problem))
@@ -136,7 +136,7 @@ impl ConfigFiles {
         }
         let oddities = topology(&config).map_err(wrong(path.clone()))?;
         let oddities = oddities.iter().map(|fault| format!("{}: {fault}", path.display())).collect();
-        Ok(Checked { config, oddities, notices })
+        Ok(CheckedConfig { config, oddities, notices })
     }
 
     /// Returns what to do with `squall.toml` if it is a configuration of Slurm. None: it is none.

@@ -24,7 +24,7 @@ const SOUND: Duration = Duration::from_mins(1);
 /// Supervises all daemons that the cluster has on this machine. Never returns.
 pub fn run(place: &Place) -> ! {
     gone::end_with(place, "the supervisor", || {});
-    let mut supervised: Vec<Supervised> = Vec::new();
+    let mut supervised: Vec<SupervisedDaemon> = Vec::new();
     let mut read_at = Instant::now();
     loop {
         let now = Instant::now();
@@ -69,17 +69,23 @@ fn daemons(place: &Place) -> Result<Vec<(Daemon, Place)>, String> {
 }
 
 /// Changes the list of supervised daemons to those in `wanted`.
-fn update(supervised: &mut Vec<Supervised>, wanted: Vec<(Daemon, Place)>) {
+fn update(supervised: &mut Vec<SupervisedDaemon>, wanted: Vec<(Daemon, Place)>) {
     supervised.retain(|one| wanted.contains(&one.what));
     for what in wanted {
         if !supervised.iter().any(|one| one.what == what) {
-            supervised.push(Supervised { what, started: None, due: Instant::now(), pause: PAUSES.0, up_since: None });
+            supervised.push(SupervisedDaemon {
+                what,
+                started: None,
+                due: Instant::now(),
+                pause: PAUSES.0,
+                up_since: None,
+            });
         }
     }
 }
 
 /// A daemon under supervision.
-struct Supervised {
+struct SupervisedDaemon {
     what: (Daemon, Place),
     /// The process that was last started. None: the supervisor has started none.
     started: Option<StartedDaemon>,
@@ -91,7 +97,7 @@ struct Supervised {
     up_since: Option<Instant>,
 }
 
-impl Supervised {
+impl SupervisedDaemon {
     /// Starts the daemon if it does not run and its pause is over.
     fn look(&mut self, now: Instant) {
         let (daemon, place) = &self.what;
@@ -124,7 +130,7 @@ impl Supervised {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{PAUSES, Supervised, daemons, update};
+    use super::{PAUSES, SupervisedDaemon, daemons, update};
     use crate::life::Daemon;
     use crate::trust::{Joined, Trust};
     use squall_files::place::Place;
@@ -146,7 +152,7 @@ mod tests {
     fn daemons_come_and_go_with_the_configuration_and_keep_their_pauses() {
         let place = Place::at(std::path::Path::new("/nonexistent")).unwrap();
         let node = |name: &str| (Daemon::Node(name.to_owned()), place.clone());
-        let mut supervised: Vec<Supervised> = Vec::new();
+        let mut supervised: Vec<SupervisedDaemon> = Vec::new();
         update(&mut supervised, vec![node("a"), node("b")]);
         supervised[1].pause = Duration::from_secs(8);
         update(&mut supervised, vec![node("b"), node("c")]);

@@ -124,7 +124,7 @@ pub fn hop(stream: Stream, rounds: usize, frame_bytes: usize, bytes: usize) -> i
 
 /// Measured cost of the controller's signature.
 #[derive(Clone, Copy, Debug)]
-pub struct Signed {
+pub struct SigningCost {
     /// Time to encode and sign the starts of a flush, microseconds for each: the median.
     pub sign_us: f64,
     /// Time in which a node checks a start that comes alone, with its own signature, microseconds: the median and the
@@ -133,7 +133,7 @@ pub struct Signed {
 }
 
 /// Signs `rounds` flushes of `starts` starts, each for another node, and checks one of each flush.
-pub fn signed(starts: u32, rounds: usize) -> io::Result<Signed> {
+pub fn signed(starts: u32, rounds: usize) -> io::Result<SigningCost> {
     let dir = std::env::temp_dir().join(format!("squall-trial-{}", std::process::id()));
     let signer = Signer::of(&KeyPair::generate()?);
     let known = Known::of(&Place::at(&dir)?, None)?;
@@ -163,7 +163,7 @@ pub fn signed(starts: u32, rounds: usize) -> io::Result<Signed> {
     }
     std::fs::remove_dir_all(dir)?;
     let check_us = (quantile(&mut checking, 50), quantile(&mut checking, 99));
-    Ok(Signed { sign_us: quantile(&mut signing, 50), check_us })
+    Ok(SigningCost { sign_us: quantile(&mut signing, 50), check_us })
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {

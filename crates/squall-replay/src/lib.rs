@@ -23,7 +23,7 @@ pub use swf::{BadLine, Trace, TraceJob};
 
 /// Why a command fails: its exit code and the text for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct Failure {
     /// 2: the arguments are wrong; 1: any other reason.
     pub code: u8,
     /// What is wrong, without the command's name.

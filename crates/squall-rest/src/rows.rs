@@ -21,12 +21,12 @@ use crate::users::name_of;
 /// JSON of jobs and nodes by version, from the last time that all of them were rendered.
 #[derive(Debug, Default)]
 struct Rows {
-    jobs: Mutex<HashMap<Version, Rendered<u32>>>,
-    nodes: Mutex<HashMap<Version, Rendered<String>>>,
+    jobs: Mutex<HashMap<Version, RenderedRows<u32>>>,
+    nodes: Mutex<HashMap<Version, RenderedRows<String>>>,
 }
 
 /// JSON of records by key, with a hash of what it was rendered from.
-type Rendered<K> = HashMap<K, (u64, Bytes)>;
+type RenderedRows<K> = HashMap<K, (u64, Bytes)>;
 
 impl Rows {
     /// Returns the JSON of all jobs of a page.
@@ -41,7 +41,8 @@ impl Rows {
             let shared = (shared(&specs, job.spec), shared(&owners, job.owner), shared(&classes, job.class));
             hash(&(encoding::to_vec(&own), shared))
         };
-        let (mut rendered, mut all) = (Rendered::with_capacity(page.jobs.len()), Vec::with_capacity(page.jobs.len()));
+        let (mut rendered, mut all) =
+            (RenderedRows::with_capacity(page.jobs.len()), Vec::with_capacity(page.jobs.len()));
         for row in job_rows(page, cluster) {
             let key = key(&row.info);
             let id = row.info.id.0;
@@ -59,7 +60,7 @@ impl Rows {
     /// Returns the JSON of all nodes.
     fn nodes(&self, version: Version, nodes: &[NodeInfo], cluster: &str, user: &dyn Fn(u32) -> String) -> Vec<Bytes> {
         let known = take(&self.nodes, version);
-        let (mut rendered, mut all) = (Rendered::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
+        let (mut rendered, mut all) = (RenderedRows::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
         for node in nodes {
             let key = hash(&encoding::to_vec(node));
             let bytes = match known.get(&node.name) {
@@ -80,11 +81,11 @@ pub(crate) fn job_rows(page: &JobsPage, cluster: &str) -> Vec<JobRow> {
     rows(page.clone(), &clock, &cluster, None).collect()
 }
 
-fn take<K>(all: &Mutex<HashMap<Version, Rendered<K>>>, version: Version) -> Rendered<K> {
+fn take<K>(all: &Mutex<HashMap<Version, RenderedRows<K>>>, version: Version) -> RenderedRows<K> {
     all.lock().unwrap_or_else(PoisonError::into_inner).remove(&version).unwrap_or_default()
 }
 
-fn put<K>(all: &Mutex<HashMap<Version, Rendered<K>>>, version: Version, rendered: Rendered<K>) {
+fn put<K>(all: &Mutex<HashMap<Version, RenderedRows<K>>>, version: Version, rendered: RenderedRows<K>) {
     all.lock().unwrap_or_else(PoisonError::into_inner).insert(version, rendered);
 }
 

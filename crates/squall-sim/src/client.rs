@@ -28,7 +28,7 @@ use crate::world::{Happening, World};
 /// State of all simulated users.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    pub(crate) placed: Vec<Placed>,
+    pub(crate) placed: Vec<PlacedOrder>,
     calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Clients {
 
 /// A submitted job order, and the answers that its user has received.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedOrder {
     pub(crate) order: Order,
     pub(crate) id: Option<JobId>,
     pub(crate) refused: Option<Refusal>,
@@ -221,7 +221,7 @@ impl World {
             self.judge.first_limits.insert(tag, limit_s);
         }
         let array_limit = order.array.as_ref().and_then(|a| a.limit);
-        self.clients.placed.push(Placed {
+        self.clients.placed.push(PlacedOrder {
             order,
             id: None,
             refused: None,

@@ -17,7 +17,7 @@ use crate::log::{BlobReader, Log, LogError, Snapshot};
 
 /// A snapshot in the form in which it is stored.
 #[derive(Clone, Debug)]
-struct Stored {
+struct StoredSnapshot {
     /// Number of the last record that is part of the snapshot.
     seq: u64,
     /// Size of the entries that the snapshot covers, bytes.
@@ -26,7 +26,7 @@ struct Stored {
     parts: Arc<Vec<u8>>,
 }
 
-impl Stored {
+impl StoredSnapshot {
     fn state(&self) -> Result<State, LogError> {
         let parts: Vec<Part> = encoding::from_slice(&self.parts).map_err(|e| LogError::Failed(e.into()))?;
         let parts = parts.into_iter().map(Part::restore).collect::<Option<Vec<_>>>();
@@ -57,9 +57,9 @@ pub struct MemoryLog {
     claimed: usize,
     /// Number of the last record that was appended.
     last: u64,
-    snapshot: Option<Stored>,
+    snapshot: Option<StoredSnapshot>,
     /// The snapshot that becomes durable with the next flush; None: there is none.
-    unflushed_snapshot: Option<Stored>,
+    unflushed_snapshot: Option<StoredSnapshot>,
     blobs: Index,
     /// Bytes that may still be appended while the disk is full; None: any number.
     room: Option<u64>,
@@ -132,7 +132,7 @@ impl MemoryLog {
     }
 
     /// Returns the state after all durable entries, made from the last snapshot and the records since.
-    fn make_snapshot(&self) -> Result<Stored, LogError> {
+    fn make_snapshot(&self) -> Result<StoredSnapshot, LogError> {
         let before = self.snapshot.as_ref();
         let (mut state, mut seq) = match before {
             Some(stored) => (stored.state()?, stored.seq),
@@ -146,7 +146,7 @@ impl MemoryLog {
             }
         });
         let parts = encoding::to_vec(&state.parts().collect::<Vec<_>>()).into();
-        Ok(Stored { seq, covered: from + whole, parts })
+        Ok(StoredSnapshot { seq, covered: from + whole, parts })
     }
 }
 

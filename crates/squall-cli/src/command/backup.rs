@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use squall_files::durable;
 use squall_files::place::Place;
 use squall_files::safe_path;
-use squall_host::backup::{self, About, BackupError, Checked, Scope};
+use squall_host::backup::{self, About, BackupError, CheckedBackup, Scope};
 use squall_host::controld::read_config;
 use squall_host::life::Daemon;
 use squall_host::trust::Trust;
@@ -71,7 +71,7 @@ fn back_up(given: &Arguments) -> Result<String, String> {
     if done.is_err() {
         drop(fs::remove_file(&draft));
     }
-    let (Checked { manifest, jobs, .. }, bytes) = done?;
+    let (CheckedBackup { manifest, jobs, .. }, bytes) = done?;
     Ok(format!(
         "cluster {} is in {file}: records up to {}, {jobs} jobs, {bytes} bytes, {:.1} s; read again and checked\n",
         manifest.cluster,
@@ -93,7 +93,7 @@ fn refuse_others(place: &Place) -> Result<(), String> {
 }
 
 /// Writes a backup to a new file, reads it again and checks it. Returns its length in bytes, too.
-fn written(place: &Place, path: &Path) -> Result<(Checked, u64), String> {
+fn written(place: &Place, path: &Path) -> Result<(CheckedBackup, u64), String> {
     let failed = |e: io::Error| format!("{}: {e}", path.display());
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     write(place, &mut file)?;

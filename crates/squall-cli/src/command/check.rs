@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use squall_host::config_files::{Checked, ConfigFiles};
+use squall_host::config_files::{CheckedConfig, ConfigFiles};
 use squall_host::life;
 use squall_model::config::Config;
 use squall_model::hostlist;
@@ -73,7 +73,7 @@ fn is_slurms(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "conf")
 }
 
-fn own(path: &Path) -> Result<(ConfigFiles, Checked), String> {
+fn own(path: &Path) -> Result<(ConfigFiles, CheckedConfig), String> {
     let files = ConfigFiles::read(path).map_err(|e| e.to_string())?;
     let files = files.ok_or_else(|| format!("{}: there is no such file", path.display()))?;
     let checked = files.check().map_err(|e| e.to_string())?;
@@ -81,7 +81,7 @@ fn own(path: &Path) -> Result<(ConfigFiles, Checked), String> {
 }
 
 /// Checks a slurm.conf, and prints what has no counterpart.
-fn slurms(path: &Path) -> Result<(ConfigFiles, Checked), String> {
+fn slurms(path: &Path) -> Result<(ConfigFiles, CheckedConfig), String> {
     let imported = import::read(path)?;
     crate::hall::print(&imported.lacks());
     match imported.faults() {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use squall_files::place::Place;
-use squall_host::config_files::{Checked, ConfigFiles};
+use squall_host::config_files::{CheckedConfig, ConfigFiles};
 use squall_host::life::{self, Daemon};
 use squall_model::config::Config;
 use squall_text::format::harmless_lines;
@@ -15,7 +15,7 @@ use super::up::Options;
 /// Changes that `squall up` will make to the configuration files of a state folder.
 pub(super) struct Plan {
     /// The new configuration, which was checked for errors.
-    pub(super) checked: Checked,
+    pub(super) checked: CheckedConfig,
     /// Configuration files to write. None: the existing files stay as they are.
     pub(super) files: Option<ConfigFiles>,
     /// Configuration files that exist before the change. None: the cluster is new.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use squall_host::backup::{self, Checked, Manifest, Restored};
+use squall_host::backup::{self, CheckedBackup, Manifest, RestoredBackup};
 use squall_host::life;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -65,8 +65,8 @@ fn restore(given: &Arguments) -> Result<String, String> {
 }
 
 /// Formats what was restored, and what is lost.
-fn told(restored: &Restored, folder: &str) -> String {
-    let Restored { backup: Checked { manifest, jobs, pending }, loses } = restored;
+fn told(restored: &RestoredBackup, folder: &str) -> String {
+    let RestoredBackup { backup: CheckedBackup { manifest, jobs, pending }, loses } = restored;
     let Manifest { cluster, time_s, record, .. } = manifest;
     let time = time(*time_s);
     let mut text = format!("cluster {cluster} is in {folder} as of {time}: records up to {record}, {jobs} jobs\n");

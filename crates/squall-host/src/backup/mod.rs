@@ -26,9 +26,9 @@ use squall_files::place::CONFIG_FILES;
 use squall_store::file::{self, JournalError};
 
 pub use manifest::Manifest;
-pub use read::{Checked, check, receive};
+pub use read::{CheckedBackup, check, receive};
 pub(crate) use restore::finish;
-pub use restore::{Mark, Restored, replace_log, restore};
+pub use restore::{Mark, RestoredBackup, replace_log, restore};
 pub use write::{About, Accounting, Scope, write, write_at_rest};
 
 /// Name of the manifest in the archive.

@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// A backup that was checked.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedBackup {
     /// The list of its files.
     pub manifest: Manifest,
     /// Number of jobs and arrays.
@@ -142,7 +142,7 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
 
 /// Checks a backup that was unpacked into `folder`: its journal is replayed, all scripts and all pages of accounting are
 /// read. Blocks.
-pub fn check(folder: &Path, manifest: Manifest) -> Result<Checked, BackupError> {
+pub fn check(folder: &Path, manifest: Manifest) -> Result<CheckedBackup, BackupError> {
     let journal = folder.join("journal");
     let (mut jobs, mut pending) = (0, 0);
     let mut cluster = 0;
@@ -161,5 +161,5 @@ pub fn check(folder: &Path, manifest: Manifest) -> Result<Checked, BackupError> 
     if accounts.exists() {
         accounts::check_copy(&accounts, cluster, manifest.record).map_err(BackupError::Accounting)?;
     }
-    Ok(Checked { manifest, jobs, pending })
+    Ok(CheckedBackup { manifest, jobs, pending })
 }

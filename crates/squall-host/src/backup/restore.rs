@@ -9,15 +9,15 @@ use squall_files::durable;
 use squall_files::place::{CONFIG_FILES, Place};
 use squall_store::file::StateLock;
 
-use super::read::{Checked, check, receive};
+use super::read::{CheckedBackup, check, receive};
 use super::{BackupError, ITEMS, is_long};
 use crate::sys::clock;
 
 /// A restored backup.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoredBackup {
     /// The backup.
-    pub backup: Checked,
+    pub backup: CheckedBackup,
     /// Whether what came after the backup is lost. False: the backup is the newest state.
     pub loses: bool,
 }
@@ -44,7 +44,7 @@ impl Mark {
 /// Restores a backup into a state folder that has no state yet. It is unpacked and checked apart, so that a bad one
 /// changes nothing. `moved`: the backup is the cluster's newest state, as its controller was stopped and never ran again.
 /// Otherwise the state is marked, for its first start. Blocks.
-pub fn restore(place: &Place, from: impl Read, moved: bool) -> Result<Restored, BackupError> {
+pub fn restore(place: &Place, from: impl Read, moved: bool) -> Result<RestoredBackup, BackupError> {
     let is_new = !place.dir().exists();
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(place.dir());
     made.map_err(BackupError::io("create", place.dir()))?;
@@ -60,7 +60,7 @@ pub fn restore(place: &Place, from: impl Read, moved: bool) -> Result<Restored, 
 /// Replaces journal and accounting of a controller, which lacks records, by those of another one of the same cluster, as
 /// written with [`Scope::Log`](super::Scope::Log). They are checked before anything is changed. The caller holds the
 /// lock of the state directory, and has neither file open. Blocks.
-pub fn replace_log(place: &Place, from: impl Read) -> Result<Checked, BackupError> {
+pub fn replace_log(place: &Place, from: impl Read) -> Result<CheckedBackup, BackupError> {
     put(place, |draft| {
         let manifest = receive(from, draft)?;
         if let Some(name) = manifest.files.keys().find(|name| !is_long(name)) {
@@ -87,7 +87,7 @@ fn put<T>(place: &Place, fill: impl FnOnce(&Path) -> Result<T, BackupError>) -> 
     Ok(filled)
 }
 
-fn unpack(draft: &Path, from: impl Read, moved: bool) -> Result<Restored, BackupError> {
+fn unpack(draft: &Path, from: impl Read, moved: bool) -> Result<RestoredBackup, BackupError> {
     let manifest = receive(from, draft)?;
     if moved && !manifest.stopped {
         return Err(BackupError::NotNewest);
@@ -100,7 +100,7 @@ fn unpack(draft: &Path, from: impl Read, moved: bool) -> Result<Restored, Backup
         durable::write(&path, format!("{time_s} {since_s}\n").as_bytes(), 0o600)
             .map_err(BackupError::io("write", &path))?;
     }
-    Ok(Restored { backup, loses: !moved })
+    Ok(RestoredBackup { backup, loses: !moved })
 }
 
 /// Refuses a folder that has a cluster's state, or a part of it.

@@ -7,10 +7,10 @@ use squall_store::{Log, LogError};
 use tokio::task::{JoinError, JoinHandle};
 
 use super::ControllerError;
-use super::meter::Appended;
+use super::meter::AppendMeasure;
 
 /// A log, the batch that was appended, and how that has ended.
-pub(super) type Flushed = (Box<dyn Log>, Append, Result<Appended, LogError>);
+pub(super) type Flushed = (Box<dyn Log>, Append, Result<AppendMeasure, LogError>);
 
 /// A batch being appended to the journal on another thread.
 pub(super) struct Flushing {
@@ -41,7 +41,7 @@ pub(super) fn append(mut log: Box<dyn Log>, work: Append) -> JoinHandle<Flushed>
     tokio::task::spawn_blocking(move || {
         let start = Instant::now();
         let appended = log.append(&work).and_then(|bytes| log.flush().map(|()| bytes));
-        let done = appended.map(|bytes| Appended { bytes, flush: start.elapsed() });
+        let done = appended.map(|bytes| AppendMeasure { bytes, flush: start.elapsed() });
         (log, work, done)
     })
 }

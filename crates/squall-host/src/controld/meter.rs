@@ -12,7 +12,7 @@ use squall_model::wire::info::Diag;
 
 /// Size and duration of an append to the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Appended {
+pub(super) struct AppendMeasure {
     /// Bytes written to the journal.
     pub(super) bytes: u64,
     /// Time taken by write and flush.
@@ -69,7 +69,7 @@ impl Meter {
         }
     }
 
-    pub(super) fn flushed(&mut self, records: &[Record], appended: Appended) {
+    pub(super) fn flushed(&mut self, records: &[Record], appended: AppendMeasure) {
         let us = appended.flush.as_micros() as u64;
         self.diag.journal_records += records.len() as u64;
         self.diag.journal_events += records.iter().map(|r| r.events.len() as u64).sum::<u64>();

@@ -42,7 +42,7 @@ use squall_model::config::Config;
 use squall_model::time::{Span, Time};
 use squall_store::Log;
 use squall_store::accounts::{self, Accounts};
-use squall_store::file::{FileLog, Opened, Options, ReplayReport, StateLock};
+use squall_store::file::{FileLog, OpenedLog, Options, ReplayReport, StateLock};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -52,7 +52,7 @@ use tracing::{error, info, warn};
 use crate::backup::{self, Mark};
 use crate::bearer::Bearers;
 use crate::builds;
-use crate::config_files::{Checked, ConfigFiles};
+use crate::config_files::{CheckedConfig, ConfigFiles};
 use crate::gone;
 use crate::life;
 use crate::logging;
@@ -161,7 +161,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     crate::sys::heap::grow_in_large_pieces();
     let lock = StateLock::take(&place)?;
     backup::finish(&place).map_err(ControllerError::io("put restored files into", place.dir().to_owned()))?;
-    let Checked { config, oddities, notices: idle } = check_config(&place)?;
+    let CheckedConfig { config, oddities, notices: idle } = check_config(&place)?;
     // Restored files may go where links lead. From here on only programs of the site write outside of the state folder.
     if !config.hooks.are_of_controller() && !config.power.has_programs() {
         privileges::confine(&place, true);
@@ -290,7 +290,7 @@ fn read(settings: &Settings, config: &Config) -> Result<(StateFolder, u64), Cont
         durable: settings.durable,
         ..Options::default()
     };
-    let Opened { log, state, report, notices } = match FileLog::open(&place.journal(), options) {
+    let OpenedLog { log, state, report, notices } = match FileLog::open(&place.journal(), options) {
         // One of several controllers needs nobody's word to go on without what others have.
         Err(e) if config.has_standbys() && !settings.accept_loss && is_copy(place) => {
             return Err(e.loss().map_or(ControllerError::Journal(e), ControllerError::Broken));
@@ -489,7 +489,7 @@ pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
 
 /// Like `read_config`, and returns warnings with the configuration. On the machine of one of several controllers,
 /// `slurmctld_host` and `slurmctld_port` are those of that one.
-pub fn check_config(place: &Place) -> Result<Checked, ControllerError> {
+pub fn check_config(place: &Place) -> Result<CheckedConfig, ControllerError> {
     let files = ConfigFiles::read(&place.config())?;
     let files = files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?;
     if place.joined().exists() {

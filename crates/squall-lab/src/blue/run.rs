@@ -229,7 +229,7 @@ fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), m
     let Lane { machine, queue, running, head, nodes, .. } = lane;
     let priority = |(job, since): &(Job, u32)| priority(job, now - since, *nodes);
     queue.sort_by(|a, b| priority(b).total_cmp(&priority(a)));
-    let mut blocked: Option<Blocked> = None;
+    let mut blocked: Option<BlockedJob> = None;
     let mut at = 0;
     for _ in 0..queue.len() {
         let Some(&(job, submit)) = queue.get(at) else { break };
@@ -243,7 +243,7 @@ fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), m
                     machine.reserve(machine.wants_prism(&job).then_some(&job), now);
                 }
                 *head = Some(job.number);
-                blocked = Some(Blocked::new(machine, &job, running));
+                blocked = Some(BlockedJob::new(machine, &job, running));
             }
             at += 1;
             continue;
@@ -269,7 +269,7 @@ fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), m
 }
 
 /// The first pending job that cannot start, and its reservation.
-struct Blocked {
+struct BlockedJob {
     /// True: the reservation is a number of nodes. False: it is a prism.
     counted: bool,
     /// Time at which enough nodes are free for the blocked job at the latest, seconds.
@@ -278,7 +278,7 @@ struct Blocked {
     spare: u64,
 }
 
-impl Blocked {
+impl BlockedJob {
     fn new(machine: &Machine, job: &Job, running: &[Running]) -> Self {
         if machine.wants_prism(job) {
             return Self { counted: false, from: u32::MAX, spare: u64::MAX };

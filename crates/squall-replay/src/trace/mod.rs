@@ -20,7 +20,7 @@ use squall_sched::Discipline;
 use self::machine::Machine;
 pub use self::page::{OF_TRACES, PAGE, WORLD};
 use crate::progress::Progress;
-use crate::{Failed, Metrics, Past, Replay, Schedule, Trace, again, property, replay};
+use crate::{Failure, Metrics, Past, Replay, Schedule, Trace, again, property, replay};
 
 /// Scheduling policies, by the names that literature on traces uses.
 const POLICIES: [(&str, Discipline); 4] = [
@@ -80,10 +80,11 @@ pub fn is_trace(path: &Path) -> bool {
 }
 
 /// Replays a trace, as `squall sim TRACE` does. Returns the text to print.
-pub fn run(args: &[OsString]) -> Result<String, Failed> {
-    let ask = parse(args).map_err(|problem| Failed { code: 2, text: format!("{problem}; see `squall sim --help`") })?;
+pub fn run(args: &[OsString]) -> Result<String, Failure> {
+    let ask =
+        parse(args).map_err(|problem| Failure { code: 2, text: format!("{problem}; see `squall sim --help`") })?;
     let Some(ask) = ask else { return Ok(PAGE.help()) };
-    answer(&ask).map_err(|text| Failed { code: 1, text })
+    answer(&ask).map_err(|text| Failure { code: 1, text })
 }
 
 fn parse(args: &[OsString]) -> Result<Option<TraceOptions>, String> {

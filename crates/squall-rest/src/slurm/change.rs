@@ -105,10 +105,10 @@ fn named(ask: &OperationRequest) -> Result<JobSelection, Problem> {
 }
 
 /// The jobs to which a request was applied, and those to which it was not, with the reasons.
-type Affected = (Vec<JobName>, Vec<(JobName, Refusal)>);
+type AffectedJobs = (Vec<JobName>, Vec<(JobName, Refusal)>);
 
 /// Returns the jobs to which a request was applied; the error is why it was applied to none.
-fn affected(ask: &OperationRequest, answer: Answer) -> Result<Affected, Problem> {
+fn affected(ask: &OperationRequest, answer: Answer) -> Result<AffectedJobs, Problem> {
     match answer {
         Answer::Affected { jobs, refused } => match refused.first() {
             Some((_, why)) if jobs.is_empty() => Err(Problem::of(why, ask.path.name)),

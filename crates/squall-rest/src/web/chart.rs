@@ -122,7 +122,7 @@ pub(crate) fn bars(html: &mut Html, caption: &Caption<'_>, class: &'static str, 
 
 /// A bar of a plan: a job over time.
 #[derive(Clone, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlanBar {
     pub(crate) name: String,
     pub(crate) class: &'static str,
     pub(crate) from: Time,
@@ -132,7 +132,7 @@ pub(crate) struct Planned {
 }
 
 /// Appends a Gantt chart: one row a job, from `window.0` to `window.1`, with a line at the present.
-pub(crate) fn plan(html: &mut Html, caption: &Caption<'_>, clock: &Clock, window: (Time, Time), all: &[Planned]) {
+pub(crate) fn plan(html: &mut Html, caption: &Caption<'_>, clock: &Clock, window: (Time, Time), all: &[PlanBar]) {
     const WIDE: f64 = 960.0;
     const ROW: f64 = 18.0;
     const NAMES: f64 = 150.0;

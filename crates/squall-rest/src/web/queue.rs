@@ -15,7 +15,7 @@ use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
 
 use crate::routes::ServerHandle;
-use crate::web::chart::{self, Caption, Planned};
+use crate::web::chart::{self, Caption, PlanBar};
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, link};
 use crate::web::overview::{card, count};
@@ -272,7 +272,7 @@ fn place(body: &mut Html, view: &View, job: &JobRow, expected: Option<&ExpectedS
 }
 
 /// Returns the bars of running jobs, until their limits, and of pending ones, when they are expected: some of each.
-fn planned(view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart>) -> Vec<Planned> {
+fn planned(view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart>) -> Vec<PlanBar> {
     let now = view.clock.now;
     let (mut running, mut pending) = (Vec::new(), Vec::new());
     for job in shown {
@@ -290,7 +290,7 @@ fn planned(view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart
         };
         let end = until.map_or_else(|| "no limit".to_owned(), |until| view.clock.show(until));
         let note = format!("{} {}: {} to {end}", job.array_id(), job.spec.name, view.clock.show(from));
-        list.push(Planned { name: format!("{} {}", job.array_id(), job.spec.name), class, from, until, note });
+        list.push(PlanBar { name: format!("{} {}", job.array_id(), job.spec.name), class, from, until, note });
     }
     running.sort_by_key(|job| job.until.unwrap_or(Time(u64::MAX)));
     pending.sort_by_key(|job| job.from);
@@ -300,7 +300,7 @@ fn planned(view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart
 }
 
 /// Appends jobs as a Gantt chart.
-fn plan(body: &mut Html, view: &View, all: &[Planned]) {
+fn plan(body: &mut Html, view: &View, all: &[PlanBar]) {
     let now = view.clock.now;
     if all.is_empty() {
         return;

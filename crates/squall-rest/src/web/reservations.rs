@@ -6,7 +6,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::info::{LicenseInfo, ReservationInfo};
 
 use crate::routes::ServerHandle;
-use crate::web::chart::{self, Caption, Planned};
+use crate::web::chart::{self, Caption, PlanBar};
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::Html;
 use crate::web::overview::card;
@@ -80,9 +80,9 @@ fn plan(body: &mut Html, view: &View, reservations: &[ReservationInfo]) {
         let class = if one.active(now) { "running" } else { "expected" };
         let note =
             format!("{}: {} to {} on {}", one.name, view.clock.show(one.start), view.clock.show(one.end), info.nodes);
-        Planned { name: one.name.clone(), class, from: one.start, until: Some(one.end), note }
+        PlanBar { name: one.name.clone(), class, from: one.start, until: Some(one.end), note }
     };
-    let all: Vec<Planned> = reservations.iter().take(24).map(planned).collect();
+    let all: Vec<PlanBar> = reservations.iter().take(24).map(planned).collect();
     let from =
         all.iter().map(|one| one.from).min().unwrap_or(now).min(now).max(Time(now.0.saturating_sub(86_400_000_000)));
     let until = all

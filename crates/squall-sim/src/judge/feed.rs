@@ -7,7 +7,7 @@ use squall_model::wire::feed::{FeedKind, FeedPage, Position};
 use super::Judge;
 
 /// A durable event that followers must be sent: record, kind, and job if it is about one.
-type Shown = (u64, FeedKind, Option<JobId>);
+type ExpectedFeed = (u64, FeedKind, Option<JobId>);
 
 /// The next durable event that a follower must be sent, and the position of the last one.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Judge {
                 continue;
             }
             let rest = self.shown.get(expects.next..).unwrap_or_default();
-            let before = |shown: &Shown| Some(shown.0) == expects.begun_in && *shown != seen;
+            let before = |shown: &ExpectedFeed| Some(shown.0) == expects.begun_in && *shown != seen;
             let skipped = if may_miss {
                 rest.iter().position(|shown| *shown == seen).unwrap_or(0)
             } else {
@@ -69,7 +69,7 @@ impl Judge {
             expects.next = expects.next.max(self.shown.partition_point(|shown| shown.0 <= record));
             expects.begun_in = None;
         }
-        let due = |shown: &Shown| shown.0 < page.next.record;
+        let due = |shown: &ExpectedFeed| shown.0 < page.next.record;
         if may_miss {
             expects.next = expects.next.max(self.shown.partition_point(due));
             expects.begun_in = Some(page.next.record).filter(|_| page.next.index > 0);

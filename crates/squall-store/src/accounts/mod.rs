@@ -33,7 +33,7 @@ use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
 use tracing::{error, info, warn};
 
-use crate::file::{self, Accounted};
+use crate::file::{self, AccountingMark};
 use book::{Book, TABLES};
 pub use copy::{Copying, check_copy, copy_at_rest};
 use query::Course;
@@ -135,7 +135,7 @@ pub fn seen(path: &Path) -> Option<FollowedJournal> {
 
 impl Accounts {
     /// Starts to follow the journal of `cluster`; the journal's last record is `last`.
-    pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
+    pub fn start(place: &Place, cluster: u128, last: u64, accounted: AccountingMark) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let (records, fed) = sync_channel(FED_MAX);
         let signs = Arc::<Signs>::default();
@@ -199,7 +199,7 @@ struct Keeper {
     waiting_records: usize,
     /// Number of the last record that must be read from the journal's files; 0: none must.
     behind_up_to: u64,
-    accounted: Accounted,
+    accounted: AccountingMark,
     checkpoint: Instant,
     /// Whether stored rows may not be durable yet.
     dirty: bool,
@@ -228,7 +228,7 @@ impl Topic {
 }
 
 impl Keeper {
-    fn new(place: &Place, cluster: u128, last: u64, fed: Fed, accounted: Accounted) -> Self {
+    fn new(place: &Place, cluster: u128, last: u64, fed: Fed, accounted: AccountingMark) -> Self {
         Self {
             fed,
             place: place.clone(),

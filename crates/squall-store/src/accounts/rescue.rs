@@ -34,7 +34,7 @@ pub(super) struct Lost {
 
 /// Result of rebuilding a damaged database.
 #[derive(Debug, Default)]
-pub(super) struct Rescued {
+pub(super) struct RescueResult {
     /// Number of rows copied from the old database.
     pub(super) rows: u64,
     /// Number of rows rebuilt from the journal.
@@ -72,7 +72,7 @@ pub(super) fn rebuild(
     path: &Path,
     cluster: u128,
     journal: Option<(&Path, u64)>,
-) -> rusqlite::Result<(PathBuf, Rescued)> {
+) -> rusqlite::Result<(PathBuf, RescueResult)> {
     let (new, draft) = (path.with_extension("db.new"), path.with_extension("db.draft"));
     remove(&new);
     let mut book = Book::open(&new)?;
@@ -106,7 +106,7 @@ pub(super) fn rebuild(
     let lost = rescue.lost(&book)?;
     book.set_lost(&lost)?;
     book.checkpoint()?;
-    Ok((new, Rescued { rows: rescue.rows, from_journal: rescue.told, lost }))
+    Ok((new, RescueResult { rows: rescue.rows, from_journal: rescue.told, lost }))
 }
 
 /// Removes a database with its log.

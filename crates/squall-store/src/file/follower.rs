@@ -136,8 +136,8 @@ impl Follower {
     }
 
     /// Returns a handle by which the accounting thread reports up to which record it has stored everything.
-    pub(crate) fn accounted_handle(&self) -> Accounted {
-        Accounted(Arc::clone(&self.shared))
+    pub(crate) fn accounted_handle(&self) -> AccountingMark {
+        AccountingMark(Arc::clone(&self.shared))
     }
 
     /// Has a snapshot made of all closed segments, however few.
@@ -173,9 +173,9 @@ impl Drop for Follower {
 
 /// Reports to the thread that makes snapshots, up to which record accounting has stored everything.
 #[derive(Clone, Debug)]
-pub struct Accounted(Arc<Shared>);
+pub struct AccountingMark(Arc<Shared>);
 
-impl Accounted {
+impl AccountingMark {
     /// Reports that records up to `seq` are stored.
     pub fn up_to(&self, seq: u64) {
         self.0.accounted.store(seq, Ordering::Release);

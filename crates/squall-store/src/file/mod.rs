@@ -29,10 +29,10 @@ pub use blobs::Blobs;
 pub use copy::{Copier, Cut, HeldJournal, Piece, is_file_name};
 pub use error::JournalError;
 pub(crate) use files::free_bytes;
-pub use follower::{Accounted, Follower};
+pub use follower::{AccountingMark, Follower};
 pub use lock::StateLock;
 pub use replay::{Replay, ReplayReport, replay};
-pub use writer::{FileLog, Opened, Options};
+pub use writer::{FileLog, OpenedLog, Options};
 
 use std::path::Path;
 

@@ -45,7 +45,7 @@ enum Block {
 
 /// Content of a snapshot that was read from its file.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSnapshot {
     pub(crate) state: State,
     pub(crate) blobs: Vec<(Digest, BlobPlace)>,
     pub(crate) cursor: Cursor,
@@ -118,7 +118,7 @@ pub(crate) fn threads() -> usize {
 }
 
 /// Reads and checks a snapshot on `threads` threads.
-pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, JournalError> {
+pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<LoadedSnapshot, JournalError> {
     let (path, file, head) = open(dir, covered)?;
     let blocks = Blocks::of(path, file, head)?;
     let mut read = blocks.read_all(threads)?;
@@ -131,7 +131,7 @@ pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, J
         }
     }
     let state = State::assemble(parts).ok_or_else(|| contradiction(&blocks.path))?;
-    Ok(Loaded { state, blobs, cursor: cursor(&head), bytes: head.size })
+    Ok(LoadedSnapshot { state, blobs, cursor: cursor(&head), bytes: head.size })
 }
 
 /// Reads only the locations of blobs from a snapshot.

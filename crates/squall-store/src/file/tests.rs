@@ -22,7 +22,7 @@ use super::replay::apply;
 use crate::accounts::FollowedJournal;
 use crate::log::{BlobReader, Log};
 
-use super::{FileLog, JournalError, Opened, Options, records_from, replay};
+use super::{FileLog, JournalError, OpenedLog, Options, records_from, replay};
 
 /// Options with small segments, so that tests read little.
 const SMALL: Options = Options { seen: None, accept_loss: false, segment_bytes: 64 << 10, durable: true };
@@ -63,7 +63,7 @@ impl Bed {
     fn path(&self) -> &Path {
         self.dir.path()
     }
-    fn open(&self) -> Opened {
+    fn open(&self) -> OpenedLog {
         FileLog::open(self.path(), SMALL).unwrap()
     }
     /// Submits a job with a script that no other job has.

@@ -17,7 +17,7 @@ use super::blobs::{BlobPlace, Blobs};
 use super::copy::{Copier, Durable, Hold};
 use super::error::{JournalError, is_no_space};
 use super::files::{self, FileKind, Listing, PACK_DRAFT, SNAPSHOT_DRAFT, SPARE};
-use super::follower::{Accounted, Follower};
+use super::follower::{AccountingMark, Follower};
 use super::replay::{self, Replay, ReplayReport};
 use super::snapshot;
 use super::spare::{SEGMENT_BYTES_MAX, Spare, SpareKeeper, segment_size};
@@ -51,7 +51,7 @@ impl Default for Options {
 
 /// A log that was just opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedLog {
     /// The log, for appending.
     pub log: FileLog,
     /// The state after all its records.
@@ -86,7 +86,7 @@ pub struct FileLog {
 impl FileLog {
     /// Reads the folder, cuts off a torn tail, and prepares for appending. The caller holds the lock of the state
     /// directory.
-    pub fn open(dir: &Path, options: Options) -> Result<Opened, JournalError> {
+    pub fn open(dir: &Path, options: Options) -> Result<OpenedLog, JournalError> {
         files::remove(&dir.join(SPARE))?;
         files::remove(&dir.join(SNAPSHOT_DRAFT))?;
         files::remove(&dir.join(PACK_DRAFT))?;
@@ -141,7 +141,7 @@ impl FileLog {
             free: (0, Instant::now()),
             fenced: false,
         };
-        Ok(Opened { log, state: replay.state, report: replay.report, notices })
+        Ok(OpenedLog { log, state: replay.state, report: replay.report, notices })
     }
 
     /// Returns the random number that identifies this journal.
@@ -151,7 +151,7 @@ impl FileLog {
 
     /// Returns a handle by which accounting reports up to which record it has stored everything. Records up to that one
     /// need not be kept for accounting.
-    pub fn accounted(&self) -> Accounted {
+    pub fn accounted(&self) -> AccountingMark {
         self.follower.accounted_handle()
     }
 

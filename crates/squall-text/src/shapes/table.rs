@@ -57,8 +57,8 @@ impl Shape {
     }
 
     /// Returns `given` in this shape, to be serialized. None: a value of which all fields are empty.
-    pub fn around<'a>(&'a self, given: Option<&'a Value>) -> Shaped<'a> {
-        Shaped { shape: self, given }
+    pub fn around<'a>(&'a self, given: Option<&'a Value>) -> ShapedValue<'a> {
+        ShapedValue { shape: self, given }
     }
 
     /// Returns `given` in this shape.
@@ -104,12 +104,12 @@ impl Shape {
 
 /// A value in a shape. Serialized, it has all fields of the shape, and no others.
 #[derive(Clone, Copy, Debug)]
-pub struct Shaped<'a> {
+pub struct ShapedValue<'a> {
     shape: &'a Shape,
     given: Option<&'a Value>,
 }
 
-impl Serialize for Shaped<'_> {
+impl Serialize for ShapedValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match (self.shape, self.given) {
             (Shape::Object(fields), given @ (None | Some(Value::Object(_)))) => {

@@ -27,7 +27,7 @@ impl fmt::Display for Missing {
 
 /// What was added: what existed before stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct Additions {
     /// The record of the account or user was added.
     pub record: bool,
     /// The association was added.
@@ -87,17 +87,17 @@ impl Draft {
     }
 
     /// Adds an account and its association. The account's name stands in for texts that `account` lacks.
-    pub fn add_account(&mut self, name: &str, account: &Account, own: &Association) -> Result<Added, Missing> {
+    pub fn add_account(&mut self, name: &str, account: &Account, own: &Association) -> Result<Additions, Missing> {
         self.parent_exists(own)?;
         if name == ROOT {
-            return Ok(Added::default());
+            return Ok(Additions::default());
         }
         let record = !self.policy.accounts.contains_key(name);
         if record {
             self.set_account(name, account.clone());
         }
         let association = self.add_association(AssocKey::account(name), own);
-        Ok(Added { record, association })
+        Ok(Additions { record, association })
     }
 
     /// Sets the record of an account. The account's name stands in for texts that it lacks.
@@ -127,7 +127,7 @@ impl Draft {
     }
 
     /// Adds a user and an association. A user without a default account gets the association's.
-    pub fn add_user(&mut self, key: AssocKey, user: &User, own: &Association) -> Result<Added, Missing> {
+    pub fn add_user(&mut self, key: AssocKey, user: &User, own: &Association) -> Result<Additions, Missing> {
         self.account_exists(&key.account)?;
         let record = !self.policy.users.contains_key(&key.user);
         if record {
@@ -137,7 +137,7 @@ impl Draft {
             }
             self.change(PolicyChange::User(key.user.clone(), Some(user)));
         }
-        Ok(Added { record, association: self.add_association(key, own) })
+        Ok(Additions { record, association: self.add_association(key, own) })
     }
 
     /// Sets the record of a user, who gets an association with the default account.

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use squall_files::place::{CONFIG_FILES, Place};
 use squall_files::users;
-use squall_host::config_files::{Checked, ConfigFiles};
+use squall_host::config_files::{CheckedConfig, ConfigFiles};
 use squall_host::controld::ControllerError;
 use squall_host::life::{self, Daemon};
 use squall_host::past;
@@ -74,15 +74,15 @@ const FLAGS: &[Flag] = &[
 pub(super) const SLURM_CONF: &str = "slurm.conf";
 
 /// Slurm's configuration as Squall's, checked.
-pub(super) struct Imported {
+pub(super) struct ImportedConfig {
     /// Squall's configuration files.
     pub(super) files: ConfigFiles,
     /// What the check has found.
-    pub(super) checked: Checked,
+    pub(super) checked: CheckedConfig,
     report: Report,
 }
 
-impl Imported {
+impl ImportedConfig {
     /// Returns the rows about settings that Squall lacks, that Slurm does not know, or that are wrong, as lines.
     pub(super) fn lacks(&self) -> String {
         self.report.lines(|fate| fate == Fate::Missing || fate.is_fault())
@@ -228,7 +228,7 @@ fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, Stri
 
 /// Reads the slurm.conf at a path, or in the folder at a path, and the files beside it, and translates and checks them.
 /// The error names file and line.
-pub(super) fn read(path: &Path) -> Result<Imported, String> {
+pub(super) fn read(path: &Path) -> Result<ImportedConfig, String> {
     let path = if path.is_dir() { path.join(SLURM_CONF) } else { path.to_owned() };
     let text_of = |path: &Path| match std::fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -263,7 +263,7 @@ pub(super) fn read(path: &Path) -> Result<Imported, String> {
         }
         other => other.to_string(),
     })?;
-    Ok(Imported { files, checked, report })
+    Ok(ImportedConfig { files, checked, report })
 }
 
 /// Returns names and addresses by which slurm.conf may call this machine.

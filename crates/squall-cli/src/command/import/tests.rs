@@ -11,7 +11,7 @@ use squall_model::config::Config;
 use super::parse::entries;
 use super::report::Fate;
 use super::translate::{Site, Translation, translate};
-use super::{Imported, beside, read};
+use super::{ImportedConfig, beside, read};
 
 /// Sections of a site that say what must become of its files.
 const EXPECTED: [&str; 4] = ["report", "toml", "gres", "fails"];
@@ -53,7 +53,7 @@ pub(in crate::command) fn toml_of(text: &str) -> String {
 }
 
 /// Reads a site from a folder, as `squall import` does.
-fn checked(name: &str, files: &BTreeMap<String, String>) -> Result<Imported, String> {
+fn checked(name: &str, files: &BTreeMap<String, String>) -> Result<ImportedConfig, String> {
     let dir = std::env::temp_dir().join(format!("squall-import-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     for (name, text) in files.iter().filter(|(name, _)| !EXPECTED.contains(&name.as_str())) {

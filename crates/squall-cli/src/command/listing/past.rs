@@ -57,7 +57,7 @@ pub(crate) struct Outage {
 
 /// One version of a reservation: from its start or last change until it was changed, ended or deleted.
 #[derive(Clone, Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct ReservationVersion {
     /// The reservation in this version, with its actual end.
     pub(crate) reservation: Reservation,
     /// Names of the reserved nodes as a host list, such as `n[1-4]`.
@@ -176,11 +176,11 @@ pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
 
 /// Returns every version of every reservation that began, ordered by start; each change of a reservation ends a
 /// version.
-pub(crate) fn reservations(history: &[HistoryRow]) -> Vec<Reserved> {
-    let mut open: BTreeMap<&str, Reserved> = BTreeMap::new();
+pub(crate) fn reservations(history: &[HistoryRow]) -> Vec<ReservationVersion> {
+    let mut open: BTreeMap<&str, ReservationVersion> = BTreeMap::new();
     let mut ids: BTreeMap<&str, u32> = BTreeMap::new();
     let mut all = Vec::new();
-    let end = |mut was: Reserved, at: Time, all: &mut Vec<Reserved>| {
+    let end = |mut was: ReservationVersion, at: Time, all: &mut Vec<ReservationVersion>| {
         was.reservation.end = was.reservation.end.min(at);
         if was.reservation.start < was.reservation.end {
             all.push(was);
@@ -191,7 +191,8 @@ pub(crate) fn reservations(history: &[HistoryRow]) -> Vec<Reserved> {
             Happening::Reserved { reservation, nodes } => {
                 let next = ids.len() as u32 + 1;
                 let id = *ids.entry(&reservation.name).or_insert(next);
-                let mut reserved = Reserved { reservation: Reservation::clone(reservation), nodes: nodes.clone(), id };
+                let mut reserved =
+                    ReservationVersion { reservation: Reservation::clone(reservation), nodes: nodes.clone(), id };
                 if let Some(was) = open.remove(reservation.name.as_str()) {
                     let goes_on = was.reservation.start <= row.time && reservation.start == was.reservation.start;
                     end(was, row.time, &mut all);

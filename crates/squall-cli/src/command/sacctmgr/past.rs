@@ -102,7 +102,7 @@ fn reservations(
     let jobs = call.accounting(WHAT, query)?;
     let clock = call.clock(call.now);
     let mut all = Vec::new();
-    for past::Reserved { reservation, nodes: names, id } in past::reservations(history) {
+    for past::ReservationVersion { reservation, nodes: names, id } in past::reservations(history) {
         if reservation.start >= to || reservation.end < from {
             continue;
         }

@@ -6,14 +6,14 @@ use squall_model::hostlist;
 use super::utilization::nodes;
 use super::{ReportQuery, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::past::{self, Reserved};
+use crate::command::listing::past::{self, ReservationVersion};
 use squall_text::format::clock::Clock;
 use squall_text::format::sheet::Column;
 
 /// A reservation as a line of the report, with its use by jobs.
 struct ReservationLine {
     cluster: String,
-    reserved: Reserved,
+    reserved: ReservationVersion,
     start: String,
     end: String,
     seconds: u64,
@@ -90,7 +90,7 @@ pub(super) fn reserved(call: &mut Call<'_>, asked: &mut ReportQuery) -> Result<(
 fn line(
     asked: &ReportQuery,
     clock: &Clock,
-    reserved: Reserved,
+    reserved: ReservationVersion,
     (count, seconds): (u64, u64),
     (used, total): (u64, u64),
 ) -> ReservationLine {

@@ -8,7 +8,7 @@ use squall_model::wire::info::AccountingRow;
 
 use super::{ReportQuery, WHAT, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::past::{self, Outage, RegisteredNode, Reserved};
+use crate::command::listing::past::{self, Outage, RegisteredNode, ReservationVersion};
 use crate::command::listing::select::names;
 use squall_text::format::sheet::Column;
 
@@ -220,7 +220,7 @@ fn total(
     tres: &str,
     (from, until): (Time, Time),
     nodes: &[RegisteredNode],
-    (outages, reserved): (&[Outage], &[Reserved]),
+    (outages, reserved): (&[Outage], &[ReservationVersion]),
     rows: &[AccountingRow],
 ) -> Hour {
     let mut hours = Hours::new(from, until);
@@ -234,7 +234,7 @@ fn total(
             hours.spread(span, of_node(node, tres), |hour| &mut hour.down);
         }
     }
-    for Reserved { reservation, nodes, .. } in reserved {
+    for ReservationVersion { reservation, nodes, .. } in reserved {
         // Slurm counts reservations in CPUs only.
         if tres == "cpu" && reservation.flags.contains(&Flag::Maint) {
             let names = hostlist::expand(nodes).unwrap_or_default();
