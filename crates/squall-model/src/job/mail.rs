@@ -48,7 +48,7 @@ pub struct ArrayProgress {
 impl MailWish {
     /// Returns whether mail of this type is wanted: a word of `--mail-type`, such as `END`.
     pub fn wants(&self, kind: &str) -> bool {
-        const ALL: [&str; 6] = ["BEGIN", "END", "FAIL", "INVALID_DEPEND", "REQUEUE", "STAGE_OUT"];
+        const ALL: [&str; 7] = ["BEGIN", "END", "FAIL", "INVALID_DEPEND", "NODE_FAIL", "REQUEUE", "STAGE_OUT"];
         let mut words = self.types.split(',').map(str::trim);
         words.any(|word| word.eq_ignore_ascii_case(kind) || word.eq_ignore_ascii_case("ALL") && ALL.contains(&kind))
     }

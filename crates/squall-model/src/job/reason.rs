@@ -3,7 +3,7 @@
 use crate::policy::{Limit, Whose};
 use minicbor::{Decode, Encode};
 
-/// Why a pending job does not run. Users see Slurm's names of these reasons.
+/// Why a pending job does not run, or what a running one waits for. Users see Slurm's names of these reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum PendingReason {
     /// The scheduler has not considered the job yet.
@@ -85,6 +85,9 @@ pub enum PendingReason {
     /// As `ReqNodeNotAvail`, with the names of the nodes as a host list.
     #[n(25)]
     NodesNotAvail(#[n(0)] String),
+    /// The job runs, and a node of it does not answer.
+    #[n(26)]
+    NodeNotResponding,
 }
 
 /// Result of testing a node for a pending job: the first test that the node fails.

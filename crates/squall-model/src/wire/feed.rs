@@ -117,6 +117,8 @@ kinds! {
     24 Configured = "configured",
     /// The controller started.
     25 ControllerStarted = "controller-started",
+    /// A node of a running job stopped responding. The job waits for it, or is given up after `node_lost_s`.
+    26 JobNodeSilent = "job-node-silent",
 }
 
 impl FromStr for FeedKind {

@@ -274,6 +274,12 @@ fn total(known: &JobDetails) -> (u64, u64) {
 
 fn reason(body: &mut Html, view: &View, told: &Why) {
     if told.state != JobState::Pending {
+        if let Some(silent) = &told.silent {
+            card(body, "why", "A node does not answer");
+            body.put("<p class=\"lead\">{}.</p>", &[&why::silence(silent, &view.clock)]);
+            body.put("<pre>{}</pre></section>", &[&why::silence_text(told, silent, &view.clock).trim_end()]);
+            return;
+        }
         if let Some((_, Some(seat))) = &told.runs {
             card(body, "why", "Place in the network");
             body.put("<p>{}</p></section>", &[&why::seat_text(seat)]);

@@ -41,6 +41,7 @@ fn of_job(event: &FeedEvent, job: &FeedJob) -> String {
         FeedKind::JobSuspended => " suspended",
         FeedKind::JobResumed => " resumed",
         FeedKind::JobPreempted => " preempted",
+        FeedKind::JobNodeSilent => " waits for a node",
         _ => " changed",
     });
     if event.kind == FeedKind::JobSubmitted {

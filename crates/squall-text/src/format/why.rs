@@ -8,7 +8,7 @@ use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
 use squall_model::policy::{Limit, Tres, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart};
 
 use crate::format::clock::Clock;
 use crate::format::colour;
@@ -24,7 +24,12 @@ pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
     let mut text = String::new();
     if told.state != JobState::Pending {
         let state = words::state(told.state).0;
-        let mut text = format!("Job {} does not wait: it is {}", told.job, painted(state, colour::of_state(state)));
+        let shown = painted(state, colour::of_state(state));
+        if let (Some((nodes, _)), Some(silent)) = (&told.runs, &told.silent) {
+            let silence = painted(&silence(silent, clock), Some(colour::YELLOW));
+            return format!("Job {} is {shown} on {nodes}, but {silence}.\n{}", told.job, silence_text(told, silent, clock));
+        }
+        let mut text = format!("Job {} does not wait: it is {shown}", told.job);
         let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
         let _ = writeln!(text, " on {nodes}.");
         if let Some(seat) = seat {
@@ -69,6 +74,43 @@ pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
         told.changes.iter().for_each(|(change, time)| {
             let _ = writeln!(text, "  {:<32} {}", change_text(change), when(*time, clock));
         });
+    }
+    text
+}
+
+/// Returns which nodes of a job do not answer, and since when: `n3 does not answer since 2026-11-28T21:00:00`.
+pub fn silence(silent: &WhySilent, clock: &Clock) -> String {
+    let does = if is_many(&silent.nodes) { "do" } else { "does" };
+    format!("{} {does} not answer since {}", silent.nodes, clock.show(silent.since))
+}
+
+/// Returns whether a host list names several nodes.
+fn is_many(nodes: &str) -> bool {
+    nodes.contains([',', '['])
+}
+
+/// Returns by what rule a job waits for nodes that do not answer, and what can be done, as lines.
+pub fn silence_text(told: &Why, silent: &WhySilent, clock: &Clock) -> String {
+    let WhySilent { nodes, given_up, again, .. } = silent;
+    let end = if *again { "runs again" } else { "ends" };
+    let (answer, restart, are, they) =
+        if is_many(nodes) { ("answer", "restart", "are", "they") } else { ("answers", "restarts", "is", "it") };
+    let rule = match given_up {
+        None => format!(
+            "It waits until {nodes} {answer}, {restart} or {are} set DOWN (node_lost_action = wait): its processes there may \
+             still run."
+        ),
+        Some(time) => format!(
+            "It is given up at {}, unless {nodes} {answer} or {restart} before (node_lost_action = requeue): then it {end}.",
+            clock.show(*time)
+        ),
+    };
+    let mut text = format!("{rule}\nIf its processes there are surely dead, an operator can say so, and it {end}:\n");
+    let _ = writeln!(text, "  scontrol update NodeName={nodes} State=DOWN Reason=dead");
+    if told.state == JobState::Running {
+        let (verb, what) = if *again { ("scontrol requeue", "requeue") } else { ("scancel", "end") };
+        let _ = writeln!(text, "To {what} it now (its other nodes are free at once, {nodes} when {they} {answer} or {are} DOWN):");
+        let _ = writeln!(text, "  {verb} {}", told.job);
     }
     text
 }
@@ -192,6 +234,7 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::LaunchFailed(_) => "it could not be started there, and is tried again",
         PendingReason::JobHoldMaxRequeue => "it was requeued too often: scontrol release",
         PendingReason::Cleaning => "its last run is not gone from all nodes yet",
+        PendingReason::NodeNotResponding => "a node of it does not answer",
         PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
     };
     Cow::Borrowed(words)
@@ -313,6 +356,12 @@ pub fn json(told: &Why) -> serde_json::Value {
             "prism": start.prism,
         })),
         "changes": changes.collect::<Vec<_>>(),
+        "silent": told.silent.as_ref().map(|silent| serde_json::json!({
+            "nodes": silent.nodes,
+            "since": silent.since.secs(),
+            "given_up": silent.given_up.map(Time::secs),
+            "runs_again": silent.again,
+        })),
     })
 }
 
@@ -322,7 +371,7 @@ mod tests {
     use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
     use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
-    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart};
 
     use super::{json, text};
     use crate::format::clock::{Clock, Style};
@@ -342,6 +391,23 @@ mod tests {
         let leaves = Seat::Groups("switch".into(), vec!["s1".into(), "s2".into()]);
         let text = "No switch had so many free when it started: they are at s1, s2.\n";
         assert_eq!(told(Some(leaves)), format!("{runs}{text}"));
+    }
+
+    #[test]
+    fn a_running_job_with_a_silent_node_is_told_the_rule_and_the_remedies() {
+        let at = |minutes: u64| squall_model::time::Time::from_secs(minutes * 60);
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: at(10) };
+        let told = |nodes: &str, given_up, again, state| {
+            let job = JobName { id: JobId(12), task: None };
+            let (runs, nodes) = (Some(("n[1-4]".to_owned(), None)), nodes.to_owned());
+            let silent = Some(WhySilent { nodes, since: at(2), given_up, again });
+            text(&Why { job, state, runs, silent, ..Why::default() }, &clock, false)
+        };
+        insta::assert_snapshot!("silent_waits", told("n3", None, true, JobState::Running));
+        insta::assert_snapshot!("silent_two_never_again", told("n[2-3]", None, false, JobState::Running));
+        insta::assert_snapshot!("silent_given_up", told("n3", Some(at(7)), true, JobState::Running));
+        let completing = JobState::Completing(squall_model::job::EndState::NodeFail);
+        insta::assert_snapshot!("silent_completing", told("n3", None, true, completing));
     }
 
     #[test]

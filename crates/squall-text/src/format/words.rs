@@ -143,7 +143,7 @@ pub fn state_order(of: JobState) -> u32 {
     }
 }
 
-/// Returns Slurm's name of the reason why a job is pending.
+/// Returns Slurm's name of the reason why a job is pending, or ours of why a running one waits.
 pub fn pending_reason(reason: &PendingReason) -> &'static str {
     match reason {
         PendingReason::None => "None",
@@ -169,6 +169,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::Reservation => "Reservation",
         PendingReason::ReservationDeleted => "ReservationDeleted",
         PendingReason::Limit(whose, limit) => crate::limits::limit_reason(*whose, *limit),
+        PendingReason::NodeNotResponding => "NodeNotResponding",
     }
 }
 

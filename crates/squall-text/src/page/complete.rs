@@ -66,7 +66,7 @@ fn value_of(name: &str, long: &str) -> ValueKind {
         "states" => {
             ValueKind::Words(&["idle", "alloc", "mix", "down", "drain", "drained", "draining", "maint", "resv"])
         }
-        "mail-type" => ValueKind::Words(&["NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL"]),
+        "mail-type" => ValueKind::Words(&["NONE", "BEGIN", "END", "FAIL", "NODE_FAIL", "REQUEUE", "ALL"]),
         "open-mode" => ValueKind::Words(&["append", "truncate"]),
         "distribution" => ValueKind::Words(&["block", "cyclic", "arbitrary", "plane="]),
         "mpi" => ValueKind::Words(&["none", "pmix", "pmi2"]),

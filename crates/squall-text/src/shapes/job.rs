@@ -62,7 +62,8 @@ pub(super) fn mail_type(word: &str) -> Vec<String> {
         Some(percent) => vec![format!("TIME={}%", percent.trim_start_matches('_'))],
         None => match word.as_str() {
             "ALL" => ["BEGIN", "END", "FAIL", "REQUEUE", "STAGE_OUT", "INVALID_DEPENDENCY"].map(str::to_owned).into(),
-            "NONE" | "" => Vec::new(),
+            // Slurm has no mail about silent nodes, and no word for it.
+            "NONE" | "NODE_FAIL" | "" => Vec::new(),
             "INVALID_DEPEND" => vec!["INVALID_DEPENDENCY".to_owned()],
             _ => vec![word],
         },

@@ -30,6 +30,9 @@ pub(super) fn letters(event: &FeedEvent, cluster: &str) -> Vec<Letter> {
     match event.kind {
         FeedKind::JobStarted => about.started().into_iter().collect(),
         FeedKind::JobEnded => about.ended(event.reason.as_deref()),
+        FeedKind::JobNodeSilent if wish.wants("NODE_FAIL") => {
+            vec![about.letter(&format!("Waits for {}, which does not answer", event.nodes), ", Run time", wish.start, "")]
+        }
         FeedKind::JobRequeued if wish.wants("REQUEUE") => vec![about.letter("Requeued", ", Run time", wish.start, "")],
         _ => Vec::new(),
     }
@@ -77,7 +80,8 @@ impl About<'_> {
             Some(array) => array.worst.is_some(),
             None => !matches!(state, EndState::Completed | EndState::Cancelled { .. }),
         };
-        let what = if failed && self.wish.wants("FAIL") {
+        let fails = self.wish.wants("FAIL") || state == EndState::NodeFail && self.wish.wants("NODE_FAIL");
+        let what = if failed && fails {
             Some("Failed")
         } else {
             Some("Ended").filter(|_| self.wish.wants("END"))
@@ -195,6 +199,17 @@ mod tests {
         assert!(subjects(FeedKind::JobEnded, done, "FAIL,BEGIN", None).is_empty());
         let out_of_time = subjects(FeedKind::JobEnded, JobState::Ended(EndState::Timeout), "TIME_LIMIT", None);
         assert_eq!(out_of_time, ["Slurm Job_id=12 Name=a?Bcc: x Reached time limit, Run time 00:01:01"]);
+    }
+
+    #[test]
+    fn a_node_that_is_silent_or_lost_is_told_of() {
+        let silent = subjects(FeedKind::JobNodeSilent, JobState::Running, "NODE_FAIL", None);
+        assert_eq!(silent, ["Slurm Job_id=12 Name=a?Bcc: x Waits for , which does not answer, Run time 00:01:01"]);
+        assert_eq!(subjects(FeedKind::JobNodeSilent, JobState::Running, "ALL", None), silent);
+        assert!(subjects(FeedKind::JobNodeSilent, JobState::Running, "END,FAIL", None).is_empty());
+        let lost = subjects(FeedKind::JobEnded, JobState::Ended(EndState::NodeFail), "NODE_FAIL", None);
+        assert_eq!(lost, ["Slurm Job_id=12 Name=a?Bcc: x Failed, Run time 00:01:01, NODE_FAIL, ExitCode 0"]);
+        assert!(subjects(FeedKind::JobEnded, JobState::Ended(EndState::Failed), "NODE_FAIL", None).is_empty());
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::control::index::view::Sight;
 use crate::control::info::cluster::names;
 use crate::control::info::forecast;
 use crate::control::info::forecast::Variant;
+use crate::control::info::silent;
 use crate::control::state::State;
 use crate::control::state::job::Hold;
 use crate::dependency::dependency_status;
@@ -51,7 +52,9 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         // A leased job waits on its node for the jobs before it in its line.
         let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
         told.reasons.extend(leased.then_some(PendingReason::Resources));
-        told.runs = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| {
+        told.silent = c.state.jobs.get(&id).and_then(|job| silent::of_job(c, job));
+        let is_silent = told.silent.is_some();
+        told.runs = c.state.jobs.get(&id).filter(|job| job.is_running() || is_silent).and_then(|job| {
             let nodes = job.run()?.alloc.nodes();
             let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
             Some((names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish)))

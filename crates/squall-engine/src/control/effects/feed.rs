@@ -2,7 +2,7 @@
 
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::hostlist;
-use squall_model::id::{JobId, StepNo};
+use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::mail::{ArrayProgress, MailWish};
 use squall_model::job::{ArrayTask, ExitCode, JobSpec, JobState, Outcome, Owner};
 use squall_model::limits::FEED_TASKS_BYTES_MAX;
@@ -12,6 +12,9 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 
 use crate::control::controller::Controller;
+use crate::control::effects::nodes::NOT_RESPONDING;
+use crate::control::effects::work;
+use crate::control::index::feed::Feed;
 use crate::control::port::Out;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Phase};
@@ -37,17 +40,30 @@ fn note(c: &mut Controller, now: Time, event: &Event) {
     if !c.feed.keeps(now) {
         return;
     }
+    if let Event::NodeDown { node, reason } = event
+        && reason == NOT_RESPONDING
+    {
+        for id in work::jobs_on(c, *node) {
+            if let Some(draft) = of_silence(&c.state, id, *node) {
+                push(&c.state, &mut c.feed, now, draft);
+            }
+        }
+    }
     // because most events are no news for those who follow jobs and nodes
     let Some(draft) = draft(&c.state, now, event) else { return };
+    push(&c.state, &mut c.feed, now, draft);
+}
+
+fn push(state: &State, feed: &mut Feed, now: Time, draft: Draft<'_>) {
     let Draft { kind, job, step, nodes, name, reason, by } = draft;
-    let mail = job.as_ref().and_then(|job| wish(&c.state, job)).map(Box::new);
+    let mail = job.as_ref().and_then(|job| wish(state, job)).map(Box::new);
     let job = job.map(|job| {
-        let [user, name, partition, account, qos] = c.feed.shared(job.texts);
+        let [user, name, partition, account, qos] = feed.shared(job.texts);
         let Subject { id, task, tasks, uid, state, exit, .. } = job;
         FeedJob { id, task, tasks, uid, user, name, partition, account, qos, state, exit, mail }
     });
     let at = Position::default();
-    c.feed.push(FeedEvent { at, time: now, kind, job, step, nodes: String::new(), name, reason, by }, nodes);
+    feed.push(FeedEvent { at, time: now, kind, job, step, nodes: String::new(), name, reason, by }, nodes);
 }
 
 /// The job of an event that is being noted.
@@ -227,6 +243,13 @@ fn of_job<'a>(state: &'a State, now: Time, event: &Event) -> Option<Draft<'a>> {
         Event::JobShrunk { id, .. } => running(state, FeedKind::JobChanged, *id)?,
         _ => return None,
     })
+}
+
+/// Describes that a node of a running job has stopped responding.
+fn of_silence(state: &State, id: JobId, node: NodeId) -> Option<Draft<'_>> {
+    state.jobs.get(&id).filter(|job| job.is_running())?;
+    let draft = Draft::of_job(FeedKind::JobNodeSilent, job_of(state, id)?);
+    Some(draft.on(NodeSet::one(node)).because(Some(NOT_RESPONDING)))
 }
 
 /// Describes the end of an attempt, with its nodes and outcome.

@@ -24,6 +24,9 @@ use crate::control::state::node::Node;
 use crate::control::state::reading::may_requeue;
 use crate::invariant::invariant;
 
+/// Reason text of a node that is down because of its silence.
+pub(crate) const NOT_RESPONDING: &str = "Not responding";
+
 /// Reason text of a lost node with jobs that wait for the node.
 const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
 
@@ -117,7 +120,7 @@ pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
         watch(c, now, id);
         let stays = c.state.config.health.return_to_service == Some(0);
         if stays && c.state.node(id).is_some_and(|node| node.admin == NodeAdmin::Resume && !node.sleeps()) {
-            let (admin, reason) = (NodeAdmin::Drain, Some("Not responding".to_owned()));
+            let (admin, reason) = (NodeAdmin::Drain, Some(NOT_RESPONDING.to_owned()));
             c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
         }
     }
@@ -155,7 +158,7 @@ pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
         return;
     }
     if c.state.node(id).is_some_and(|node| node.up) {
-        c.commit(now, Event::NodeDown { node: id, reason: "Not responding".to_owned() }, out);
+        c.commit(now, Event::NodeDown { node: id, reason: NOT_RESPONDING.to_owned() }, out);
     }
     let dead = c.state.node(id).is_some_and(|node| node.admin == NodeAdmin::Down);
     let patience = c.state.config.node_lost_s.saturating_sub(c.state.config.node_timeout_s);

@@ -18,6 +18,7 @@ use crate::control::index::facts;
 use crate::control::index::page::{Class, Row};
 use crate::control::index::reckon::Standee;
 use crate::control::info::cluster::names;
+use crate::control::info::silent;
 use crate::control::info::waiting;
 use crate::control::info::waiting::Waits;
 use crate::control::state::State;
@@ -42,7 +43,13 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
         // A hold of a running job takes effect when it is requeued.
         Hold::Admin if !job.is_ended() => info.reason = PendingReason::JobHeldAdmin,
         Hold::User if !job.is_ended() => info.reason = PendingReason::JobHeldUser,
-        _ => {}
+        _ => {
+            if let Phase::Running(run) = &job.phase
+                && !silent::nodes(c, run).is_empty()
+            {
+                info.reason = PendingReason::NodeNotResponding;
+            }
+        }
     }
     if let Some(run) = job.last_run() {
         let mut shown = show_run(state, info, run, job);

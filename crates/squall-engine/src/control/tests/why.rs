@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use squall_model::config::{Config, NodeConfig, PartitionConfig, TopologyFile};
-use squall_model::id::JobId;
+use squall_model::config::{Config, NodeConfig, NodeLostAction, PartitionConfig, TopologyFile};
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason, Seat, Together};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit};
+use squall_model::time::Span;
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhySilent};
 
-use super::driver::{ADA, Driver, array, batch, in_network};
+use super::driver::{ADA, Driver, array, batch, in_network, these};
 
 /// Nodes of 4 CPUs in a network.
 fn network(name: &str, text: &str, nodes: u32) -> Driver {
@@ -51,6 +52,35 @@ fn misfit(d: &mut Driver, id: JobId) -> WhyMisfit {
     assert_eq!(d.state_of(id), Some(JobState::Pending));
     let told = why(d, id);
     told.partitions[0].misfit.clone().unwrap_or_else(|| panic!("{told:?}"))
+}
+
+/// faults.md J3 of the third trial: a job that runs with a dead node was said to wait for nothing.
+#[test]
+fn a_running_job_is_told_which_node_is_silent_since_when_and_what_follows() {
+    for (node_lost_action, job_requeue) in [(NodeLostAction::Wait, false), (NodeLostAction::Requeue, true)] {
+        let mut d = Driver::empty(Config { node_lost_action, job_requeue, ..Config::default() });
+        (1..=3).for_each(|n| d.add_node(&format!("n{n}"), 1));
+        let id = d.submit(wide(3, &[]));
+        let reason = |d: &mut Driver| {
+            let answers = d.ask(6, ADA, Request::Jobs { jobs: these(id), ended: false, steps: false });
+            let [Answer::Jobs(page)] = &answers[..] else { panic!("{answers:?}") };
+            page.jobs[0].reason.clone()
+        };
+        assert_eq!((why(&mut d, id).silent, reason(&mut d)), (None, PendingReason::None));
+        d.pass(25);
+        let heard = d.c.links.heard(NodeId(2)).expect("it answers");
+        d.lose("n3");
+        let given_up = job_requeue.then(|| heard + Span::from_secs(300));
+        let expected = WhySilent { nodes: "n3".into(), since: heard, given_up, again: job_requeue };
+        let told = why(&mut d, id);
+        assert_eq!((told.state, told.silent), (JobState::Running, Some(expected)));
+        assert_eq!(told.runs, Some(("n[1-3]".to_owned(), None)));
+        assert_eq!(reason(&mut d), PendingReason::NodeNotResponding);
+        d.restart();
+        assert_eq!(why(&mut d, id).silent, None, "nodes register when a controller starts");
+        d.pass(61);
+        assert_eq!(why(&mut d, id).silent.map(|silent| silent.nodes), Some("n[1-3]".to_owned()));
+    }
 }
 
 #[test]

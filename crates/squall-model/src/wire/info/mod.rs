@@ -11,7 +11,7 @@ pub use fabric::FabricCounts;
 pub use page::JobsPage;
 pub use resources::{Kept, LicenseInfo};
 use std::sync::Arc;
-pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart};
 
 use minicbor::{Decode, Encode};
 

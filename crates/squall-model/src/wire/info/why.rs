@@ -13,7 +13,7 @@ pub struct Why {
     /// The job in question.
     #[n(0)]
     pub job: JobName,
-    /// State of the job. If the job is not pending, all other fields except `runs` are empty.
+    /// State of the job. If the job is not pending, all other fields except `runs` and `silent` are empty.
     #[n(1)]
     pub state: JobState,
     /// For a running job: names of its nodes as a host list, and their positions in the network if nodes are not all
@@ -50,6 +50,26 @@ pub struct Why {
     /// Changes of the job, each of which alone would let it start sooner, with the start expected after that change.
     #[n(12)]
     pub changes: Vec<(WhyChange, Time)>,
+    /// For a running or completing job: its nodes that do not answer. None: all answer.
+    #[n(13)]
+    pub silent: Option<WhySilent>,
+}
+
+/// Nodes of a job that do not answer, and what the job waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct WhySilent {
+    /// Names of the nodes as a host list.
+    #[n(0)]
+    pub nodes: String,
+    /// When the one that has been silent longest was heard last, or when the controller started, if that is later.
+    #[n(1)]
+    pub since: Time,
+    /// When the job is given up, if that node does not answer by then. None: never.
+    #[n(2)]
+    pub given_up: Option<Time>,
+    /// Whether the job runs again after that, or after an operator has set the node down.
+    #[n(3)]
+    pub again: bool,
 }
 
 impl Default for Why {
@@ -68,6 +88,7 @@ impl Default for Why {
             ahead_total: 0,
             start: None,
             changes: Vec::new(),
+            silent: None,
         }
     }
 }

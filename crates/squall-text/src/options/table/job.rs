@@ -471,13 +471,14 @@ fn yes_no(given: &GivenOption<'_>) -> Result<bool, Stop> {
 }
 
 /// Words that `--mail-type` accepts.
-pub(crate) const MAIL_TYPES: [&str; 13] = [
+pub(crate) const MAIL_TYPES: [&str; 14] = [
     "ALL",
     "ARRAY_TASKS",
     "BEGIN",
     "END",
     "FAIL",
     "INVALID_DEPEND",
+    "NODE_FAIL",
     "NONE",
     "REQUEUE",
     "STAGE_OUT",
