@@ -27,7 +27,11 @@ pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
         let shown = painted(state, colour::of_state(state));
         if let (Some((nodes, _)), Some(silent)) = (&told.runs, &told.silent) {
             let silence = painted(&silence(silent, clock), Some(colour::YELLOW));
-            return format!("Job {} is {shown} on {nodes}, but {silence}.\n{}", told.job, silence_text(told, silent, clock));
+            return format!(
+                "Job {} is {shown} on {nodes}, but {silence}.\n{}",
+                told.job,
+                silence_text(told, silent, clock)
+            );
         }
         let mut text = format!("Job {} does not wait: it is {shown}", told.job);
         let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
@@ -109,7 +113,10 @@ pub fn silence_text(told: &Why, silent: &WhySilent, clock: &Clock) -> String {
     let _ = writeln!(text, "  scontrol update NodeName={nodes} State=DOWN Reason=dead");
     if told.state == JobState::Running {
         let (verb, what) = if *again { ("scontrol requeue", "requeue") } else { ("scancel", "end") };
-        let _ = writeln!(text, "To {what} it now (its other nodes are free at once, {nodes} when {they} {answer} or {are} DOWN):");
+        let _ = writeln!(
+            text,
+            "To {what} it now (its other nodes are free at once, {nodes} when {they} {answer} or {are} DOWN):"
+        );
         let _ = writeln!(text, "  {verb} {}", told.job);
     }
     text

@@ -31,7 +31,12 @@ pub(super) fn letters(event: &FeedEvent, cluster: &str) -> Vec<Letter> {
         FeedKind::JobStarted => about.started().into_iter().collect(),
         FeedKind::JobEnded => about.ended(event.reason.as_deref()),
         FeedKind::JobNodeSilent if wish.wants("NODE_FAIL") => {
-            vec![about.letter(&format!("Waits for {}, which does not answer", event.nodes), ", Run time", wish.start, "")]
+            vec![about.letter(
+                &format!("Waits for {}, which does not answer", event.nodes),
+                ", Run time",
+                wish.start,
+                "",
+            )]
         }
         FeedKind::JobRequeued if wish.wants("REQUEUE") => vec![about.letter("Requeued", ", Run time", wish.start, "")],
         _ => Vec::new(),
@@ -81,11 +86,7 @@ impl About<'_> {
             None => !matches!(state, EndState::Completed | EndState::Cancelled { .. }),
         };
         let fails = self.wish.wants("FAIL") || state == EndState::NodeFail && self.wish.wants("NODE_FAIL");
-        let what = if failed && fails {
-            Some("Failed")
-        } else {
-            Some("Ended").filter(|_| self.wish.wants("END"))
-        };
+        let what = if failed && fails { Some("Failed") } else { Some("Ended").filter(|_| self.wish.wants("END")) };
         let result = match self.array() {
             Some(array) => of_array(array),
             None => format!(", {}, {}", words::end(state).0, exit(self.job.exit.unwrap_or_default())),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use squall_model::config::{Config, NodeConfig, NodeLostAction, PartitionConfig, TopologyFile};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason, Seat, Together};
-use squall_model::wire::client::{Answer, Request};
 use squall_model::time::Span;
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhySilent};
 
 use super::driver::{ADA, Driver, array, batch, in_network, these};
