@@ -87,7 +87,7 @@ impl Daemon {
         let revoked = self.desk.bearers.revoke(&user, self.now.secs()).map_err(|e| no_token(&user, &e));
         match (&self.leadership, self.peers.get(&id), revoked) {
             (Some(leadership), Some(peer), Ok(())) => {
-                key_replication::acknowledge(leadership.asker(), by.user.clone(), peer.out.clone())
+                key_replication::acknowledge(leadership.asker(), by.user.clone(), peer.out.clone());
             }
             (_, _, revoked) => self.reply(id, revoked.map(|()| Answer::Done)),
         }

@@ -210,14 +210,8 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let sealer = Sealer::new(ring, Trust::of(&place));
     let helpers = (backups, sealer, acceptor.programs());
     let known = (bearers, acceptor.marks());
-    let mut daemon = Daemon::new(
-        machine,
-        log,
-        accounts,
-        (place.clone(), known, acceptor.room()),
-        (multicast, clock, leadership),
-        helpers,
-    );
+    let outward = (multicast, clock, leadership);
+    let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), known, acceptor.room()), outward, helpers);
     daemon.start(Input::Start { config, version: settings.version, host: life::host_name() }).await?;
     // The start is durable: the next one is like any other.
     durable::remove(&place.restored()).map_err(ControllerError::io("remove", place.restored()))?;
