@@ -5,7 +5,7 @@
 //! vouches for the client's identity. A cell ties a client's state to that connection: it ends when the client
 //! disconnects.
 
-mod errands;
+mod cell_connections;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -120,7 +120,7 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     info!(cells = front.sockets.len(), cluster = front.cluster, "front is ready");
     let front = Rc::new(front);
     let accepting = spawn_local(accept(listener, Rc::clone(&front)));
-    let carrying = spawn_local(errands::carry(front));
+    let carrying = spawn_local(cell_connections::carry(front));
     service::ready();
     let beating = spawn_local(service::beat());
     tokio::select! {

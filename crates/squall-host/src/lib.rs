@@ -16,6 +16,7 @@ pub mod gone;
 mod hardware;
 mod hook;
 mod hop;
+pub mod hop_benchmark;
 mod leader;
 pub mod life;
 mod link;
@@ -44,7 +45,6 @@ pub mod supervise;
 pub mod sys;
 pub mod tail;
 mod traces;
-pub mod trial;
 pub mod trust;
 pub mod untrusted;
 

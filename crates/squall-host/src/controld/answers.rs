@@ -23,7 +23,7 @@ impl Daemon {
             HostRequest::History => self.after_flush(move |daemon| daemon.rows(id, &who, None)),
             HostRequest::Script { job } => self.after_flush(move |daemon| {
                 let digest = daemon.pipeline.machine().script_of(job);
-                let answer = digest.map_or_else(Answer::Refused, |digest| daemon.desk.script(&digest));
+                let answer = digest.map_or_else(Answer::Refused, |digest| daemon.files.script(&digest));
                 daemon.answer(id, answer);
             }),
             HostRequest::Tail { job } => self.after_flush(move |daemon| {
@@ -36,7 +36,7 @@ impl Daemon {
             }),
             HostRequest::Token { user, lifespan_s, link } => {
                 let user = user.as_ref().unwrap_or(&who.owner.user);
-                let token = self.desk.bearers.issue(user, lifespan_s, link, self.now.secs());
+                let token = self.files.bearers.issue(user, lifespan_s, link, self.now.secs());
                 self.reply(id, token.map(Answer::Token).map_err(|e| no_token(user, &e)));
             }
             HostRequest::RevokeTokens { user } => self.revoke(id, &who.owner, user),
@@ -84,7 +84,7 @@ impl Daemon {
     fn revoke(&mut self, id: u64, by: &Owner, user: Option<String>) {
         let user = user.unwrap_or_else(|| by.user.clone());
         info!(user, by = by.user, "tokens revoked");
-        let revoked = self.desk.bearers.revoke(&user, self.now.secs()).map_err(|e| no_token(&user, &e));
+        let revoked = self.files.bearers.revoke(&user, self.now.secs()).map_err(|e| no_token(&user, &e));
         match (&self.leadership, self.peers.get(&id), revoked) {
             (Some(leadership), Some(peer), Ok(())) => {
                 key_replication::acknowledge(leadership.asker(), by.user.clone(), peer.out.clone());

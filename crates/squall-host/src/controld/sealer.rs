@@ -15,7 +15,7 @@ use squall_model::wire::join::PublicKey;
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
-use super::desk::Desk;
+use super::host_files::HostFiles;
 use super::signing_keys::SigningKeys;
 use crate::noise::KeyPair;
 use crate::signing::{Closer, Signer};
@@ -64,7 +64,7 @@ impl Sealer {
     /// another machine. `named`: the name of a node.
     pub(super) fn seal<'a>(
         &mut self,
-        desk: &mut Desk,
+        files: &mut HostFiles,
         sends: &mut [(LinkId, DownFrame)],
         child: impl Fn(LinkId) -> Option<&'a str>,
         named: impl Fn(NodeId) -> String,
@@ -80,7 +80,7 @@ impl Sealer {
             if let Some(parcel) = done.get(&(put.epoch, put.seq)) {
                 put.parcel.clone_from(parcel);
             } else {
-                self.complete(desk, put, child(link), &named);
+                self.complete(files, put, child(link), &named);
                 put.parcel.encode();
                 done.insert((put.epoch, put.seq), put.parcel.clone());
             }
@@ -90,7 +90,13 @@ impl Sealer {
     }
 
     /// Adds to a put the scripts and environments to which its messages refer.
-    fn complete(&mut self, desk: &mut Desk, put: &mut Put, child: Option<&str>, named: &impl Fn(NodeId) -> String) {
+    fn complete(
+        &mut self,
+        files: &mut HostFiles,
+        put: &mut Put,
+        child: Option<&str>,
+        named: &impl Fn(NodeId) -> String,
+    ) {
         let (epoch, seq) = (put.epoch, put.seq);
         let Sealed::Open(parcel) = &mut put.parcel else { return };
         let mut wanted: BTreeMap<NodeId, Vec<Digest>> = BTreeMap::new();
@@ -108,7 +114,7 @@ impl Sealer {
             digests.sort_unstable();
             digests.dedup();
             // A node that lacks a script reports it, and the job is started again later.
-            let blobs: Vec<Blob> = digests.iter().filter_map(|digest| desk.blob(digest)).collect();
+            let blobs: Vec<Blob> = digests.iter().filter_map(|digest| files.blob(digest)).collect();
             let name = named(node);
             let alone = put.to.len() == 1 && child.is_none_or(|child| child == name);
             let closer = if alone || !self.encrypts { None } else { self.closer(&name, epoch) };
@@ -155,8 +161,8 @@ mod tests {
     use squall_store::memory::MemoryLog;
 
     use super::{
-        Arc, Blob, ClusterVersion, Desk, Digest, Down, DownFrame, Downward, Epoch, KeyPair, LinkId, NodeId, Parcel,
-        Put, Sealed, Sealer, Signer, Trust, encoding, put_of,
+        Arc, Blob, ClusterVersion, Digest, Down, DownFrame, Downward, Epoch, HostFiles, KeyPair, LinkId, NodeId,
+        Parcel, Put, Sealed, Sealer, Signer, Trust, encoding, put_of,
     };
     use crate::bearer::Bearers;
     use crate::signing::Known;
@@ -192,9 +198,9 @@ mod tests {
         let keys = ring.present();
         trust.own_node("n2", &own.public).unwrap();
         let known = (Bearers::of(&place, &Config::default()), Arc::default());
-        let mut desk = Desk::new(place.clone(), MemoryLog::default().blobs(), known, false);
+        let mut files = HostFiles::new(place.clone(), MemoryLog::default().blobs(), known, false);
         let script = Blob::new(b"#!/bin/sh\nPASSWORD=1\n".to_vec());
-        desk.remember(std::slice::from_ref(&script));
+        files.remember(std::slice::from_ref(&script));
         let mut sealer = Sealer::new(ring, trust);
         let known = Known::of(&of_node, Some((own, keys.public))).unwrap();
         known.learn(Some(Signer::of(&keys).key()));
@@ -204,7 +210,7 @@ mod tests {
         for (child, version, visible) in cases {
             sealer.heed(version);
             let mut sends = vec![put(script.digest)];
-            sealer.seal(&mut desk, &mut sends, |_| child, |node| format!("n{}", node.0 + 1));
+            sealer.seal(&mut files, &mut sends, |_| child, |node| format!("n{}", node.0 + 1));
             for say in &mut sends[0].1.says {
                 let put = put_of(say).unwrap();
                 let bytes = encoding::to_vec(put);

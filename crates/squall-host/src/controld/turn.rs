@@ -20,10 +20,10 @@ use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, PeerKind, Via};
-use super::desk::{CallerFacts, Desk};
 use super::fair::{self, Fair};
 use super::flush::{Flushed, Flushing, append, flushed, lost};
 use super::follow::Leadership;
+use super::host_files::{CallerFacts, HostFiles};
 use super::meter::{self, Meter};
 use super::programs::Programs;
 use super::room::Room;
@@ -72,7 +72,7 @@ pub(super) struct Daemon {
     pub(super) accounts: Accounts,
     pub(super) backups: Backups,
     programs: Programs,
-    pub(super) desk: Desk,
+    pub(super) files: HostFiles,
     room: Room,
     sealer: Sealer,
     meter: Meter,
@@ -124,7 +124,7 @@ impl Daemon {
         (multicast, clock, leadership): (Option<MulticastSender>, Clock, Option<Leadership>),
         (backups, sealer, programs): (Backups, Sealer, Programs),
     ) -> Self {
-        let desk = Desk::new(place, log.blobs(), known, machine.has_vouched_jobs());
+        let files = HostFiles::new(place, log.blobs(), known, machine.has_vouched_jobs());
         let now = clock.now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
         Self {
@@ -133,7 +133,7 @@ impl Daemon {
             accounts,
             backups,
             programs,
-            desk,
+            files,
             room,
             sealer,
             meter,
@@ -421,7 +421,7 @@ impl Daemon {
             return self.refuse(id, refusal);
         }
         if by_node.is_some() {
-            self.desk.mark();
+            self.files.mark();
         }
         let (user, uid, gid) = (who.owner.user.clone(), who.owner.uid, who.owner.gid);
         let before = self.pipeline.open_out().map_or(0, |out| out.answers.len());
@@ -447,7 +447,7 @@ impl Daemon {
             Request::Reconfigure { config } => {
                 *config = None;
                 if who.operator {
-                    match self.desk.read_config(&self.pipeline.machine().state().config.cluster) {
+                    match self.files.read_config(&self.pipeline.machine().state().config.cluster) {
                         Ok(read) => *config = Some(Box::new(read)),
                         Err(refusal) => return self.refuse(id, refusal),
                     }
@@ -547,7 +547,7 @@ impl Daemon {
                 Err(ControllerError::Older { newer, ours: state.epoch.0.saturating_sub(1), last: state.last_id })
             }
             Some(Commit::Append(work)) => {
-                self.desk.remember(&work.blobs);
+                self.files.remember(&work.blobs);
                 Ok(self.log.take().map(|log| Flushing { work: append(log, work) }))
             }
         }
@@ -601,10 +601,10 @@ impl Daemon {
         let state = self.pipeline.machine().state();
         let named = |node| state.node(node).map_or_else(String::new, |node| node.name.clone());
         self.sealer.heed(state.cluster_version);
-        self.sealer.seal(&mut self.desk, &mut sends, child, named);
+        self.sealer.seal(&mut self.files, &mut sends, child, named);
         for (link, frame) in sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
-            let pushed = Desk::frames(frame).iter().try_for_each(|f| peer.out.push(f));
+            let pushed = HostFiles::frames(frame).iter().try_for_each(|f| peer.out.push(f));
             if let Err(e) = pushed {
                 error!(error = %e, "a frame for a node can't be sent: its connection is closed");
                 peer.out.close();
@@ -616,7 +616,7 @@ impl Daemon {
     fn release(&mut self, release: Release<Later>) {
         let Release { records, sends, drops, casts, answers, programs, power, gone, later, exit } = release;
         self.programs.start_all(programs, power, &self.pipeline.machine().state().config.cluster);
-        self.desk.revoke(gone);
+        self.files.revoke(gone);
         self.done |= exit;
         if let Some(records) = &records {
             changes::log(self.pipeline.machine().state(), records);

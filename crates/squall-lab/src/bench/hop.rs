@@ -2,7 +2,7 @@
 //! controller's signature under the starts of a flush.
 
 use serde_json::json;
-use squall_host::trial::{Cost, Stream, hop, signed};
+use squall_host::hop_benchmark::{Cost, Stream, hop, signed};
 
 use super::{BenchOptions, Finding};
 

@@ -25,7 +25,7 @@ const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 pub(super) type CallerFacts = (Bearers, Arc<AtomicBool>);
 
 /// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.
-pub(super) struct Desk {
+pub(super) struct HostFiles {
     place: Place,
     pub(super) bearers: Bearers,
     /// Whether it matters in which job a command runs.
@@ -36,7 +36,7 @@ pub(super) struct Desk {
     bytes: usize,
 }
 
-impl Desk {
+impl HostFiles {
     pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>, (bearers, marks): CallerFacts, vouched: bool) -> Self {
         marks.store(vouched, Ordering::Relaxed);
         Self { place, bearers, marks, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
@@ -156,7 +156,7 @@ mod tests {
     use squall_model::wire::fabric::{Parcel, Put};
     use squall_model::wire::sealed::Sealed;
 
-    use super::{Desk, DownFrame, Downward};
+    use super::{DownFrame, Downward, HostFiles};
 
     fn put(size: usize) -> Downward {
         let parcel = Sealed::new(Parcel { blobs: vec![Blob::new(vec![1; size])], ..Parcel::default() });
@@ -166,7 +166,7 @@ mod tests {
     /// Sends puts with scripts of these sizes; returns for each frame the number of its first message and their count.
     fn sent(sizes: &[usize]) -> Vec<(u64, usize)> {
         let says = sizes.iter().map(|size| put(*size)).collect();
-        let frames = Desk::frames(DownFrame { hop: 7, says });
+        let frames = HostFiles::frames(DownFrame { hop: 7, says });
         frames.iter().map(|frame| (frame.hop, frame.says.len())).collect()
     }
 
