@@ -429,6 +429,12 @@ impl Cgroups {
         self.v2.as_ref().map(|v2| step_dir(v2, key))
     }
 
+    /// Returns the folder of the job's group, of v2 if there is one. None: there are no groups.
+    pub(crate) fn group_of(&self, job: JobAttempt) -> Option<PathBuf> {
+        let hierarchy = self.v2.as_ref().or_else(|| self.all().next())?;
+        Some(hierarchy.base.join(job_name(job)))
+    }
+
     /// Returns the folder of the job's v2 group; None: there is none, or the kernel can't freeze all its members
     /// together.
     pub(crate) fn group_to_freeze(&self, job: JobAttempt) -> Option<PathBuf> {

@@ -57,6 +57,7 @@ mod adopt;
 mod beside;
 mod devices;
 pub mod errands;
+mod fence;
 mod foster;
 mod frequency;
 mod gang;
@@ -75,6 +76,7 @@ mod voucher;
 
 use adopt::Orphan;
 use devices::DeviceFiles;
+use fence::Fences;
 use foster::{Foster, FosterEvent};
 use frequency::Frequencies;
 use gang::Gang;
@@ -246,6 +248,7 @@ struct Daemon {
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,
+    fences: Fences,
     /// Frequencies of CPUs that steps have changed.
     frequencies: Frequencies,
     hooks: Hooks,
@@ -255,7 +258,8 @@ struct Daemon {
     blobs: Vec<Blob>,
     /// For each step that the acts being carried out start: proof that the controller ordered it.
     warrants: BTreeMap<StepKey, Arc<Warrant>>,
-    began: (Time, Instant),
+    /// Wall clock and time since boot, in microseconds, when the daemon started.
+    began: (Time, u64),
 }
 
 async fn serve(args: &NodeArgs) -> io::Result<End> {
@@ -394,6 +398,7 @@ impl Daemon {
             null: File::options().read(true).write(true).open("/dev/null")?,
             ears: ears(&reach, &config, events.clone()),
             gang: Gang::new(config.gang_switch.0),
+            fences: Fences::new(witness::place(args.place.dir(), &args.name).as_deref(), &path),
             frequencies: Frequencies::open(Path::new(frequency::CPUS), path.join("frequencies")),
             hooks: Hooks::of(&config),
             net: Net::open((reach, far), config, events.clone())?,
@@ -408,17 +413,23 @@ impl Daemon {
             clean: BTreeSet::new(),
             blobs: Vec::new(),
             warrants: BTreeMap::new(),
-            began: (clock::now(), Instant::now()),
+            began: (clock::now(), clock::since_boot_us()),
         })
     }
 
-    /// Returns the time of day at the start plus the time that has passed since: it never goes back.
+    /// Returns the time of day at the start plus the time that has passed since, also while the machine was suspended: it never
+    /// goes back.
     fn now(&self) -> Time {
-        self.began.0 + Span(self.began.1.elapsed().as_micros() as u64)
+        self.began.0 + Span(clock::since_boot_us().saturating_sub(self.began.1))
+    }
+
+    /// Returns the time since boot, in microseconds, at this time of the daemon.
+    fn boot_us(&self, time: Time) -> u64 {
+        self.began.1 + time.since(self.began.0).0
     }
 
     fn instant(&self, time: Time) -> Instant {
-        self.began.1 + Duration::from_micros(time.since(self.began.0).0)
+        Instant::now() + Duration::from_micros(time.since(self.now()).0)
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -525,6 +536,7 @@ impl Daemon {
                 laydown::lay_down(source, (self.name.clone(), reached), placement, self.events.clone());
             }
             NodeAct::Gang(act) => self.gang(act),
+            NodeAct::Fence(act) => self.fence(act),
             NodeAct::Content(act) => {
                 match &act {
                     ContentAct::Hear { content, stream, key } => self.ears.hear(*content, *stream, key),

@@ -101,6 +101,11 @@ pub const HEARTBEAT_S: u64 = 10;
 pub(crate) const NODE_TIMEOUT_PER_LEVEL_S: u64 = 3;
 /// A `node_timeout_s` that a cluster of any size may have, seconds.
 pub const NODE_TIMEOUT_ANY_S: u64 = 30;
+/// Least term of a node fence, seconds: with one controller, which may be started again meanwhile, and with several, of which
+/// another one takes over sooner.
+pub(crate) const NODE_FENCE_MIN_S: (u64, u64) = (30, 10);
+/// Time by which the controller waits longer than a node fence before it counts a share of a job as ended, seconds.
+pub const NODE_FENCE_MARGIN_S: u64 = 2;
 /// Default of `unkillable_step_timeout_s`: seconds after the signal KILL after which a node that still has processes of
 /// the job is drained.
 pub const UNKILLABLE_STEP_S: u64 = 60;

@@ -76,11 +76,23 @@ const TOLD_TO: &str = "ended when it was told to";
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
+/// Note on a step that the node fence has ended.
+const FENCED: &str = "ended by the node fence: the controller could not be heard";
+
 impl StepEnd {
     /// Sets the note of a script that ended because it got the signal to end. An earlier note stays, because it gives
     /// another cause.
     pub fn note_told(&mut self) {
         self.note.get_or_insert_with(|| TOLD_TO.to_owned());
+    }
+    /// Marks the end of a step that the node fence has ended: as with a node that failed, its job may run again.
+    pub fn note_fenced(&mut self) {
+        self.lost = true;
+        self.note = Some(FENCED.to_owned());
+    }
+    /// Returns whether the node fence has ended the step.
+    pub fn is_fenced(&self) -> bool {
+        self.note.as_deref() == Some(FENCED)
     }
     /// Returns whether a script ended by itself although its end had been requested, as far as is known. A script ended
     /// by TERM or KILL did not, even if the daemons that signalled it have crashed since.

@@ -26,6 +26,8 @@ impl ClusterVersion {
     /// The version from which on the controllers' keys can be rotated. Earlier nodes do not know
     /// [`crate::wire::node::Down::Keys`].
     pub const KEYS_ROTATE: Self = Self(2);
+    /// The version from which on jobs have node fences. Earlier nodes do not end them.
+    pub const NODE_FENCES: Self = Self(2);
     /// The version from which on operators create and remove nodes.
     pub const NODES_COME_AND_GO: Self = Self(2);
 }

@@ -11,6 +11,7 @@ mod cells;
 mod client;
 mod controller;
 mod coverage;
+mod fence;
 mod files;
 mod follow;
 mod gang;

@@ -206,6 +206,10 @@ mutations! {
     SilentParentKept = "silent-parent-kept",
     /// Nodes are not told that the controller asks them more often than every 10 s, so they leave a silent parent too late.
     BeatUntold = "beat-untold",
+    /// The controller counts a node fence as passed when the node does not.
+    FenceCountedEarly = "fence-counted-early",
+    /// The guards of a node's fenced jobs end with its daemon.
+    GuardDiesWithDaemon = "guard-dies-with-daemon",
     /// A controller that was stopped counts the time against the nodes.
     LatenessUncounted = "lateness-uncounted",
     /// Appends compare nothing with what etcd holds.
@@ -306,6 +310,11 @@ impl Mutation {
     /// Returns whether the bug shows only when daemons are stopped.
     pub(crate) fn is_of_stops(self) -> bool {
         matches!(self, Self::SilentParentKept | Self::BeatUntold | Self::LatenessUncounted)
+    }
+
+    /// Returns whether the bug shows only with node fences.
+    pub(crate) fn is_of_fences(self) -> bool {
+        matches!(self, Self::FenceCountedEarly | Self::GuardDiesWithDaemon)
     }
 
     /// Returns whether the bug shows only with several controllers.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use squall_engine::fabric::NetInput;
 use squall_engine::machine::Machine;
 use squall_engine::node::{
-    Boot, ContentAct, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of,
+    Boot, ContentAct, Counted, FoundStep, Guard, Health, Neighbours, NodeAct, NodeInput, NodeMachine, NodeOut,
+    attempt_of,
 };
 use squall_model::id::{Incarnation, JobId, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
@@ -98,6 +99,10 @@ pub(crate) struct NodeHost {
     pub(crate) stopped_until: Time,
     /// Number of the last message that the daemon got from its present parent. Only planted bugs use it.
     pub(crate) heard_hops: u64,
+    /// Guards of jobs with a node fence.
+    pub(crate) guards: BTreeMap<JobAttempt, Guard>,
+    /// When the node sent, by its own clock, what the controller has acknowledged last.
+    pub(crate) proven: Time,
 }
 
 /// A running node daemon.
@@ -175,6 +180,8 @@ impl NodeHost {
             hooks: BTreeSet::new(),
             stopped_until: Time(0),
             heard_hops: 0,
+            guards: BTreeMap::new(),
+            proven: Time(0),
         }
     }
     /// Returns whether the daemon runs and its start number is `life`.
@@ -362,6 +369,9 @@ impl World {
         if self.nodes[node].daemon.take().is_none() {
             return;
         }
+        if self.is_planted(Mutation::GuardDiesWithDaemon) {
+            self.nodes[node].guards.clear();
+        }
         self.wake_all(node);
         self.nodes[node].queue.clear();
         self.nodes[node].stopped_until = Time(0);
@@ -386,6 +396,7 @@ impl World {
     /// Ends all that runs on a node, by a fault or on purpose.
     pub(crate) fn lose_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.nodes[node].daemon = None;
+        self.nodes[node].guards.clear();
         self.nodes[node].stopped_until = Time(0);
         self.judge.silence.runs_from(node, None);
         self.wake_all(node);
@@ -575,6 +586,7 @@ impl World {
                 self.judge.epilog_is_over((node, host.incarnation), job);
             }
             NodeAct::Gang(act) => self.gang_act(node, act),
+            NodeAct::Fence(act) => self.fence_act(node, act),
             NodeAct::Hook(run) => self.run_hook(node, &run),
             NodeAct::KillHook { hook, job } => self.kill_hook(node, hook, job),
             NodeAct::Say(_) => {}

@@ -150,6 +150,9 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         let least = Config { tree_width: width, ..Config::default() }.node_timeout_min_s(settings.nodes as usize);
         setup.config.node_timeout_s = least + settings.seed / 3 % 8;
     }
+    // Controllers of an older release accept no fences.
+    setup.fences = settings.mutation.map_or(settings.seed % 5 == 2 && settings.seed % 16 != 3, Mutation::is_of_fences)
+        && setup.controllers == 1;
     let stops = match settings.mutation {
         None => settings.seed.is_multiple_of(2) && setup.config.preempt_type == PreemptType::None,
         Some(mutation) => mutation == Mutation::WakeForgotten,
@@ -234,6 +237,9 @@ pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     } else if weights != [0; 8] {
         world.nemesis.profile = Some(Profile { until, gap, weights });
         world.after(gap, Happening::FaultStrikes);
+    }
+    if world.setup.fences && !stops {
+        world.add_fence_faults(settings.seed, until);
     }
     world.plan_peers(until, seed);
     if world.setup.signed && settings.mutation != Some(Mutation::ProofIgnored) {

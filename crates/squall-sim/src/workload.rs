@@ -56,6 +56,8 @@ pub(crate) struct Workload {
     leases: bool,
     /// Whether nodes are switched on and rebooted for jobs.
     boots: bool,
+    /// Least term of a node fence, seconds. None: jobs have no fences.
+    fence_s: Option<u64>,
     /// Number of submissions left in the current burst.
     burst: u32,
     drained: Vec<usize>,
@@ -70,7 +72,9 @@ impl Workload {
         let levels = setup.config.preempt_type == PreemptType::Qos;
         let leases = setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
         let boots = !setup.config.health.reboot_program.is_empty();
-        Self { until, gap, cores, memory_mb, nodes, fast, levels, leases, boots, burst: 0, drained: Vec::new() }
+        let fence_s = setup.fences.then(|| setup.config.node_fence_min_s(false));
+        let drained = Vec::new();
+        Self { until, gap, cores, memory_mb, nodes, fast, levels, leases, boots, fence_s, burst: 0, drained }
     }
 
     fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
@@ -167,6 +171,9 @@ impl World {
                 } else {
                     order.options.delay_boot_s = Some(self.seed.spread(5, 300));
                 }
+            }
+            if let Some(fence_s) = workload.fence_s.filter(|_| self.seed.chance(600_000)) {
+                order.options.node_fence_s = Some(fence_s + self.seed.below(30));
             }
             self.submit(order);
         } else {

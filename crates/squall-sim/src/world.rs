@@ -61,6 +61,8 @@ pub(crate) struct Setup {
     pub(crate) boot_fails: u32,
     /// Whether the controller signs what it sends, and some nodes are rooted.
     pub(crate) signed: bool,
+    /// Whether jobs have node fences.
+    pub(crate) fences: bool,
     pub(crate) trace: bool,
 }
 
@@ -84,6 +86,7 @@ impl Setup {
             hook_fails: 0,
             boot_fails: 0,
             signed: false,
+            fences: false,
             trace: false,
         }
     }
@@ -155,6 +158,8 @@ pub(crate) enum Happening {
     NodePower { node: usize, boot: u64 },
     NodeStart { node: usize, life: u64 },
     NodeTick { node: usize, life: u64 },
+    GuardLooks { node: usize, boot: u64, job: JobAttempt },
+    DaemonDies { node: usize, span: Span },
     StepFork { node: usize, life: u64, key: StepKey },
     StepReady { node: usize, boot: u64, key: StepKey },
     StepTell { node: usize, life: u64, key: StepKey, message: ToStepd },
@@ -342,6 +347,8 @@ impl World {
             Happening::NodePower { node, boot } => self.node_boots(node, boot),
             Happening::NodeStart { node, life } => self.node_starts(node, life),
             Happening::NodeTick { node, life } => self.node_tick(node, life),
+            Happening::GuardLooks { node, boot, job } => self.guard_looks(node, boot, job),
+            Happening::DaemonDies { node, span } => self.daemon_dies(node, span),
             Happening::StepFork { node, life, key } => self.step_forks(node, life, key),
             Happening::StepReady { node, boot, key } => self.step_ready(node, boot, key),
             Happening::StepTell { node, life, key, message } => self.step_told(node, life, key, message),

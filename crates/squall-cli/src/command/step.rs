@@ -39,6 +39,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             crate::hall::print(&PAGE.help());
             ExitCode::SUCCESS
         }
+        [option, guard @ ..] if option == "--guard" => {
+            ExitCode::from(u8::try_from(squall_host::fence::serve(guard)).unwrap_or(1))
+        }
         [option] if option == "--switcher" => ExitCode::from(u8::try_from(squall_host::gang::serve()).unwrap_or(1)),
         _ => {
             eprintln!("usage: squall step --spool FOLDER");

@@ -87,6 +87,14 @@ pub enum Delivery {
     },
     /// The controller queries a variable. The next `settle` answers with its value.
     Asked(Variable),
+    /// A heartbeat of the controller, after `Asked`: its epoch and number, and the earlier ones of which it has had answers,
+    /// with the nodes that have sent them. The next `settle` sends the answer.
+    Beat {
+        /// Epoch of the controller, and number of the heartbeat.
+        key: (Epoch, u64),
+        /// Earlier heartbeats by number, with the nodes of which the controller has had the answer.
+        heard: Vec<(u64, NodeSet)>,
+    },
     /// A chunk of a file.
     Chunk(Chunk),
     /// A message for a step daemon of this node.
@@ -437,6 +445,9 @@ impl Relay {
         let own = self.node.is_some_and(|node| query.to.contains(node));
         if own {
             local.push(Delivery::Asked(query.test.variable.clone()));
+            if query.test.variable == Variable::Heard {
+                local.push(Delivery::Beat { key: (query.epoch, query.number), heard: query.heard.clone() });
+            }
         }
         self.asked.open(now, query, asked, own);
     }

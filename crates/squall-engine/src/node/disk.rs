@@ -142,7 +142,12 @@ impl Disk {
             NodeAct::KillHook { hook, job } => {
                 return vec![self.end_hook(*hook, *job, Some("killed".into()))];
             }
-            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Gang(_) | NodeAct::Keys(_) | NodeAct::Say(_) => {}
+            NodeAct::OpenJob { .. }
+            | NodeAct::Tell { .. }
+            | NodeAct::Gang(_)
+            | NodeAct::Fence(_)
+            | NodeAct::Keys(_)
+            | NodeAct::Say(_) => {}
         }
         Vec::new()
     }

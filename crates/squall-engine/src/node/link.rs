@@ -4,7 +4,7 @@
 //! session (`Identify`), the node registers under it, and the controller accepts (`Welcome`). So a registration from
 //! an earlier run of the daemon, or over a path that has broken, is never accepted.
 
-use squall_model::id::{JobId, NodeId, Session, StepKey, StepNo};
+use squall_model::id::{Epoch, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
@@ -73,6 +73,11 @@ impl Link {
         }
     }
 
+    /// Returns the epoch of the newest controller that has offered this node a session.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.newest.epoch
+    }
+
     /// Returns whether a session is in force.
     pub(super) fn is_welcome(&self) -> bool {
         matches!(self.stage, Stage::Welcome(_))
@@ -114,6 +119,7 @@ impl NodeMachine {
                     self.measure(key, out);
                 }
             }
+            Delivery::Beat { key, heard } => self.beaten(now, key, &heard, out),
             Delivery::Put { node, put } => self.put(now, node, &put, out),
             Delivery::Chunk(chunk) => self.contents.chunk(chunk, &mut out.acts),
             Delivery::Letter(letter) => {
@@ -206,6 +212,7 @@ impl NodeMachine {
         if session == self.link.newest {
             return;
         }
+        self.fence.registers(now);
         let heard = std::mem::replace(&mut self.link.newest, session);
         self.link.stage = Stage::Registered;
         self.link.heard = now;
@@ -251,6 +258,7 @@ impl NodeMachine {
                 self.counts.sessions += 1;
                 self.unstarted.clear();
                 self.outbox.rewind();
+                self.registration_proven(now, out);
             }
             Down::StartJob { facts, batch } => {
                 let leased = batch.as_ref().is_some_and(|batch| batch.leased);

@@ -25,6 +25,7 @@ mod content;
 mod counted;
 #[cfg(test)]
 pub(crate) mod disk;
+mod fence;
 mod gang;
 mod hooks;
 mod lease;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
+pub use fence::{FenceAct, Guard};
 pub use gang::{Alignment, GangAct};
 pub use hooks::HookRun;
 use squall_model::config::{HealthConfig, Hooks};
@@ -63,6 +65,7 @@ use crate::fabric::proof::Pinned;
 use crate::fabric::{Delivery, NetInput, NetOut, Relay};
 use crate::machine::Machine;
 use crate::node::content::Contents;
+use crate::node::fence::Fence;
 use crate::node::gang::Beat;
 use crate::node::lease::Lease;
 use crate::node::link::Link;
@@ -325,6 +328,8 @@ pub enum NodeAct {
     Content(ContentAct),
     /// Action for the switcher of gangs, on time slots of jobs that share cores.
     Gang(GangAct),
+    /// Action for the guards of jobs with a node fence.
+    Fence(FenceAct),
 }
 
 /// Output of one step of the machine. The host carries out the acts, then sends `net`, then obeys `exit`.
@@ -368,6 +373,7 @@ pub struct NodeMachine {
     leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
     hooks: hooks::Hooks,
+    fence: Fence,
     timers: BTreeSet<(Time, Timer)>,
     /// Ends of steps given by `Found…` inputs; handled once all `Found…` inputs are in.
     found: Vec<(StepKey, Finish)>,
@@ -417,6 +423,7 @@ impl NodeMachine {
             leases: Vec::new(),
             outbox: Outbox::default(),
             hooks: hooks::Hooks::default(),
+            fence: Fence::default(),
             timers: BTreeSet::new(),
             found: Vec::new(),
             last_job: JobId(0),
@@ -520,6 +527,7 @@ impl NodeMachine {
                 Timer::Check => self.check(now, out),
             }
         }
+        self.end_fenced(now, out);
         self.link_tick(now);
         if self.leaving.is_some_and(|until| until <= now) {
             out.exit = true;
@@ -543,6 +551,7 @@ impl Machine for NodeMachine {
         match input {
             NodeInput::FoundJob { facts } => {
                 self.jobs.entry(attempt_of(facts.key)).or_insert_with(|| Job::new(&facts));
+                self.guard(&facts, out);
                 self.found_around(&facts, false);
             }
             NodeInput::FoundHook { job, hook } => self.found_hook(job, hook),
@@ -585,7 +594,14 @@ impl Machine for NodeMachine {
 
     fn deadline(&self) -> Option<Time> {
         let timer = self.timers.first().map(|(due, _)| *due);
-        timer.into_iter().chain(self.leaving).chain(self.link_deadline()).chain(self.relay.deadline()).min()
+        let fence = self.fence.deadline();
+        timer
+            .into_iter()
+            .chain(self.leaving)
+            .chain(fence)
+            .chain(self.link_deadline())
+            .chain(self.relay.deadline())
+            .min()
     }
 }
 

@@ -330,7 +330,16 @@ impl World {
             let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
             let (to, time_us) = (NodeSet::one(HERE), 5_000_000);
             if self.beats {
-                self.root.ask(Query { epoch: Epoch(0), number: 0, to, test, wait: false, time_us, health: false });
+                self.root.ask(Query {
+                    epoch: Epoch(0),
+                    number: 0,
+                    to,
+                    test,
+                    wait: false,
+                    time_us,
+                    health: false,
+                    heard: Vec::new(),
+                });
             }
         }
         if !self.root.silent(self.now).is_empty() {

@@ -213,6 +213,7 @@ impl NodeMachine {
         if key.step == StepNo::BATCH {
             job.cores = launch.cores.clone();
         }
+        self.guard(&launch.facts, out);
         self.found_around(&launch.facts, true);
         self.found_as(key, launch.kill_wait_s, state);
     }
@@ -285,6 +286,7 @@ impl NodeMachine {
             self.jobs.insert(attempt, Job { around, ..Job::new(&facts) });
             self.job_is_fresh(attempt);
             let gres = self.id.map(|here| gres::on_node(&facts.gres, here)).unwrap_or_default();
+            self.guard(&facts, out);
             out.acts.push(NodeAct::OpenJob { facts, memory_mb, batch, gres });
         }
         if let Some(launch) = batch
@@ -522,10 +524,14 @@ impl NodeMachine {
             around.exit = Some(end.exit);
         }
         let told = key.step == StepNo::BATCH && step.overdue.is_some();
+        let fenced = self.fence.is_over(attempt, now);
         let report = match finish {
             Finish::Ended(mut end) => {
                 // Also after the step's daemon died: the host told the step to end, or it was killed as overdue.
-                if told && [SIGTERM, SIGKILL].contains(&end.exit.signal) {
+                let by_signal = [SIGTERM, SIGKILL].contains(&end.exit.signal);
+                if fenced && by_signal {
+                    end.note_fenced();
+                } else if told && by_signal {
                     end.note_told();
                 }
                 Report::StepEnded { key, end }
@@ -624,6 +630,7 @@ impl NodeMachine {
     /// Reports that nothing is left of a job.
     fn gone(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
         self.tell_held(attempt);
+        self.unguard(attempt, out);
         self.enter(attempt, JobPhase::Gone);
         self.outbox.push(Report::JobGone { job: attempt });
         self.next_in_line(now, out);

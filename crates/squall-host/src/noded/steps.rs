@@ -569,7 +569,7 @@ impl Daemon {
                         self.daemon_died(key);
                         continue;
                     }
-                    if self.hook_died(child.pid, child.exit) {
+                    if self.hook_died(child.pid, child.exit) || self.guard_died(child.pid) {
                         continue;
                     }
                     self.reaped.push_back((child.pid, child.exit, child.usage));

@@ -128,6 +128,8 @@ impl EmulatedNode {
             | NodeAct::KillHook { .. }
             | NodeAct::OpenJob { .. }
             | NodeAct::Gang(_)
+            // Nor processes to be guarded: their machines end them.
+            | NodeAct::Fence(_)
             | NodeAct::Say(_) => {}
             NodeAct::Spawn(launch) => {
                 let ends = now + lasts(&launch);

@@ -342,6 +342,8 @@ const PARTITIONS: &[Key] = &[
         "Most CPUs that all jobs of the partition together hold on a node.").or("no limit"),
     key("max_cpus_per_socket", &["MaxCPUsPerSocket"], "number", "12",
         "Most CPUs that all jobs of the partition together hold on a socket.").or("no limit"),
+    key("node_fence_s", &[], "number", "60",
+        "As the cluster's, for jobs of the partition.").of("seconds").or("the cluster's"),
     key("lln", &["LLN"], "boolean", "true",
         "Whether the nodes with the most free CPUs are taken first.").or("`false`"),
     key("suspend_time_s", &["SuspendTime"], "number", "300",
@@ -451,6 +453,9 @@ const TIMEOUTS: &[Key] = &[
     key("node_lost_action", &["NodeLostAction"], "word", "\"requeue\"",
         "What happens to jobs of a lost node: `wait` (they count as running) or `requeue` (they may then run twice).")
         .shown_as(Never),
+    key("node_fence_s", &[], "number", "60",
+        "Gives every job a node fence: a node that can't show for so long that the controller hears it ends the job there, which then may run again elsewhere. At least 30, with several controllers 10, and more than three beats.").of("seconds")
+        .or("only jobs with `--node-fence=SECONDS` have one"),
 ];
 
 #[rustfmt::skip]

@@ -58,6 +58,7 @@ pub use privacy::PrivateData;
 pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use select::{SelectTypeParameters, Unit};
+pub use silence::too_short;
 pub use standing::PartitionState;
 pub use text::similar;
 
@@ -117,6 +118,10 @@ pub struct Config {
     /// What happens to the jobs of a lost node, which may still run there: `wait` (default) or `requeue`.
     #[serde(alias = "NodeLostAction")]
     pub node_lost_action: NodeLostAction,
+    /// Seconds after which a node that can't show that the controller hears it ends jobs with a node fence. None: only jobs
+    /// with `--node-fence=SECONDS` have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_fence_s: Option<u64>,
     /// Account of jobs without `--account`. Default `root`.
     pub default_account: String,
     /// QOS of jobs without `--qos`. Default `normal`.
@@ -378,6 +383,7 @@ impl Default for Config {
             node_timeout_s: limits::NODE_TIMEOUT_S,
             node_lost_s: limits::NODE_LOST_S,
             node_lost_action: NodeLostAction::default(),
+            node_fence_s: None,
             default_account: "root".into(),
             default_qos: "normal".into(),
             tree_width: limits::TREE_WIDTH,
@@ -547,6 +553,9 @@ pub struct PartitionConfig {
     /// Most CPUs that all jobs of the partition together hold on a socket. None: no limit.
     #[serde(alias = "MaxCPUsPerSocket", deserialize_with = "words::count", skip_serializing_if = "Option::is_none")]
     pub max_cpus_per_socket: Option<u32>,
+    /// As the cluster's, for jobs of the partition. None: the cluster's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_fence_s: Option<u64>,
     /// Whether nodes with the most free CPUs are taken first, among nodes of equal weight.
     #[serde(alias = "LLN", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
     pub lln: bool,
@@ -596,6 +605,7 @@ impl Default for PartitionConfig {
             max_mem_per_node_mb: 0,
             max_cpus_per_node: None,
             max_cpus_per_socket: None,
+            node_fence_s: None,
             lln: false,
             suspend_time_s: None,
             suspend_timeout_s: None,

@@ -2,7 +2,7 @@
 
 use super::{Config, NodeConfig, RoutePolicy};
 use crate::hostlist;
-use crate::limits::{HEARTBEAT_S, NODE_TIMEOUT_ANY_S, NODE_TIMEOUT_PER_LEVEL_S};
+use crate::limits::{HEARTBEAT_S, NODE_FENCE_MIN_S, NODE_TIMEOUT_ANY_S, NODE_TIMEOUT_PER_LEVEL_S};
 use crate::time::Span;
 
 /// Beats that a node may miss within `node_timeout_s`: the third one still comes in time.
@@ -28,6 +28,13 @@ impl Config {
         (levels * NODE_TIMEOUT_PER_LEVEL_S).min(NODE_TIMEOUT_ANY_S)
     }
 
+    /// Returns the least term of a node fence, seconds. `several`: there are several controllers. It is more than three beats,
+    /// so that two answers may be lost, and time enough to start the controller again, or for another one to take over.
+    pub fn node_fence_min_s(&self, several: bool) -> u64 {
+        let least = if several { NODE_FENCE_MIN_S.1 } else { NODE_FENCE_MIN_S.0 };
+        least.max(self.beat().0 * BEATS / 1_000_000 + 1)
+    }
+
     /// Checks the timeouts of silent nodes. The error is a text for users.
     pub(super) fn check_silence(&self) -> Result<(), String> {
         let names = |entry: &NodeConfig| hostlist::expand(&entry.name).map_or(0, |names| names.len());
@@ -45,8 +52,24 @@ impl Config {
                 self.node_lost_s, self.node_timeout_s
             ));
         }
-        Ok(())
+        let least = self.node_fence_min_s(!self.controllers.0.is_empty());
+        let of_partitions = self.partitions.iter().map(|partition| (partition.name.as_str(), partition.node_fence_s));
+        let all = of_partitions.chain([("", self.node_fence_s)]);
+        match all.filter_map(|(name, fence_s)| Some((name, fence_s?))).find(|(_, fence_s)| *fence_s < least) {
+            None => Ok(()),
+            Some((name, fence_s)) => {
+                let place = if name.is_empty() { String::new() } else { format!("partition {name}: ") };
+                Err(format!("{place}node_fence_s = {fence_s}: {}", too_short(least)))
+            }
+        }
     }
+}
+
+/// Returns why the term of a node fence is too short, with the least one, as a text for users.
+pub fn too_short(least: u64) -> String {
+    format!(
+        "use {least} or more seconds, as less ends healthy jobs when the controller is started again or two answers are lost"
+    )
 }
 
 /// Returns the number of levels of a tree of so many nodes, each with up to `width` children; at least 1.
@@ -80,6 +103,18 @@ mod tests {
             assert_eq!(config.beat(), Span::from_secs(least / 3));
         }
         assert_eq!((levels(62, 2), levels(63, 2), levels(100, 2)), (5, 6, 6));
+    }
+
+    #[test]
+    fn a_fence_is_longer_than_three_beats_and_than_a_restart() {
+        let read = |text: &str| Config::from_toml(text);
+        let least = |timeout_s, several| of(4, timeout_s).expect("it is long enough").node_fence_min_s(several);
+        assert_eq!([least(60, false), least(6, false), least(6, true), least(15, true)], [31, 30, 10, 16]);
+        assert_eq!(read("node_fence_s = 31").map(|config| config.node_fence_s), Ok(Some(31)));
+        let short = read("node_fence_s = 30").expect_err("it is three beats");
+        assert!(short.starts_with("node_fence_s = 30: use 31 or more seconds, as less ends healthy jobs"), "{short}");
+        let short = read("[[partitions]]\nname = \"long\"\nnode_fence_s = 5\n").expect_err("it is too short");
+        assert!(short.starts_with("partition long: node_fence_s = 5: use 31 or more"), "{short}");
     }
 
     #[test]

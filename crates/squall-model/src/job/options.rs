@@ -17,6 +17,7 @@ use super::network::Network;
 use super::spread::Spread;
 use crate::encoding;
 use crate::inside::Inside;
+use crate::time::Span;
 
 /// Value of an option, together with the text that the user gave. The text is displayed and passed on to the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -122,6 +123,18 @@ pub struct Chosen {
     /// `--gres-flags=enforce-binding`: the job gets only CPUs that are near its devices. None: these are preferred.
     #[n(30)]
     pub enforce_binding: Option<bool>,
+    /// `--node-fence`: seconds after which a node that can't show that the controller hears it ends the job's processes
+    /// there. 0: as many as the partition or the cluster says; the controller replaces it at the submission. None: the job
+    /// has no fence, unless the partition or the cluster says so.
+    #[n(31)]
+    pub node_fence_s: Option<u64>,
+}
+
+impl Chosen {
+    /// Returns the length of a term of the job's node fence. None: it has none.
+    pub fn node_fence(&self) -> Option<Span> {
+        self.node_fence_s.map(Span::from_secs)
+    }
 }
 
 /// `--hint`: which hardware threads of each core tasks may use.

@@ -378,6 +378,11 @@ pub struct Query {
     /// Whether answers include the load, free memory and counters of each node.
     #[n(6)]
     pub health: bool,
+    /// In a heartbeat: earlier heartbeats of this controller, by number, with the nodes of which it has had the answer since
+    /// the one before. The terms of these nodes' fences run from when they sent that answer.
+    #[n(7)]
+    #[cbor(default)]
+    pub heard: Vec<(u64, NodeSet)>,
 }
 
 /// A comparison of a node's variable with a value, as in `variable >= value`.

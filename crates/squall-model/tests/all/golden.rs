@@ -340,6 +340,7 @@ fn options() -> Chosen {
         reboot: None,
         delay_boot_s: None,
         enforce_binding: None,
+        node_fence_s: None,
     }
 }
 

@@ -525,6 +525,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "hold" => order.hold = true,
             "reboot" => order.options.reboot = Some(true),
             "delay-boot" => order.options.delay_boot_s = Some(span(value)?.secs()),
+            "fence" => order.options.node_fence_s = Some(span(value)?.secs()),
             "requeue" => order.requeue = Some(value != "no"),
             "hides" => order.hides = true,
             "ignores-term" => order.stubborn = true,

@@ -95,7 +95,7 @@ fn is_many(nodes: &str) -> bool {
 
 /// Returns by what rule a job waits for nodes that do not answer, and what can be done, as lines.
 pub fn silence_text(told: &Why, silent: &WhySilent, clock: &Clock) -> String {
-    let WhySilent { nodes, given_up, again, .. } = silent;
+    let WhySilent { nodes, given_up, again, fenced, .. } = silent;
     let end = if *again { "runs again" } else { "ends" };
     let (answer, restart, are, they) =
         if is_many(nodes) { ("answer", "restart", "are", "they") } else { ("answers", "restarts", "is", "it") };
@@ -103,6 +103,11 @@ pub fn silence_text(told: &Why, silent: &WhySilent, clock: &Clock) -> String {
         None => format!(
             "It waits until {nodes} {answer}, {restart} or {are} set DOWN (node_lost_action = wait): its processes there may \
              still run."
+        ),
+        Some(time) if fenced.is_some() => format!(
+            "It has a node fence: its processes there end by themselves. It is given up at {}, unless {nodes} {answer} before: \
+             then it {end}.",
+            clock.show(*time)
         ),
         Some(time) => format!(
             "It is given up at {}, unless {nodes} {answer} or {restart} before (node_lost_action = requeue): then it {end}.",
@@ -407,12 +412,17 @@ mod tests {
         let told = |nodes: &str, given_up, again, state| {
             let job = JobName { id: JobId(12), task: None };
             let (runs, nodes) = (Some(("n[1-4]".to_owned(), None)), nodes.to_owned());
-            let silent = Some(WhySilent { nodes, since: at(2), given_up, again });
+            let silent = Some(WhySilent { nodes, since: at(2), given_up, again, fenced: None });
             text(&Why { job, state, runs, silent, ..Why::default() }, &clock, false)
         };
         insta::assert_snapshot!("silent_waits", told("n3", None, true, JobState::Running));
         insta::assert_snapshot!("silent_two_never_again", told("n[2-3]", None, false, JobState::Running));
         insta::assert_snapshot!("silent_given_up", told("n3", Some(at(7)), true, JobState::Running));
+        let (job, runs) = (JobName { id: JobId(12), task: None }, Some(("n[1-4]".to_owned(), None)));
+        let silent =
+            WhySilent { nodes: "n3".into(), since: at(2), given_up: Some(at(3)), again: true, fenced: Some(true) };
+        let fenced = Why { job, state: JobState::Running, runs, silent: Some(silent), ..Why::default() };
+        insta::assert_snapshot!("silent_fenced", text(&fenced, &clock, false));
         let completing = JobState::Completing(squall_model::job::EndState::NodeFail);
         insta::assert_snapshot!("silent_completing", told("n3", None, true, completing));
     }

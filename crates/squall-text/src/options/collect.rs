@@ -75,6 +75,7 @@ const CARRIED: &[&str] = &[
     "nice",
     "no-kill",
     "no-requeue",
+    "node-fence",
     "open-mode",
     "output",
     "parsable",

@@ -55,3 +55,41 @@ fn silence_is_seen_within_a_small_timeout_and_takes_nobody_along() {
     c.signal("node-n1", "-CONT");
     c.until("it is back", || states(&c) == ["idle", "idle", "idle", "idle"]);
 }
+
+/// The process ids that the tasks of a job wrote on a node, in the given attempt.
+fn tasks_on(c: &Cluster, attempt: &str, node: &str) -> Vec<u32> {
+    let begin = format!("task {attempt} {node} ");
+    c.read("marks").lines().filter_map(|line| line.strip_prefix(&begin)?.parse().ok()).collect()
+}
+
+#[test]
+fn a_fenced_job_ends_on_a_silent_node_by_itself_and_runs_again_without_an_operator() {
+    let c = Cluster::new("silence", "fence");
+    let nodes = "[[nodes]]\nname = \"n[1-3]\"\ncpus = 1\nmemory_mb = 100\nforce = true\n";
+    c.up(&format!("node_timeout_s = 6\n{nodes}"), &[]);
+    c.fails(&["sbatch", "--node-fence", "--wrap", "true"], "no node_fence_s is configured");
+    c.fails(&["sbatch", "--node-fence=29", "--wrap", "true"], "use 30 or more seconds");
+    c.script("task", "echo task $1 $SLURMD_NODENAME $$ >>DIR/marks; exec sleep 600");
+    let script = "echo begin $SLURM_RESTART_COUNT $SLURM_JOB_NODELIST >>DIR/marks\n\
+                  [ \"$SLURM_RESTART_COUNT\" = 1 ] && exit 0\n\
+                  SQUALL srun DIR/task 0";
+    c.script("job", script);
+    let job = c.ok(&["sbatch", "--parsable", "--node-fence=30", "-N2", "-o", "/dev/null", &c.path("job")]);
+    c.until("its tasks run", || ["n1", "n2"].iter().all(|node| tasks_on(&c, "0", node).len() == 1));
+    let task = tasks_on(&c, "0", "n1")[0];
+    let begin = Instant::now();
+    // Nothing that could end the task is left to the node but the guard.
+    c.signal("node-n1", "-STOP");
+    c.until("it shows", || c.ok(&["squeue", "-h", "-o", "%r"]) == "NodeNotResponding");
+    assert!(
+        c.ok(&["squall", "why", &job][1..]).contains("It has a node fence: its processes there end by themselves.")
+    );
+    c.until("the guard ends its task", || crate::harness::is_over(task));
+    assert!(begin.elapsed() > Duration::from_secs(25), "not before its time: {:?}", begin.elapsed());
+    c.until("it runs again", || c.read("marks").contains("begin 1 n[2-3]"));
+    assert!(begin.elapsed() < Duration::from_secs(50), "{:?}", begin.elapsed());
+    c.signal("node-n1", "-CONT");
+    c.until("it is over", || c.ok(&["squeue", "-h"]).is_empty());
+    c.until("n1 is back", || states(&c) == ["idle", "idle", "idle"]);
+    assert_eq!(c.read("marks").matches("begin").count(), 2);
+}

@@ -16,6 +16,7 @@ use crate::control::decide::newer;
 use crate::control::decide::notes;
 use crate::control::decide::register::register;
 use crate::control::effects::answers;
+use crate::control::effects::fence;
 use crate::control::effects::lease;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
@@ -91,6 +92,7 @@ fn relay(c: &mut Controller, letter: Box<Letter>) {
 fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: &mut Out) {
     for (&node, &session) in &composite.lost {
         if c.links.lost(link, node, session) {
+            fence::watch(c, node);
             notice::refresh(c, node);
         }
     }
@@ -212,6 +214,10 @@ fn on_our_clock(now: Time, start: Time, end: &StepEnd) -> StepEnd {
 /// decided before is dropped.
 fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
+        Some(Phase::Running(_)) if end.is_fenced() => {
+            let requeues = c.state.jobs.get(&id).is_some_and(|job| may_requeue(&c.state, job));
+            (end.outcome(), requeues.then_some(Requeue { hold: false, not_before: None, special: None }))
+        }
         Some(Phase::Running(_)) => preempt::judge(c, id, end.outcome()),
         Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
             (end.outcome(), None)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_model::config::{PartitionConfig, Unit};
+use squall_model::config::{PartitionConfig, Unit, too_short};
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
@@ -12,6 +12,7 @@ use squall_model::limits::HET_COMPONENTS_MAX;
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_sched::{Scratch, has_such, have_such};
 
@@ -158,6 +159,7 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
     standing::settle(&c.state, &ask.who.owner, spec)?;
     whole_nodes(&c.state, spec);
     delay_boot(&c.state, spec);
+    node_fence(c, spec)?;
     memory::settle(&c.state, spec)?;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
     such_nodes(c, ask.now, spec)
@@ -221,6 +223,35 @@ fn delay_boot(state: &State, spec: &mut Arc<JobSpec>) {
     if delay_s > 0 && !state.config.power.resume_program.is_empty() && spec.options.delay_boot_s.is_none() {
         Arc::make_mut(spec).options.delay_boot_s = Some(delay_s);
     }
+}
+
+/// Fills in the term of a job's node fence, and refuses one that is too short, or that has no length although none is
+/// configured.
+fn node_fence(c: &Controller, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
+    let asked = spec.options.get().and_then(|options| options.node_fence_s);
+    let refuse = |problem: String| {
+        let value = asked.filter(|fence_s| *fence_s > 0).map(|fence_s| fence_s.to_string()).unwrap_or_default();
+        Err(Refusal::InvalidValue { option: "node-fence".to_owned(), value, problem })
+    };
+    if c.state.cluster_version < ClusterVersion::NODE_FENCES {
+        return match asked {
+            Some(_) => refuse("there are no node fences before `scontrol upgrade`".to_owned()),
+            None => Ok(()),
+        };
+    }
+    let least = c.state.config.node_fence_min_s(!c.here.controllers.0.is_empty());
+    if let Some(fence_s) = asked.filter(|fence_s| *fence_s > 0) {
+        return if fence_s < least { refuse(too_short(least)) } else { Ok(()) };
+    }
+    let of_partition = c.state.partitions_of(spec).find_map(|partition| partition.config.node_fence_s);
+    match (of_partition.or(c.state.config.node_fence_s), asked) {
+        (Some(fence_s), _) => Arc::make_mut(spec).options.node_fence_s = Some(fence_s),
+        (None, Some(_)) => {
+            return refuse("no node_fence_s is configured: give the seconds, as --node-fence=60".to_owned());
+        }
+        (None, None) => {}
+    }
+    Ok(())
 }
 
 /// Applies `OverSubscribe=EXCLUSIVE` of a partition, which gives its jobs whole nodes, as `--reboot` does, and

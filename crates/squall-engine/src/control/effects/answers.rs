@@ -2,6 +2,7 @@
 
 use crate::control::controller::Controller;
 use crate::control::effects::broadcasts;
+use crate::control::effects::fence;
 use crate::control::effects::gang;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
@@ -32,6 +33,9 @@ pub(crate) fn tally(
 ) {
     if epoch != c.state.epoch {
         return;
+    }
+    if c.queries.recent.contains(&number) {
+        c.queries.answers.entry(number).or_default().union_with(&tally.answered());
     }
     let late = c.queries.asked.get_mut(&number).is_none_or(|asked| {
         // To a heartbeat also those nodes count that are late for their relay's answer.
@@ -134,6 +138,7 @@ fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, 
                 c.links.rouse(link, node);
             }
             c.links.forget(node);
+            fence::watch(c, node);
             notice::refresh(c, node);
         }
     }

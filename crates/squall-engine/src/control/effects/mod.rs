@@ -4,6 +4,7 @@ pub(crate) mod answers;
 pub(crate) mod broadcasts;
 pub(crate) mod cast;
 pub(crate) mod feed;
+pub(crate) mod fence;
 pub(crate) mod foreign;
 pub(crate) mod gang;
 pub(crate) mod het;

@@ -12,6 +12,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 
 use crate::control::controller::Controller;
+use crate::control::effects::fence;
 use crate::control::effects::queries;
 use crate::control::effects::signals;
 use crate::control::effects::steps;
@@ -59,6 +60,7 @@ pub(crate) fn watch_all(c: &mut Controller, now: Time) {
             let timeout = Span::from_secs(c.state.config.node_timeout_s).max(greeting_again(c));
             c.timers.set(Timer::Silent(id), now + timeout);
         }
+        fence::watch(c, id);
         if busy {
             c.timers.set(Timer::Lost(id), now + Span::from_secs(c.state.config.node_lost_s));
         }
@@ -96,6 +98,7 @@ pub(crate) fn doubt_itself(c: &mut Controller, now: Time) {
 pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     queries::child_closed(c, link);
     for node in c.links.closed(link) {
+        fence::watch(c, node);
         crate::control::effects::notice::refresh(c, node);
     }
 }

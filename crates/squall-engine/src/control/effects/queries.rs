@@ -4,6 +4,8 @@
 //! nodes have the same one. It is answered when all nodes have the written value, so that the client can rely on it; a
 //! node that was lost on the way is named.
 
+use std::collections::BTreeMap;
+
 use crate::control::net::queries::Purpose;
 use crate::control::net::queries::Question;
 use crate::control::net::queries::{Asked, Counted};
@@ -27,6 +29,9 @@ pub(crate) fn beat_wait(c: &Controller) -> Span {
 /// Time between two reports of load, memory and counters, which nodes make in answers to heartbeats: at every third one if
 /// these come every 10 s.
 const HEALTH_EVERY: Span = Span::from_secs(30);
+
+/// Number of heartbeats of which an answer counts for the node's fence, however late it is.
+const RECENT_BEATS: usize = 4;
 
 /// Sends a client's question, or queues it behind the writing query that is under way.
 pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
@@ -56,8 +61,22 @@ pub(crate) fn send(
     let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(every);
     // The nodes' timeout ends before the controller's, so that partial answers arrive in time.
     let variable = test.variable.clone();
-    let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7, health };
+    let is_beat = matches!(purpose, Purpose::Beat);
+    let answers = if is_beat { std::mem::take(&mut c.queries.answers) } else { BTreeMap::new() };
+    // Nodes to which this does not go learn of no acknowledgement.
+    let heard: Vec<(u64, NodeSet)> = answers.into_iter().map(|(beat, nodes)| (beat, nodes.intersection(&to))).collect();
+    for node in heard.iter().flat_map(|(_, nodes)| nodes.iter()) {
+        c.queries.proven.insert(node, now);
+    }
+    let time_us = time.0 / 8 * 7;
+    let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us, health, heard };
     let (number, children) = c.links.ask(query);
+    if is_beat {
+        c.queries.recent.push_back(number);
+        while c.queries.recent.len() > RECENT_BEATS {
+            c.queries.recent.pop_front();
+        }
+    }
     let children = children.into_iter().collect();
     let asked = Asked { to, children, tally: Tally::default(), variable, until: now + time, purpose };
     c.queries.asked.insert(number, asked);
@@ -67,6 +86,7 @@ pub(crate) fn send(
 /// its session before; None: it answered none. As messages arrive in order, the node received everything that was sent
 /// before that time.
 pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<Time> {
+    c.queries.proven.insert(node, now);
     c.queries.beaten.insert(node, (now, None)).and_then(|(_, until)| until)
 }
 

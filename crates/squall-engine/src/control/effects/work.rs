@@ -16,6 +16,7 @@ use squall_model::wire::node::{Down, EndReason, SignalTarget};
 use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 
 use crate::control::controller::Controller;
+use crate::control::effects::fence;
 use crate::control::effects::gang;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
@@ -70,6 +71,7 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::PowerRate => {}
         Timer::Silent(node) => nodes::silent(c, now, node, out),
         Timer::Lost(node) => nodes::lost(c, now, node, out),
+        Timer::Fence(node) => fence::passed(c, now, node, out),
         Timer::Grace(id) => preempt::end(c, now, id, out),
         Timer::Exempt(_) | Timer::Pass => c.queue.kick = true,
         Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),

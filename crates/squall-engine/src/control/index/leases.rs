@@ -79,7 +79,8 @@ pub(crate) fn is_plain(spec: &JobSpec) -> bool {
     let shares = need.exclusive || need.oversubscribe || need.licenses.is_some();
     let apart = spec.reservation.is_some() || spec.deadline.is_some() || spec.dependency.is_some();
     let gres = gres::Ask::of_job(spec) != Some(gres::Ask::default());
-    spec.kind == JobKind::Batch && !shares && !apart && !gres
+    let fenced = spec.options.get().is_some_and(|options| options.node_fence_s.is_some());
+    spec.kind == JobKind::Batch && !shares && !apart && !gres && !fenced
 }
 
 /// Returns whether jobs of a partition may be leased to nodes under the current configuration. They may not if jobs

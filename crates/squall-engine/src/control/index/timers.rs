@@ -27,6 +27,8 @@ pub(crate) enum Timer {
     Silent(NodeId),
     /// The jobs of a silent node may have to be given up.
     Lost(NodeId),
+    /// The node fence of a job on a silent node may have passed.
+    Fence(NodeId),
     /// A node that was ordered to reboot should be back.
     Reboot(NodeId),
     /// A node has been idle for `SuspendTime`, or should have come or gone.
@@ -59,7 +61,10 @@ pub(crate) struct Timers {
 impl Timer {
     /// Returns whether the timer ends the patience with a node or a client that is silent.
     pub(crate) fn is_of_silence(self) -> bool {
-        matches!(self, Self::Silent(_) | Self::Lost(_) | Self::Reboot(_) | Self::Power(_) | Self::Owner(_))
+        matches!(
+            self,
+            Self::Silent(_) | Self::Lost(_) | Self::Fence(_) | Self::Reboot(_) | Self::Power(_) | Self::Owner(_)
+        )
     }
 }
 

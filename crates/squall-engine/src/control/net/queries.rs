@@ -24,6 +24,13 @@ pub(crate) struct Queries {
     /// did not run meanwhile. None: nothing is due.
     pub(crate) due: Option<Time>,
     pub(crate) beats: u64,
+    /// Numbers of the latest heartbeats, the newest last. An answer to one of these counts for the node's fence.
+    pub(crate) recent: VecDeque<u64>,
+    /// The nodes that have answered these since the last heartbeat was sent, by number. The next one says so.
+    pub(crate) answers: BTreeMap<u64, NodeSet>,
+    /// By node: when the latest message left that acknowledges something that the node has sent. The terms of its fences end
+    /// no later than their length after that.
+    pub(crate) proven: BTreeMap<NodeId, Time>,
     pub(crate) missed: BTreeMap<NodeId, u32>,
     /// By node: when its session began, and when the latest heartbeat was sent that the node answered in that session;
     /// None: it answered none yet.

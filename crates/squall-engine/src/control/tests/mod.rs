@@ -11,6 +11,7 @@ mod dependencies;
 mod described;
 mod driver;
 mod feed;
+mod fence;
 mod foreign;
 mod fuzz;
 mod gang;

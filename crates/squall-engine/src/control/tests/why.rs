@@ -71,7 +71,7 @@ fn a_running_job_is_told_which_node_is_silent_since_when_and_what_follows() {
         let heard = d.c.links.heard(NodeId(2)).expect("it answers");
         d.lose("n3");
         let given_up = job_requeue.then(|| heard + Span::from_secs(300));
-        let expected = WhySilent { nodes: "n3".into(), since: heard, given_up, again: job_requeue };
+        let expected = WhySilent { nodes: "n3".into(), since: heard, given_up, again: job_requeue, fenced: None };
         let told = why(&mut d, id);
         assert_eq!((told.state, told.silent), (JobState::Running, Some(expected)));
         assert_eq!(told.runs, Some(("n[1-3]".to_owned(), None)));

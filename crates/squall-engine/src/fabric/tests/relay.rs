@@ -682,7 +682,7 @@ fn p9_a_late_answer_goes_up_by_itself() {
     let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
     let (epoch, number, time_us) = (Epoch(1), 7, 4_000_000);
     let to = NodeSet::one(NodeId(5));
-    let query = Query { epoch, number, to: to.clone(), test, wait: false, time_us, health: false };
+    let query = Query { epoch, number, to: to.clone(), test, wait: false, time_us, health: false, heard: Vec::new() };
     one.parent_says(vec![Downward::Query(query)]);
     one.pass(Span::from_secs(5));
     let answer = |yes: NodeSet| Upward::Tally { epoch, number, tally: Tally { yes, ..Tally::default() } };

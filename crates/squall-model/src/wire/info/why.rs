@@ -70,6 +70,9 @@ pub struct WhySilent {
     /// Whether the job runs again after that, or after an operator has set the node down.
     #[n(3)]
     pub again: bool,
+    /// Some: the job has a node fence, so its processes there end by themselves before it is given up.
+    #[n(4)]
+    pub fenced: Option<bool>,
 }
 
 impl Default for Why {

@@ -111,6 +111,15 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     opt(
+        "node-fence",
+        NO,
+        Maybe("seconds"),
+        Tools::ALL,
+        &["SBATCH_NODE_FENCE", "SALLOC_NODE_FENCE", "SLURM_NODE_FENCE"],
+        "nodes end the job by themselves when the controller could not be heard for so long: then it may run elsewhere",
+        node_fence,
+    ),
+    opt(
         "dependency",
         'd',
         Needed("type:jobid[:time]"),
@@ -541,6 +550,20 @@ fn gid(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
 
 /// Highest absolute value of `--nice` in Slurm.
 const NICE_MAX: i64 = 2_147_483_645;
+
+/// Reads `--node-fence[=seconds]`. Without a number, or from a variable that is set to nothing, the controller takes what is
+/// configured.
+fn node_fence(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
+    let fence_s = match given.value {
+        None | Some("") => 0,
+        Some(text) => match text.parse::<u64>() {
+            Ok(fence_s @ 1..=UNLIMITED_S) => fence_s,
+            _ => return Err(given.invalid("use a number of seconds, as --node-fence=60")),
+        },
+    };
+    asked.spec.options.node_fence_s = Some(fence_s);
+    Ok(())
+}
 
 fn nice(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
     let value = match given.value {
