@@ -73,8 +73,9 @@ fn nodes_sleep_wake_for_jobs_and_are_replaced_if_they_do_not_come() {
 
     // A job wakes its nodes and runs there; those of the cloud as well.
     let two = c.submit(&["-N2"], "true");
+    let state = c.job(&two);
+    assert!(state.starts_with("CF "), "{state}");
     let far = c.submit(&["-p", "cloud"], "true");
-    assert!(c.job(&two).starts_with("CF "), "{}", c.job(&two));
     c.until("the programs have read for which jobs", || c.read("told").lines().count() == 2);
     let told: Vec<serde_json::Value> = c.read("told").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (job, nodes, partition) in [(&two, "n[1-2]", "debug"), (&far, "c1", "cloud")] {
