@@ -69,7 +69,7 @@ fn number(count: u32) -> Option<String> {
 }
 
 /// Variables that [`job_env`], [`step_env`] and [`task_env`] may set, apart from those with a prefix in `OUTPUT_STEMS`.
-const OUTPUTS: [&str; 42] = [
+const OUTPUTS: [&str; 43] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
     "SLURM_CPUS_ON_NODE",
@@ -112,6 +112,7 @@ const OUTPUTS: [&str; 42] = [
     "SLURM_TASK_PID",
     "SLURM_UMASK",
     "SLURM_WCKEY",
+    "SQUALL_SPARE_NODELIST",
 ];
 
 /// Prefixes of further variables that [`job_env`], [`step_env`] and [`task_env`] may set.
@@ -200,6 +201,9 @@ fn whereabouts(env: &mut Builder, facts: &JobFacts) {
     env.set("SLURM_SUBMIT_HOST", &facts.spec.submit_host);
     if facts.restarts > 0 {
         env.set("SLURM_RESTART_COUNT", facts.restarts);
+    }
+    if let Some(changed) = facts.changed.as_ref().filter(|changed| !changed.spares.is_empty()) {
+        env.set("SQUALL_SPARE_NODELIST", changed.spares.as_str());
     }
 }
 

@@ -100,7 +100,7 @@ fn of_job(set: &mut impl FnMut(&str, &dyn Display), facts: &JobFacts, node: &str
     if let Some(cpus) = facts.cpus.get(place) {
         set("SLURM_CPUS_ON_NODE", cpus);
     }
-    if let Some(gpus) = facts.ids.iter().nth(place).map(|id| gpus_on(facts, id)).filter(|gpus| !gpus.is_empty()) {
+    if let Some(gpus) = facts.in_order().nth(place).map(|id| gpus_on(facts, id)).filter(|gpus| !gpus.is_empty()) {
         for name in ["SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"] {
             set(name, &gpus);
         }

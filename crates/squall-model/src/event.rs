@@ -441,6 +441,9 @@ pub enum Event {
         /// Resources that the job keeps.
         #[n(2)]
         alloc: Alloc,
+        /// The failed node whose place another node is to take. None: the job goes on without it.
+        #[n(3)]
+        vacant: Option<NodeId>,
     },
     /// The time limit of a running step changed.
     #[n(33)]
@@ -605,6 +608,28 @@ pub enum Event {
         #[n(1)]
         by: u32,
     },
+    /// A node took the place of a failed one in a running job.
+    #[n(81)]
+    NodeReplaced {
+        /// The job.
+        #[n(0)]
+        id: JobId,
+        /// Attempt of the job.
+        #[n(1)]
+        attempt: Attempt,
+        /// The node that failed.
+        #[n(2)]
+        lost: NodeId,
+        /// The node that takes its place.
+        #[n(3)]
+        node: NodeId,
+        /// Resources that the job holds from then on. It holds a spare node before.
+        #[n(4)]
+        alloc: Alloc,
+        /// Generic resources that the job gets on that node.
+        #[n(5)]
+        gres: Vec<Grant>,
+    },
     /// An operator rotated the controllers' keys. The numbers from 68 to 79 are left out.
     #[n(80)]
     KeysRotated {
@@ -715,6 +740,9 @@ pub struct Requeue {
     /// Some(true): the held job's state is SPECIAL_EXIT (`requeuehold State=SpecialExit`).
     #[n(2)]
     pub special: Option<bool>,
+    /// Some(true): the job goes before all others in the queue, after a failure of a node (`--requeue=expedite`).
+    #[n(3)]
+    pub expedite: Option<bool>,
 }
 
 /// State of a node as set by an operator.

@@ -20,6 +20,7 @@ pub mod journal;
 pub mod license;
 pub mod limits;
 mod linked;
+pub mod places;
 pub mod plain;
 pub mod policy;
 pub mod power;

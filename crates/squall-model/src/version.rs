@@ -18,7 +18,7 @@ impl ClusterVersion {
     /// know [`crate::wire::fabric::Closed`].
     pub const SCRIPTS_ENCRYPTED: Self = Self(2);
     /// The newest version that this release can work with.
-    pub const OWN: Self = Self(2);
+    pub const OWN: Self = Self(3);
     /// The version from which on jobs wait for programs of the controller's host, and nodes reboot by order.
     pub const PROGRAMS: Self = Self(2);
     /// From this version on, every node marks the first message of a connection.
@@ -27,9 +27,11 @@ impl ClusterVersion {
     /// [`crate::wire::node::Down::Keys`].
     pub const KEYS_ROTATE: Self = Self(2);
     /// The version from which on jobs have node fences. Earlier nodes do not end them.
-    pub const NODE_FENCES: Self = Self(2);
+    pub const NODE_FENCES: Self = Self(3);
     /// The version from which on operators create and remove nodes.
     pub const NODES_COME_AND_GO: Self = Self(2);
+    /// The version from which on nodes of running jobs are replaced, and jobs have spare nodes.
+    pub const NODES_REPLACED: Self = Self(3);
 }
 
 impl Default for ClusterVersion {

@@ -77,6 +77,19 @@ impl<'a, V: View> Nodes<'a, V> {
     }
 }
 
+impl<V: View> Nodes<'_, V> {
+    /// Returns what a running job would get now on one more node, which takes the place of a failed one: ahead of all
+    /// pending jobs, and whatever is reserved for them. None: no node is free that fits.
+    pub fn replacement(&mut self, job: &Candidate<'_>, at: usize) -> Option<Given> {
+        // The limits of the partition hold for the job and not for one of its nodes.
+        let partition = PartitionView { nodes_min: 1, nodes_max: None, time_max_s: None, ..self.view.partition(at) };
+        let request = unbarred(self.view, &partition, job, (at, self.now)).ok()?;
+        self.scratch.window = (self.now, self.now);
+        let request = apart(self.scratch, job, request);
+        place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
+    }
+}
+
 impl<V: View> Room for Nodes<'_, V> {
     type Need = Request;
     type Grant = Given;

@@ -7,6 +7,7 @@ use squall_model::hostlist;
 use squall_model::inside::Inside;
 use squall_model::job::Need;
 use squall_model::license;
+use squall_model::places::Vacancy;
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 
@@ -182,6 +183,40 @@ impl Request {
         } else if mb > 0 && per_task > 0 {
             self.memory = Memory::PerCpuMb(mb.saturating_mul(u64::from(per_task)).div_ceil(u64::from(self.task_cpus)));
         }
+    }
+
+    /// Adds spare nodes to a request for a fixed number of nodes. Each node can then take the tasks of any other, so each
+    /// gets the CPUs and devices that the busiest one needs.
+    pub fn add_spares(&mut self, spares: u32) {
+        let nodes = self.nodes_min;
+        *self = self.on_nodes(nodes);
+        self.tasks_per_node =
+            Some(self.tasks.take().map_or(self.tasks_per_node.unwrap_or(1), |all| all.div_ceil(nodes)));
+        self.nodes_min = nodes.saturating_add(spares);
+        self.nodes_max = self.nodes_min;
+        self.spread = false;
+    }
+
+    /// Returns the request for a node that takes the place of a failed one: with so many CPUs, this memory and these
+    /// devices, and not one of `taken`.
+    #[must_use]
+    pub fn of_replacement(&self, vacancy: &Vacancy, taken: &NodeSet) -> Self {
+        let mut request = self.clone();
+        request.gres.per_job.clear();
+        request.gres.per_task.clear();
+        request.gres.per_node.clone_from(&vacancy.gres);
+        (request.nodes_min, request.nodes_max) = (1, 1);
+        (request.tasks, request.tasks_per_node) = (None, Some(1));
+        (request.task_cpus, request.cpus_min) = (1, vacancy.cpus);
+        if !matches!(request.memory, Memory::Unset) {
+            request.memory = Memory::PerNodeMb(vacancy.memory_mb);
+        }
+        request.required = NodeSet::new();
+        request.excluded.union_with(taken);
+        request.wish = Wish::default();
+        request.licenses.clear();
+        (request.contiguous, request.spread) = (false, false);
+        request
     }
 
     /// Returns the request on exactly `nodes` nodes, each with the largest share of generic resources requested for

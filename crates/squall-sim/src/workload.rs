@@ -6,6 +6,7 @@ use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
 use squall_model::limits::CHUNK_WINDOW_BYTES;
+use squall_model::places::OnNodeFail;
 use squall_model::policy::PreemptType;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
@@ -135,6 +136,7 @@ impl Workload {
         if order.vary >> 8 & 7 == 3 && order.array.is_none() && !self.levels && order.nodes + beside <= most {
             order.beside = beside;
         }
+        may_lose_nodes(&mut order, most);
         if seed.chance(120_000) && !before.is_empty() {
             for _ in 0..seed.spread(1, 3) {
                 let Some(&(other, is_array)) = seed.pick(before) else { continue };
@@ -148,6 +150,17 @@ impl Workload {
         }
         order
     }
+}
+
+/// Now and then has a failed node of the job replaced, or left out. `most`: most nodes that the job may have.
+fn may_lose_nodes(order: &mut Order, most: u32) {
+    if order.vary >> 24 & 3 != 2 || order.array.is_some() || order.beside > 0 {
+        return;
+    }
+    let replaced = order.vary >> 26 & 3 != 0;
+    order.options.on_node_fail = Some(if replaced { OnNodeFail::Replace } else { OnNodeFail::Shrink });
+    let spares = (order.vary >> 28) as u32 % 2;
+    order.options.spare_nodes = Some(spares).filter(|spares| *spares > 0 && order.nodes + spares <= most);
 }
 
 impl World {

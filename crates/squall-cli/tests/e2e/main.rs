@@ -12,6 +12,7 @@ mod hooks;
 mod life;
 mod mpi;
 mod power;
+mod replace;
 mod rest;
 mod submit;
 mod torus;

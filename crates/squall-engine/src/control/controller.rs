@@ -106,6 +106,8 @@ pub struct Controller {
     /// Job attempts that a node still runs and should not run, by node. An entry stays until the node reports the
     /// attempt's end.
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
+    /// Running jobs with places of failed nodes that wait for a node; soft state.
+    pub(crate) vacant: BTreeSet<JobId>,
     /// Nodes that wait to be powered up or down.
     pub(crate) powers: Powers,
     /// Programs around jobs that jobs wait for.
@@ -163,6 +165,7 @@ impl Controller {
             timers: Timers::default(),
             todo: Todo::default(),
             strays: BTreeMap::default(),
+            vacant: BTreeSet::default(),
             powers: Powers::default(),
             programs: Programs::default(),
             dismissed: NodeSet::default(),

@@ -205,7 +205,7 @@ pub fn covers(signers: &dyn Signers, warrant: &Warrant, launch: &StepLaunch) -> 
     let ordered = match &message {
         Down::StartJob { facts, batch: Some(batch) } => batch.launch_on(facts, batch.node),
         Down::StartStep(start) => {
-            let here = start.facts.ids.iter().nth(launch.job_node_index as usize);
+            let here = start.facts.in_order().nth(launch.job_node_index as usize);
             here.and_then(|node| start.launch_on(node))
         }
         _ => None,

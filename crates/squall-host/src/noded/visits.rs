@@ -136,7 +136,7 @@ impl Daemon {
         let open = |facts: &JobFacts| facts.owner.uid == uid && self.machine.has_open(attempt_of(facts.key));
         for facts in self.spool.jobs().0.iter().filter(|facts| open(facts)) {
             let place = (0..facts.nodes.len()).find(|place| facts.nodes.get(*place).as_ref() == Some(&self.name));
-            let Some((place, id)) = place.and_then(|place| Some((place, facts.ids.iter().nth(place)?))) else {
+            let Some((place, id)) = place.and_then(|place| Some((place, facts.in_order().nth(place)?))) else {
                 continue;
             };
             let holding = jobs.entry(attempt_of(facts.key)).or_default();

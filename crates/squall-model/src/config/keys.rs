@@ -354,6 +354,8 @@ const PARTITIONS: &[Key] = &[
         "Time for a reboot or a start, after which the node is down.").of("seconds").or("that of `[health]`"),
     key("power_down_on_idle", &["PowerDownOnIdle"], "boolean", "true",
         "Whether a node is switched off as soon as its jobs, one of them of this partition, have ended.").or("`false`"),
+    key("on_node_fail", &["OnNodeFail"], "word", "\"replace\"",
+        "What happens to a running job when one of its nodes fails, unless `--on-node-fail` says: `end`, `requeue`, `replace` or `shrink`.").or("the cluster's"),
 ];
 
 #[rustfmt::skip]
@@ -456,6 +458,9 @@ const TIMEOUTS: &[Key] = &[
     key("node_fence_s", &[], "number", "60",
         "Gives every job a node fence: a node that can't show for so long that the controller hears it ends the job there, which then may run again elsewhere. At least 30, with several controllers 10, and more than three beats.").of("seconds")
         .or("only jobs with `--node-fence=SECONDS` have one"),
+    key("on_node_fail", &["OnNodeFail"], "word", "\"replace\"",
+        "What happens to a running job when one of its nodes fails, unless `--on-node-fail` or the partition says: `end`, `requeue` (if it may be, or else `end`), `replace` or `shrink`.")
+        .or("`requeue`").shown_as(Never),
 ];
 
 #[rustfmt::skip]

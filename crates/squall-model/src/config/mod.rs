@@ -35,6 +35,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
+use crate::places::OnNodeFail;
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::{gres, hostlist, license, limits};
 use text::Lines;
@@ -122,6 +123,9 @@ pub struct Config {
     /// with `--node-fence=SECONDS` have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_fence_s: Option<u64>,
+    /// What happens to a running job when one of its nodes fails. None: it is requeued if it may be, and ends otherwise.
+    #[serde(alias = "OnNodeFail")]
+    pub on_node_fail: Option<OnNodeFail>,
     /// Account of jobs without `--account`. Default `root`.
     pub default_account: String,
     /// QOS of jobs without `--qos`. Default `normal`.
@@ -384,6 +388,7 @@ impl Default for Config {
             node_lost_s: limits::NODE_LOST_S,
             node_lost_action: NodeLostAction::default(),
             node_fence_s: None,
+            on_node_fail: None,
             default_account: "root".into(),
             default_qos: "normal".into(),
             tree_width: limits::TREE_WIDTH,
@@ -571,6 +576,9 @@ pub struct PartitionConfig {
     /// Whether a node is switched off as soon as no job is there, after a job of the partition was.
     #[serde(alias = "PowerDownOnIdle", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
     pub power_down_on_idle: bool,
+    /// What happens to a running job when one of its nodes fails. None: as the cluster says.
+    #[serde(alias = "OnNodeFail", skip_serializing_if = "Option::is_none")]
+    pub on_node_fail: Option<OnNodeFail>,
 }
 
 impl Default for PartitionConfig {
@@ -611,6 +619,7 @@ impl Default for PartitionConfig {
             suspend_timeout_s: None,
             resume_timeout_s: None,
             power_down_on_idle: false,
+            on_node_fail: None,
         }
     }
 }

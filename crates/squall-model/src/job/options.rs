@@ -17,6 +17,7 @@ use super::network::Network;
 use super::spread::Spread;
 use crate::encoding;
 use crate::inside::Inside;
+use crate::places::OnNodeFail;
 use crate::time::Span;
 
 /// Value of an option, together with the text that the user gave. The text is displayed and passed on to the job.
@@ -128,6 +129,16 @@ pub struct Chosen {
     /// has no fence, unless the partition or the cluster says so.
     #[n(31)]
     pub node_fence_s: Option<u64>,
+    /// `--on-node-fail`: what happens when a node of the running job fails. None: as partition and cluster say.
+    #[n(32)]
+    pub on_node_fail: Option<OnNodeFail>,
+    /// `--spare-nodes`: number of nodes that the job holds in addition, and that idle until they replace a failed one.
+    /// None: none.
+    #[n(33)]
+    pub spare_nodes: Option<u32>,
+    /// `--requeue=expedite`: if a node fails, the job is requeued before all others. None: it waits its turn.
+    #[n(34)]
+    pub expedite: Option<bool>,
 }
 
 impl Chosen {
@@ -270,6 +281,10 @@ impl Chosen {
     /// Returns whether the job's nodes are rebooted before it starts (`--reboot`).
     pub fn reboots(&self) -> bool {
         self.reboot == Some(true)
+    }
+    /// Returns the number of spare nodes that the job holds in addition (`--spare-nodes`).
+    pub fn spares(&self) -> u32 {
+        self.spare_nodes.unwrap_or(0)
     }
     /// Returns the features of nodes to try first (`--prefer`). None: none given.
     pub fn prefer(&self) -> Option<&str> {

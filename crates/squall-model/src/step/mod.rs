@@ -19,6 +19,7 @@ use crate::job::container::Container;
 use crate::job::options::{Options, TaskScripts};
 use crate::job::{ArrayTask, JobSpec, Owner};
 use crate::limits::TASKS_PER_NODE_MAX;
+use crate::places::Changed;
 use crate::resource::{Alloc, Memory};
 use crate::runs::Runs;
 use crate::set::{CoreSet, IndexSet, NodeSet};
@@ -255,10 +256,10 @@ pub struct JobFacts {
     /// Name of the cluster.
     #[n(7)]
     pub cluster: String,
-    /// Names of the allocation's nodes, in ascending order of node ids.
+    /// Names of the allocation's nodes without its spares, in the order of their places: mostly that of node ids.
     #[n(8)]
     pub nodes: HostList,
-    /// Ids of the allocation's nodes.
+    /// Ids of the allocation's nodes without its spares.
     #[n(9)]
     pub ids: NodeSet,
     /// CPUs allocated on each of `nodes`, in the same order.
@@ -291,6 +292,18 @@ pub struct JobFacts {
     /// In a heterogeneous job's first component, the facts of all components, itself included; otherwise empty.
     #[n(19)]
     pub components: Vec<JobFacts>,
+    /// Spare and replaced nodes. None: the job has neither, and its nodes are in the order of their ids.
+    #[n(20)]
+    pub changed: Option<Box<Changed>>,
+}
+
+impl JobFacts {
+    /// Returns the ids of the allocation's nodes, in the order of `nodes`.
+    pub fn in_order(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let order = self.changed.as_ref().map_or(&[][..], |changed| &changed.order);
+        let plain = if order.is_empty() { Some(self.ids.iter()) } else { None };
+        order.iter().copied().chain(plain.into_iter().flatten())
+    }
 }
 
 /// Positions of an allocation's nodes in the network: SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN.
@@ -307,7 +320,10 @@ pub struct Addresses {
 impl JobFacts {
     /// Returns the index of a node in the allocation. None: the node is not in it.
     pub fn place(&self, node: NodeId) -> Option<usize> {
-        self.ids.contains(node).then(|| self.ids.rank(node))
+        match self.changed.as_ref().filter(|changed| !changed.order.is_empty()) {
+            Some(changed) => changed.order.iter().position(|one| *one == node),
+            None => self.ids.contains(node).then(|| self.ids.rank(node)),
+        }
     }
 }
 
@@ -352,14 +368,21 @@ impl StepStart {
     /// Returns the launch for the step daemon on `node`. None: the node is not in the step.
     pub fn launch_on(&self, node: NodeId) -> Option<StepLaunch> {
         let share = self.shares.on(node)?;
-        let place = self.shares.place(node)?;
+        let job_place = self.facts.place(node)?;
+        // With replaced nodes the order of the step's nodes is not that of their ids.
+        let place = if self.facts.changed.is_some() {
+            let name = self.facts.nodes.get(job_place)?;
+            self.layout.nodes.names().into_iter().position(|one| one == name)?
+        } else {
+            self.shares.place(node)?
+        };
         Some(StepLaunch {
             key: self.key,
             facts: Arc::clone(&self.facts),
             node: self.layout.nodes.get(place)?,
             layout: self.layout.clone(),
             node_index: place as u32,
-            job_node_index: self.facts.place(node)? as u32,
+            job_node_index: job_place as u32,
             cores: share.cores.clone(),
             memory_mb: share.memory_mb,
             program: self.program.clone(),

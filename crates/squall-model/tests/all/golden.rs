@@ -332,15 +332,8 @@ fn options() -> Chosen {
         notes,
         shown,
         step,
-        // Came later: bytes without it are read.
-        oom_kill_step: None,
-        report: None,
-        container: None,
-        x11: None,
-        reboot: None,
-        delay_boot_s: None,
-        enforce_binding: None,
-        node_fence_s: None,
+        // What came later: bytes without it are read.
+        ..Chosen::default()
     }
 }
 
@@ -348,7 +341,7 @@ fn options() -> Chosen {
 #[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
 fn samples() -> Vec<Event> {
     let (id, node, attempt, step, incarnation) = (JobId(12), NodeId(4), Attempt(2), StepNo(0), Incarnation(5));
-    let requeue = Requeue { hold: true, not_before: Some(Time(9)), special: None };
+    let requeue = Requeue { hold: true, not_before: Some(Time(9)), special: None, expedite: None };
     let mut samples = vec![
         Event::ControllerStarted { epoch: Epoch(3), version: "0.1.0".into() },
         // The default of arrays was another one when its bytes were written.
@@ -414,7 +407,7 @@ fn samples() -> Vec<Event> {
             ],
         },
         Event::PartitionChanged { name: "debug".into(), config: Some(Box::default()) },
-        Event::JobShrunk { id, attempt, alloc: alloc() },
+        Event::JobShrunk { id, attempt, alloc: alloc(), vacant: None },
         Event::StepLimited { job: id, step: StepNo(3), time_limit_s: Some(600) },
         Event::PolicyChanged { changes: forgotten(), by: 0 },
         Event::IdsLost { last: id },
@@ -429,7 +422,7 @@ fn samples() -> Vec<Event> {
     samples.push(Event::KeysRotated { keys: Box::new(controller_keys()), by: 7 });
     // Fields that came later.
     let outcome = || Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: None };
-    let special = Some(Requeue { hold: true, not_before: None, special: Some(true) });
+    let special = Some(Requeue { hold: true, not_before: None, special: Some(true), expedite: None });
     let change = JobChange { independent: Some(true), ..JobChange::default() };
     samples.extend([
         Event::JobEnding { id, outcome: outcome(), requeue: special },
@@ -442,6 +435,8 @@ fn samples() -> Vec<Event> {
             cut: Some(EndState::Timeout),
         },
         Event::JobUpdated { id, change, whole: false },
+        Event::JobShrunk { id, attempt, alloc: alloc(), vacant: Some(node) },
+        Event::NodeReplaced { id, attempt, lost: node, node: NodeId(9), alloc: alloc(), gres: Vec::new() },
     ]);
     samples
 }

@@ -57,6 +57,7 @@ fn facts() -> JobFacts {
         addresses: Addresses::default(),
         ganged: false,
         components: Vec::new(),
+        changed: None,
         gres: Vec::new(),
     }
 }

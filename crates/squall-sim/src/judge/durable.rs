@@ -150,6 +150,7 @@ impl Judge {
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
             Event::JobShrunk { id, alloc, .. } => self.note_kept(*id, alloc),
+            Event::NodeReplaced { id, attempt, node, alloc, .. } => self.replaced_event(*id, attempt.0, *node, alloc),
             Event::StepNodesEnded { job, attempt, step, nodes, end, .. } => {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };
                 nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
@@ -247,6 +248,15 @@ impl Judge {
             self.open(id, order, index, false);
         }
         self.files.get_mut(&id)
+    }
+
+    /// Records that a running job has got a node in the place of one that failed. `alloc`: what it holds from then on.
+    fn replaced_event(&mut self, id: JobId, attempt: u32, node: NodeId, alloc: &Alloc) {
+        self.note_kept(id, alloc);
+        if let Some(file) = self.files.get_mut(&id).filter(|file| file.attempt == attempt) {
+            file.nodes.insert(node);
+            file.left.insert(node);
+        }
     }
 
     fn started_event(&mut self, decided: Time, id: JobId, attempt: u32, alloc: &Alloc, clients: &Clients) {

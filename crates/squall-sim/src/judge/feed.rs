@@ -102,7 +102,9 @@ fn shown(event: &Event) -> Option<(FeedKind, Option<JobId>)> {
         Event::JobHeld { id, .. } => (FeedKind::JobHeld, Some(*id)),
         Event::JobReleased { id, .. } => (FeedKind::JobReleased, Some(*id)),
         Event::JobUpdated { change, .. } if change.independent.is_some() => return None,
-        Event::JobUpdated { id, .. } | Event::JobShrunk { id, .. } => (FeedKind::JobChanged, Some(*id)),
+        Event::JobUpdated { id, .. } | Event::JobShrunk { id, .. } | Event::NodeReplaced { id, .. } => {
+            (FeedKind::JobChanged, Some(*id))
+        }
         Event::JobSuspended { id, suspended: true } => (FeedKind::JobSuspended, Some(*id)),
         Event::JobSuspended { id, suspended: false } => (FeedKind::JobResumed, Some(*id)),
         Event::JobPreempted { id, .. } => (FeedKind::JobPreempted, Some(*id)),

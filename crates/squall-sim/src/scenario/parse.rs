@@ -5,6 +5,7 @@ use std::fmt;
 use squall_model::hostlist;
 use squall_model::job::network::{self, Network};
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
+use squall_model::places::OnNodeFail;
 use squall_model::policy::{Limit, Qos};
 use squall_model::set::IndexSet;
 use squall_model::time::Span;
@@ -527,6 +528,11 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "delay-boot" => order.options.delay_boot_s = Some(span(value)?.secs()),
             "fence" => order.options.node_fence_s = Some(span(value)?.secs()),
             "requeue" => order.requeue = Some(value != "no"),
+            "on-node-fail" => {
+                let action = OnNodeFail::parse(value).ok_or_else(|| format!("`{word}` can't be understood"))?;
+                order.options.on_node_fail = Some(action);
+            }
+            "spares" => order.options.spare_nodes = Some(number(value)? as u32),
             "hides" => order.hides = true,
             "ignores-term" => order.stubborn = true,
             "loses-answer" => order.lose_answer = true,

@@ -17,6 +17,14 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
+    /// Changes the row of a job that has got a node for a failed one. Its end then takes one release more, unless the node
+    /// was a spare of the job.
+    pub(super) fn node_replaced(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> SqlResult {
+        let sql = "UPDATE jobs SET left = left + ?3 - num_nodes WHERE id = ?1 AND attempt = ?2";
+        self.db.prepare_cached(sql)?.execute(params![id.0, attempt.0, alloc.nodes().len() as i64])?;
+        self.shrunk(id, attempt, alloc)
+    }
+
     /// Changes the rows of a job that waited for nodes to be powered up: its time begins now.
     pub(super) fn awake(&mut self, time: Time, id: JobId, attempt: Attempt) -> SqlResult {
         for sql in [

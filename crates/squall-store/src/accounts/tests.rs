@@ -84,7 +84,7 @@ impl Bed {
             end,
             cut: None,
         });
-        let requeue = requeue.then_some(Requeue { hold: false, not_before: None, special: None });
+        let requeue = requeue.then_some(Requeue { hold: false, not_before: None, special: None, expedite: None });
         self.happens(Event::JobEnding { id: job, outcome: Outcome { state, exit, reason: None }, requeue });
         let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
         self.happens(Event::NodesReleased { id: job, attempt, nodes });
@@ -138,11 +138,19 @@ fn a_job_that_gave_back_a_node_is_shown_with_what_it_kept() {
     bed.starts(1, 1);
     let mut alloc = Alloc::default();
     alloc.push(NodeId(0), CoreSet::first(2), 100);
-    bed.happens(Event::JobShrunk { id: JobId(1), attempt: Attempt(1), alloc });
+    bed.happens(Event::JobShrunk { id: JobId(1), attempt: Attempt(1), alloc: alloc.clone(), vacant: None });
     bed.store(1);
     let rows = bed.ask(&AccountingQuery::default());
     assert_eq!((rows[0].nodes.as_str(), rows[0].num_cpus, rows[0].num_nodes), ("n1", 2, 1));
+    // A node takes the place of one that has failed.
+    alloc.push(NodeId(2), CoreSet::first(2), 100);
+    let (lost, node) = (NodeId(1), NodeId(2));
+    bed.happens(Event::NodeReplaced { id: JobId(1), attempt: Attempt(1), lost, node, alloc, gres: Vec::new() });
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!((rows[0].nodes.as_str(), rows[0].num_cpus, rows[0].num_nodes), ("n1,node-2", 4, 2));
     bed.ends(1, 1, EndState::Completed, false);
+    bed.happens(Event::NodesReleased { id: JobId(1), attempt: Attempt(1), nodes: NodeSet::one(NodeId(2)) });
     bed.store(100);
     assert_eq!(states(&bed.ask(&AccountingQuery::default())), [(1, 1, JobState::Ended(EndState::Completed))]);
 }

@@ -115,6 +115,10 @@ pub struct Run {
     pub resv_ports: Option<u32>,
     /// `--prolog` and `--epilog`: programs that srun itself runs before and after the step.
     pub around: TaskScripts,
+    /// `--restarts`: how often the step is started again after one of its nodes has failed.
+    pub restarts: u32,
+    /// `--restart-only-lost`: only the tasks of the failed node are started again.
+    pub restart_only_lost: bool,
 }
 
 /// Values of options that only salloc has.

@@ -4,6 +4,7 @@ use squall_model::config::{PartitionConfig, PartitionState};
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::gang::OverSubscribe;
 use squall_model::hostlist;
+use squall_model::places::OnNodeFail;
 use squall_model::policy::{PreemptMode, Seconds};
 
 use super::key::Set::{Names, Number, Own, Text, Truth};
@@ -44,6 +45,7 @@ pub static KEYS: &[Key<PartitionConfig>] = &[
     row(&[("LLN", 1)], Truth(|to, yes| to.lln = yes)),
     row(&[("ExclusiveUser", 1)], Truth(|to, yes| to.exclusive_user = yes)),
     row(&[("PowerDownOnIdle", 2)], Truth(|to, yes| to.power_down_on_idle = yes)),
+    row(&[("OnNodeFail", 2)], Own(on_node_fail)),
     row(&[("OverSubscribe", 5), ("Shared", 2)], Own(oversubscribe)),
     row(&[("PreemptMode", 3)], Own(preempt_mode)),
     row(&[("PartitionName", 3)], Text(|to, name| to.name = name)),
@@ -128,6 +130,15 @@ fn oversubscribe(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Resul
     let word = text.split(':').next().unwrap_or_default();
     let name = ["NO", "EXCLUSIVE", "YES", "FORCE"].into_iter().find(|name| means(word, name, 1)).ok_or(Bad::Value)?;
     to.oversubscribe = OverSubscribe::try_from(format!("{name}{}", &text[word.len()..])).map_err(|_| Bad::Value)?;
+    Ok(())
+}
+
+/// Reads a value of `OnNodeFail`; `NONE`: as the cluster says.
+fn on_node_fail(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
+    to.on_node_fail = match text {
+        "NONE" => None,
+        word => Some(OnNodeFail::parse(word).ok_or(Bad::Value)?),
+    };
     Ok(())
 }
 

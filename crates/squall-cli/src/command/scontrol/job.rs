@@ -233,6 +233,9 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
     if row.started() && !info.run().batch_host.is_empty() {
         lines.push(format!("BatchHost={}", info.run().batch_host));
     }
+    if let Some(places) = &info.run().places {
+        lines.push(format!("SpareNodes={} NodesToReplace={}", null(&places.spares), null(&places.vacant)));
+    }
     lines.push(format!(
         "NumNodes={} NumCPUs={} NumTasks={} CPUs/Task={} ReqB:S:C:T=0:0:*:*",
         info.num_nodes,

@@ -98,6 +98,9 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     if !config.allow_users.is_empty() {
         lines.push(format!("AllowUsers={}", config.allow_users.join(",")));
     }
+    if let Some(action) = config.on_node_fail {
+        lines.push(format!("OnNodeFail={}", action.name()));
+    }
     if config.lease_jobs > 0 {
         lines.push(format!("LeaseJobs={}", config.lease_jobs));
     }

@@ -246,7 +246,7 @@ fn find(program: &OsStr, vars: &Vars) -> Option<PathBuf> {
 }
 
 /// Environment variable that tells an srun of one component its position among the others. Tasks don't get it.
-const AMONG: &str = "SQUALL_HET_AMONG";
+pub(super) const AMONG: &str = "SQUALL_HET_AMONG";
 
 /// Returns the position of this srun among those of other components. None: it was started alone.
 pub(super) fn among(vars: &Vars) -> Option<Among> {
@@ -256,7 +256,7 @@ pub(super) fn among(vars: &Vars) -> Option<Among> {
     Some(Among { tasks_before, own, tasks, nodes_before, nodes })
 }
 
-fn among_text(Among { tasks_before, own, tasks, nodes_before, nodes }: &Among) -> String {
+pub(super) fn among_text(Among { tasks_before, own, tasks, nodes_before, nodes }: &Among) -> String {
     [tasks_before, own, tasks, nodes_before, nodes].map(ToString::to_string).join(",")
 }
 

@@ -1,5 +1,6 @@
 //! srun: runs tasks in an existing allocation, or in one that it requests.
 
+mod again;
 mod bcast;
 pub(crate) mod exits;
 mod het;
@@ -27,6 +28,7 @@ use squall_model::job::{ExitCode as JobExit, JobSpec};
 use squall_model::step::FirstStep;
 use squall_model::wire::client::Request;
 
+use self::again::Again;
 use self::link::Listener;
 use self::prepare::StreamRoutes;
 use self::request::StepRequest;
@@ -37,7 +39,8 @@ use crate::capture::{self, Vars};
 use crate::command::allocation::{self, Allocation, AllocationRequest};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
-use squall_client::Client;
+use squall_client::{Client, ClientError};
+use squall_model::hostlist;
 use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Stop, Tool, collect};
 
@@ -85,14 +88,21 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     submission::known_cluster(SRUN, asked.clusters.as_deref())?;
     let step = request::step(&asked, &command, &vars, asked.run.job.is_some())?;
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
+    let again = if asked.run.restart_only_lost {
+        Some(Again::new(args, std::mem::take(&mut asked.run.restarts))?)
+    } else {
+        None
+    };
     match asked.run.job {
         Some(job) => {
             let what = format!("Unable to create step for job {job}");
             let client = Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: e.lines(&what), exit: 1 })?;
-            let run = || run_step(&asked, Call::new(step)?, (JobId(job), false), (client, false), &signals).0;
+            let run = || {
+                run_steps(&asked, Call { again, ..Call::new(step)? }, (JobId(job), false), (client, false), &signals).0
+            };
             scripts::around(&asked, &command, None, run).map(|(status, _)| status)
         }
-        None => in_own_allocation(&mut asked, &command, step, &vars, &signals),
+        None => in_own_allocation(&mut asked, &command, (step, again), &vars, &signals),
     }
 }
 
@@ -129,12 +139,12 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString
 fn in_own_allocation(
     asked: &mut SubmitOptions,
     command: &[OsString],
-    step: StepRequest,
+    (step, again): (StepRequest, Option<Again>),
     vars: &Vars,
     signals: &SignalFd,
 ) -> Result<u8, Stop> {
     let env = capture::export(SRUN, vars, asked.export.as_deref())?.env;
-    let call = Call::new(step)?;
+    let call = Call { again, ..Call::new(step)? };
     let ask = AllocationRequest {
         tool: SRUN,
         specs: vec![std::mem::take(&mut asked.spec)],
@@ -148,7 +158,7 @@ fn in_own_allocation(
     let job = facts.key.job;
     let mut left = None;
     let run = || {
-        let (result, client) = run_step(asked, call, (job, true), (client, step_asked), signals);
+        let (result, client) = run_steps(asked, call, (job, true), (client, step_asked), signals);
         left = client;
         result
     };
@@ -198,6 +208,8 @@ struct Call {
     key: ClientKey,
     /// The user's display, for `--x11`.
     screen: Option<Screen>,
+    /// How tasks of failed nodes are started again (`--restart-only-lost`). None: they are not, or with the whole step.
+    again: Option<Again>,
 }
 
 impl Call {
@@ -209,13 +221,67 @@ impl Call {
             .map_err(|e| Stop::bad(format!("unable to open a socket for the tasks' streams: {e}")))?;
         step.program.client = listener.address();
         step.program.cookie = listener.cookie();
-        Ok(Self { listener, step, key: fresh_key(), screen })
+        Ok(Self { listener, step, key: fresh_key(), screen, again: None })
     }
 
     fn first_step(&self) -> Box<FirstStep> {
         let StepRequest { spec, program, .. } = &self.step;
         Box::new(FirstStep { spec: spec.clone(), program: program.clone(), key: self.key })
     }
+}
+
+/// Runs the step in a running allocation, and starts it again as often as `--restarts` says when nodes of it have failed.
+/// The job waits meanwhile for the nodes that replace them.
+fn run_steps(
+    asked: &SubmitOptions,
+    call: Call,
+    (job, owner): (JobId, bool),
+    (client, step_asked): (Client, bool),
+    signals: &SignalFd,
+) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
+    let again = (asked.run.restarts > 0).then(|| call.step.clone());
+    let mut ended = run_step(asked, call, (job, owner), (client, step_asked), signals);
+    let Some(again) = again else { return (ended.result, ended.client) };
+    let mut lost: Vec<String> = Vec::new();
+    for count in 1..=asked.run.restarts {
+        if ended.lost.is_empty() {
+            break;
+        }
+        eprintln!(
+            "srun: step lost {}: starting it again ({count} of {} times)",
+            hostlist::compress(&ended.lost),
+            asked.run.restarts
+        );
+        lost.append(&mut ended.lost);
+        let mut step = again.clone();
+        step.start_again(count, &lost);
+        let client = ended.client.take().map_or_else(|| reconnect(job, owner), Ok);
+        ended = match (client, Call::new(step)) {
+            (Ok(client), Ok(call)) => run_step(asked, call, (job, owner), (client, false), signals),
+            (Err(stop), _) | (_, Err(stop)) => return (Err(stop), None),
+        };
+    }
+    (ended.result, ended.client)
+}
+
+/// Connects to the controller again, for a further step; `owner`: the allocation was requested by this srun.
+fn reconnect(job: JobId, owner: bool) -> Result<Client, Stop> {
+    let what = format!("Unable to create step for job {job}");
+    let bad = |e: ClientError| Stop::Bad { lines: e.lines(&what), exit: 1 };
+    let mut client = Patience::new("srun").connect().map_err(bad)?;
+    if owner {
+        client.send(&Request::Attach { job }).map_err(bad)?;
+    }
+    Ok(client)
+}
+
+/// How a step ended for its srun.
+struct Ended {
+    result: Result<(u8, JobExit), Stop>,
+    /// The connection to the controller, if it still exists.
+    client: Option<Client>,
+    /// Names of nodes of the step that have failed.
+    lost: Vec<String>,
 }
 
 /// Runs the step in a running allocation; `owner`: it was allocated by this srun. `step_asked`: the step has been
@@ -226,13 +292,13 @@ fn run_step(
     (job, owner): (JobId, bool),
     (client, step_asked): (Client, bool),
     signals: &SignalFd,
-) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
-    let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key, screen } = call;
+) -> Ended {
+    let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key, screen, again } = call;
     listener.trust(socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw()));
     if let Some(to) = asked.run.bcast.as_deref().filter(|_| !asked.run.multi_prog)
         && let Err(stop) = bcast::bring(to, job, &mut program)
     {
-        return (Err(stop), Some(client));
+        return Ended { result: Err(stop), client: Some(client), lost: Vec::new() };
     }
     let prepared = StreamRoutes {
         input,
@@ -255,6 +321,8 @@ fn run_step(
         quit_on_interrupt: asked.run.quit_on_interrupt,
         immediate: asked.immediate_s.filter(|s| *s > 1).map(|s| Duration::from_secs(u64::from(s))),
         screen,
+        restarts: asked.run.restarts > 0,
+        again,
         terminal: if asked.run.pty { Raw::enter().ok() } else { None },
     };
     let request = Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key };

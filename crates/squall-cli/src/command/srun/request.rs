@@ -20,7 +20,7 @@ use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Source, Stop, Tool};
 
 /// A request for a step. It lacks only the address of srun's listening socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StepRequest {
     /// The specification of the step, which the controller needs.
     pub(crate) spec: StepSpec,
@@ -32,6 +32,24 @@ pub(crate) struct StepRequest {
     pub(crate) output: Route,
     /// Destination of the tasks' standard error.
     pub(crate) error: Route,
+}
+
+impl StepRequest {
+    /// Changes the request to one that starts the step again, for the `count`-th time, after nodes of it have failed. Its
+    /// output is appended, and it has no standard input unless that is a file.
+    pub(crate) fn start_again(&mut self, count: u32, lost: &[String]) {
+        self.program.append = true;
+        if self.input.file.is_none() && !matches!(self.input.stream, Stream::File(_)) {
+            self.input = Route::of(Some("none"));
+            self.program.stdin = self.input.stream.clone();
+        }
+        let mut env = std::mem::take(&mut self.program.env).into_vec();
+        for text in [format!("SQUALL_STEP_RESTART={count}"), format!("SQUALL_LOST_NODES={}", compress(lost))] {
+            env.extend_from_slice(text.as_bytes());
+            env.push(0);
+        }
+        self.program.env = ByteBuf::from(env);
+    }
 }
 
 /// Returns the base name of a command, which is also the default name of its step.
@@ -162,7 +180,7 @@ fn spec(asked: &SubmitOptions, command: &[OsString], vars: &Vars, inside: bool) 
         submit_line: asked.spec.submit_line.clone(),
         resv_ports: asked.run.resv_ports,
         cpu_freq: asked.spec.options.shown.cpu_freq.clone(),
-        no_kill: asked.spec.no_kill.then_some(true),
+        no_kill: (asked.spec.no_kill || asked.run.restart_only_lost).then_some(true),
         tres_per_node: tres_per_node(asked),
     };
     if inside {

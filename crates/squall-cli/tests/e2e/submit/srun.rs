@@ -28,7 +28,7 @@ fn created(nodes: u32) -> Deed {
 fn done(code: u8, signal: u8) -> Deed {
     let exit = ExitCode { code, signal };
     let state = if exit.is_ok() { EndState::Completed } else { EndState::Failed };
-    say(Answer::StepDone { step: StepNo(0), outcome: Outcome { state, exit, reason: None } })
+    say(Answer::StepDone { step: StepNo(0), outcome: Outcome { state, exit, reason: None }, lost: None })
 }
 
 fn output(rank: u32, stderr: bool, text: &str) -> FromStep {
@@ -497,7 +497,7 @@ fn refused_steps_and_lost_nodes() {
             exit: ExitCode { code: 0, signal: 9 },
             reason: Some("node n1 is lost".into()),
         };
-        vec![created(1), say(Answer::StepDone { step: StepNo(0), outcome })]
+        vec![created(1), say(Answer::StepDone { step: StepNo(0), outcome, lost: None })]
     });
     assert_eq!(
         lost.run("srun", &["--jobid=5", "x"]),

@@ -7,12 +7,14 @@ use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::gpus;
 use squall_model::job::mail::is_recipients;
+use squall_model::job::network::Network;
 use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
 use squall_model::license;
 use squall_model::limits::{
     DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, SPACE_MB_MAX, STRING_BYTES_MAX, TASKS_MAX,
 };
+use squall_model::places::OnNodeFail;
 use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
@@ -37,6 +39,7 @@ pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     recipients(spec.mail_user.as_deref())?;
     privileges(who, spec)?;
     reboot(state, who, spec)?;
+    node_failures(state, spec)?;
     times(now, spec)?;
     reservation(state, &who.owner, spec)?;
     place(state, &who.owner, spec)?;
@@ -190,6 +193,30 @@ pub(crate) fn reboot(state: &State, who: &Who, spec: &JobSpec) -> Result<(), Ref
         () => return Ok(()),
     };
     Err(invalid("reboot", "", problem))
+}
+
+/// Refuses what a job asks for about failing nodes, if it can't have that.
+pub(crate) fn node_failures(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let Some(options) = spec.options.get() else { return Ok(()) };
+    let replaces = options.on_node_fail == Some(OnNodeFail::Replace);
+    let spares = options.spares() > 0;
+    if (replaces || spares) && state.cluster_version < ClusterVersion::NODES_REPLACED {
+        let option = if replaces { "on-node-fail" } else { "spare-nodes" };
+        return Err(invalid(option, "", "nodes of running jobs are not replaced before `scontrol upgrade`"));
+    }
+    if (replaces || spares) && options.network != Network::default() {
+        let option = if replaces { "on-node-fail" } else { "spare-nodes" };
+        let problem =
+            "a job that asks for positions of its nodes in the network can't get another node: leave one of both out";
+        return Err(invalid(option, "", problem));
+    }
+    let need = &spec.need;
+    let fixed = need.nodes_min.is_some_and(|nodes| nodes > 0 && need.nodes_max.is_none_or(|most| most == nodes));
+    if spares && !fixed {
+        let value = options.spares().to_string();
+        return Err(invalid("spare-nodes", &value, "give the number of nodes that work, too, such as --nodes=4"));
+    }
+    Ok(())
 }
 
 fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec<&'a Partition>, Refusal> {

@@ -216,7 +216,10 @@ fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &m
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
         Some(Phase::Running(_)) if end.is_fenced() => {
             let requeues = c.state.jobs.get(&id).is_some_and(|job| may_requeue(&c.state, job));
-            (end.outcome(), requeues.then_some(Requeue { hold: false, not_before: None, special: None }))
+            (
+                end.outcome(),
+                requeues.then_some(Requeue { hold: false, not_before: None, special: None, expedite: None }),
+            )
         }
         Some(Phase::Running(_)) => preempt::judge(c, id, end.outcome()),
         Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
@@ -289,7 +292,8 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let retry = node_fault && may_requeue(&c.state, job);
     let failures = job.launch_failures + 1;
     let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));
-    let requeue = retry.then_some(Requeue { hold: false, not_before: Some(now + delay), special: None });
+    let requeue =
+        retry.then_some(Requeue { hold: false, not_before: Some(now + delay), special: None, expedite: None });
     let state = if node_fault { EndState::BootFail } else { EndState::Failed };
     if retry {
         c.queue.avoid.entry(id).or_default().insert(node);

@@ -29,7 +29,7 @@ pub(crate) fn requeue(
         out,
         |_, _, _| Err(Refusal::WrongState("pending".into())),
         |c, id, out| {
-            let event = decide(c, id, Requeue { hold, not_before: None, special }, from == Some(id))?;
+            let event = decide(c, id, Requeue { hold, not_before: None, special, expedite: None }, from == Some(id))?;
             c.commit(ask.now, event, out);
             Ok(())
         },

@@ -88,7 +88,7 @@ pub(crate) fn update_job(
             let attempt = job.attempt;
             decided.commit(c, ask.now, id, false, out);
             if let Some(alloc) = kept {
-                c.commit(ask.now, Event::JobShrunk { id, attempt, alloc }, out);
+                c.commit(ask.now, Event::JobShrunk { id, attempt, alloc, vacant: None }, out);
             }
             Ok(())
         },
@@ -120,6 +120,9 @@ fn kept(state: &State, id: JobId, job: &Job, update: &JobUpdate) -> Result<Optio
     }
     if state.gang.contains_key(&id) {
         return refuse("a job that shares cores in turns");
+    }
+    if run.places.is_some() {
+        return refuse("a job with spare or replaced nodes");
     }
     let all = run.alloc.nodes();
     let mut nodes = all.clone();

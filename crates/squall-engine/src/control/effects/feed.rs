@@ -161,7 +161,8 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::JobRequeued { .. }
         | Event::JobSuspended { .. }
         | Event::JobPreempted { .. }
-        | Event::JobShrunk { .. } => of_job(state, now, event)?,
+        | Event::JobShrunk { .. }
+        | Event::NodeReplaced { .. } => of_job(state, now, event)?,
         // Not seen by users, or seen by other events.
         Event::StepStarted { .. }
         | Event::StepNodesEnded { .. }
@@ -240,7 +241,7 @@ fn of_job<'a>(state: &'a State, now: Time, event: &Event) -> Option<Draft<'a>> {
             running(state, kind, *id)?
         }
         Event::JobPreempted { id, .. } => running(state, FeedKind::JobPreempted, *id)?,
-        Event::JobShrunk { id, .. } => running(state, FeedKind::JobChanged, *id)?,
+        Event::JobShrunk { id, .. } | Event::NodeReplaced { id, .. } => running(state, FeedKind::JobChanged, *id)?,
         _ => return None,
     })
 }

@@ -102,7 +102,7 @@ fn fate(state: &State, id: JobId) -> Option<Fate> {
         Phase::Pending => {
             let special = (job.queue.hold == Hold::Special).then_some(true);
             let hold = special.is_some() || job.queue.hold == Hold::Requeue;
-            let requeue = Requeue { hold, not_before: job.queue.not_before, special };
+            let requeue = Requeue { hold, not_before: job.queue.not_before, special, expedite: job.queue.expedite };
             Fate::Waits(job.last.clone(), requeue)
         }
         Phase::Running(_) | Phase::Leased(_) => Fate::Runs,

@@ -50,6 +50,7 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     match event {
         Event::JobStarted { id, .. }
         | Event::JobAwake { id, .. }
+        | Event::NodeReplaced { id, .. }
         | Event::JobEnding { id, .. }
         | Event::NodesReleased { id, .. } => c.leases.look(&c.state, *id),
         Event::JobLeased { behind, .. } => c.leases.look(&c.state, *behind),

@@ -17,6 +17,7 @@ pub(crate) mod preempt;
 pub(crate) mod programs;
 pub(crate) mod queries;
 pub(crate) mod reboot;
+pub(crate) mod replace;
 pub(crate) mod reserve;
 pub(crate) mod shutdown;
 pub(crate) mod signals;
@@ -123,6 +124,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     steps::started(c, now, active.iter().map(|(id, _)| *id));
     for (id, _) in &active {
         programs::changed(c, *id);
+        replace::changed(c, *id);
     }
 }
 
@@ -160,6 +162,9 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             continue;
         }
         if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
+            if !c.vacant.is_empty() {
+                replace::fill(c, now, out);
+            }
             if preempting < PREEMPTING_PASSES_MAX {
                 preempting += u32::from(work::schedule(c, now, out));
                 continue;

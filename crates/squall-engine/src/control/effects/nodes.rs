@@ -6,6 +6,7 @@ use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome, Usage};
+use squall_model::places::OnNodeFail;
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
@@ -14,6 +15,7 @@ use squall_model::wire::client::Answer;
 use crate::control::controller::Controller;
 use crate::control::effects::fence;
 use crate::control::effects::queries;
+use crate::control::effects::replace;
 use crate::control::effects::signals;
 use crate::control::effects::steps;
 use crate::control::effects::work;
@@ -203,7 +205,7 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
     }
 }
 
-/// Takes a lost node from a job for good. The job fails; with `--no-kill` it continues on its other nodes.
+/// Takes a lost node from a job for good. The job fails, or goes on with its other nodes.
 pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
     fail(c, now, job, node, why, out);
     let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else {
@@ -213,7 +215,8 @@ pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, w
     c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
 }
 
-/// Decides the end of a running job that has lost a node. A job with `--no-kill` continues on its other nodes.
+/// Decides what becomes of a running job that has lost a node: with `--on-node-fail=replace` or `shrink` it goes on, unless
+/// its script ran on that node; otherwise it ends or is requeued.
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
     // because the end of the job may be decided when its node fails
@@ -223,13 +226,23 @@ pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: 
     }
     tell(c, id, node, out);
     let has_script = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
-    if job.spec.no_kill && run.left.len() > 1 && !has_script {
-        return go_on(c, now, id, node, out);
+    let wanted = replace::wanted(&c.state, job, run);
+    if run.left.len() > 1 && !has_script {
+        match wanted {
+            OnNodeFail::Replace => return go_on(c, now, id, (node, true), out),
+            OnNodeFail::Shrink => return go_on(c, now, id, (node, false), out),
+            OnNodeFail::End | OnNodeFail::Requeue => {}
+        }
     }
     let name = c.state.node(node).map_or("", |node| node.name.as_str());
     let reason = Some(format!("{why}: {name}"));
     let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
-    let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None, special: None });
+    let again = wanted != OnNodeFail::End && may_requeue(&c.state, job);
+    // The node of the script can't be replaced: the job starts again, before all others.
+    let first = job.spec.options.get().is_some_and(|options| options.expedite == Some(true));
+    let first = first || wanted == OnNodeFail::Replace;
+    let requeue =
+        again.then_some(Requeue { hold: false, not_before: None, special: None, expedite: first.then_some(true) });
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
 }
 
@@ -243,9 +256,9 @@ fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
     out.answers.extend(callers.into_iter().map(notice));
 }
 
-/// Has a job with `--no-kill` continue without a node that has failed. As in Slurm its tasks there are killed, and all
-/// tasks of those steps there that were not started with `--no-kill` themselves.
-fn go_on(c: &mut Controller, now: Time, id: JobId, node: NodeId, out: &mut Out) {
+/// Has a job go on without a node that has failed, whose place another node takes if `replace` is set. As in Slurm its
+/// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves.
+fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
     let Phase::Running(run) = &job.phase else { return invariant!("a job that has further nodes runs") };
     // Such a job gives no node back before its end.
@@ -260,7 +273,9 @@ fn go_on(c: &mut Controller, now: Time, id: JobId, node: NodeId, out: &mut Out) 
         |no: StepNo, step: &Step| no != StepNo::BATCH && step.left.contains(node) && step.spec.no_kill != Some(true);
     let frail = run.steps.iter().filter(|(no, step)| is_frail(**no, step));
     let frail: Vec<StepKey> = frail.map(|(&step, _)| StepKey { job: id, attempt, step }).collect();
-    c.commit(now, Event::JobShrunk { id, attempt, alloc }, out);
+    let idle = run.spares().is_some_and(|spares| spares.contains(node));
+    let vacant = Some(node).filter(|_| replace && !idle);
+    c.commit(now, Event::JobShrunk { id, attempt, alloc, vacant }, out);
     steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
     for key in frail {
         steps::kill(c, key);

@@ -15,6 +15,7 @@ use squall_sched::Item;
 
 use crate::control::controller::Controller;
 use crate::control::effects::programs;
+use crate::control::effects::replace;
 use crate::control::effects::reserve;
 use crate::control::effects::signals;
 use crate::control::index::facts;
@@ -149,6 +150,12 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             released(c, *id);
         }
         Event::JobShrunk { id, .. } => shrunk(c, *id),
+        Event::NodeReplaced { id, node, .. } => {
+            refresh(c, *node);
+            replace::changed(c, *id);
+            c.queue.note_end(&c.state, *id);
+            c.todo.touched.insert(*id);
+        }
         Event::TasksEnded { array, .. } => ended(c, *array),
         Event::ReservationSet { reservation } => reserve::changed(c, now, &reservation.name),
         Event::ReservationGone { name } => reserve::changed(c, now, name),
@@ -245,6 +252,7 @@ fn leased(c: &mut Controller, id: JobId) {
 
 fn ending(c: &mut Controller, id: JobId) {
     boots(c, id);
+    c.vacant.remove(&id);
     programs::changed(c, id);
     for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id)] {
         c.timers.clear(timer);
@@ -269,6 +277,7 @@ fn boots(c: &mut Controller, id: JobId) {
 /// Updates timers and limits after a job has given back nodes.
 fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
+    replace::changed(c, id);
     c.todo.leaving.insert(id);
     c.todo.touched.insert(id);
     let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else {

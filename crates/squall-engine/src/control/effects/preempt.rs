@@ -58,7 +58,7 @@ pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Op
 fn goes_back(c: &Controller, id: JobId) -> Option<Requeue> {
     let job = c.state.jobs.get(&id)?;
     let again = terms(&c.state, job, job.run()?).mode == PreemptMode::Requeue && may_requeue(&c.state, job);
-    again.then_some(Requeue { hold: false, not_before: None, special: None })
+    again.then_some(Requeue { hold: false, not_before: None, special: None, expedite: None })
 }
 
 /// Sets the timers of preempted jobs' grace times that began before a restart of the controller.

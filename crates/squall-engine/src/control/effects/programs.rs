@@ -149,7 +149,7 @@ pub(crate) fn fail_start(c: &mut Controller, now: Time, id: JobId, at: Option<No
     let hold = at.is_some() && !parameters.has(NO_HOLD) && !has_other_node(&c.state, job);
     // A program of the controller's host would probably fail again at once.
     let not_before = at.is_none().then(|| now + RETRY);
-    let requeue = retry.then_some(Requeue { hold, not_before, special: None });
+    let requeue = retry.then_some(Requeue { hold, not_before, special: None, expedite: None });
     if let Some(node) = at.filter(|_| retry) {
         c.queue.avoid.entry(id).or_default().insert(node);
     }

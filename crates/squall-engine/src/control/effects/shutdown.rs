@@ -37,7 +37,12 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, ke
             invariant!("a job on a node is known");
             continue;
         };
-        let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None, special: None });
+        let requeue = may_requeue(&c.state, job).then_some(Requeue {
+            hold: false,
+            not_before: None,
+            special: None,
+            expedite: None,
+        });
         let state = requeue.map_or(EndState::Cancelled { by }, |_| EndState::Requeued);
         work::end_running(c, now, id, state, requeue, out);
     }

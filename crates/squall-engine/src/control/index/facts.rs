@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use squall_model::hostlist::HostList;
-use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::JobSpec;
+use squall_model::places::Changed;
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::runs::Runs;
 use squall_model::set::NodeSet;
-use squall_model::step::Addresses;
-use squall_model::step::JobFacts;
+use squall_model::step::{Addresses, JobFacts};
 use squall_model::time::{Span, Time};
 
 use crate::control::state::State;
@@ -29,7 +29,8 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
 fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     let job = state.jobs.get(&id)?;
     let run = job.run()?;
-    let ids = run.alloc.nodes();
+    let order = run.working_nodes();
+    let ids: NodeSet = order.iter().copied().collect();
     let mut facts = JobFacts {
         key: StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH },
         array: job.task,
@@ -46,18 +47,24 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         start: run.start,
         end: end_time(state, id, job, run),
         restarts: job.restarts,
-        addresses: addresses(state, &ids),
+        addresses: addresses(state, &order),
         ids,
         gres: run.gres.clone(),
         ganged: state.gang.contains_key(&id),
         components: Vec::new(),
+        changed: None,
     };
-    for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
+    for group in order.iter().filter_map(|node| run.alloc.on(*node)) {
         facts.cpus.push(group.cores.len() as u32);
         facts.memory_mb.push(group.memory_mb);
     }
-    facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
+    facts.nodes = order.iter().filter_map(|node| state.node(*node)).map(|node| &node.name).collect();
     facts.tasks = tasks_by_node(job, &facts.cpus, state.config.select_type_parameters.pack_nodes);
+    if let Some(places) = &run.places {
+        let order = if places.replaced.is_empty() { Vec::new() } else { order };
+        let spares = places.spares.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
+        facts.changed = Some(Box::new(Changed { order, spares }));
+    }
     Some(facts)
 }
 
@@ -138,13 +145,13 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>, pack: bool) -> Runs<u32> {
 }
 
 /// Returns the topology addresses of the nodes of an allocation; empty if the network has no topology.
-pub(crate) fn addresses(state: &State, nodes: &NodeSet) -> Addresses {
+pub(crate) fn addresses(state: &State, nodes: &[NodeId]) -> Addresses {
     let topology = &state.index.topology;
     let mut found = Addresses::default();
     if topology.is_flat() {
         return found;
     }
-    for node in nodes.iter().filter_map(|id| Some((id, state.node(id)?))) {
+    for node in nodes.iter().filter_map(|id| Some((*id, state.node(*id)?))) {
         let (address, pattern) = topology.address(node.0, &node.1.name);
         let above = address.strip_suffix(&node.1.name).unwrap_or_default().to_owned();
         found.above.push(above);

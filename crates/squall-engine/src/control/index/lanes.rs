@@ -82,6 +82,8 @@ struct Key {
     delay_boot_s: Option<u64>,
     /// Whether the job has `--exclusive=user`.
     own_nodes: bool,
+    /// Number of spare nodes.
+    spares: u32,
 }
 
 #[derive(Debug)]
@@ -173,6 +175,7 @@ impl Key {
             few: options.use_min_nodes,
             delay_boot_s: options.delay_boot_s.filter(|seconds| *seconds > 0),
             own_nodes: spec.keeps_others_off(),
+            spares: options.spares(),
             ..plain
         }
     }
@@ -189,6 +192,9 @@ impl Key {
         request.own_nodes = self.own_nodes;
         if self.few {
             request.spread = self.need.spread;
+        }
+        if self.spares > 0 {
+            request.add_spares(self.spares);
         }
         Some(request)
     }

@@ -47,6 +47,15 @@ pub(crate) struct Room {
     pub(crate) gres_free: NodeGres,
 }
 
+impl Room {
+    /// Returns the index of a node's room. None: the job does not have the node. Rooms are in the order of node ids unless
+    /// nodes of the job were replaced.
+    pub(crate) fn find(rooms: &[Self], node: NodeId) -> Option<usize> {
+        let sorted = rooms.binary_search_by_key(&node, |room| room.node).ok();
+        sorted.or_else(|| rooms.iter().position(|room| room.node == node))
+    }
+}
+
 /// What a step asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
@@ -128,7 +137,7 @@ fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<Nod
 
 /// Finds a layout for a step in which each rank runs on the given node.
 pub(crate) fn place_ranks(rooms: &[Room], wanted: Wanted<'_>, nodes: &[NodeId]) -> Result<Placed, Unplaced> {
-    let of = |node: &NodeId| rooms.binary_search_by_key(node, |room| room.node).ok();
+    let of = |node: &NodeId| Room::find(rooms, *node);
     let mut tasks = vec![0; rooms.len()];
     for room in nodes.iter().filter_map(of) {
         tasks[room] += 1;

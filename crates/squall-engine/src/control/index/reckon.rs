@@ -30,6 +30,9 @@ const RANK_BITS: u32 = 56;
 /// Highest preemption rank of a QOS; a longer chain of preemption gets this rank, too.
 const RANK_MAX: u64 = 15;
 
+/// Rank of jobs that were requeued after a failure of a node with `--requeue=expedite`: above those of all QOS.
+const EXPEDITED: u64 = RANK_MAX + 1;
+
 /// Values from which priorities are calculated until the next recalculation.
 #[derive(Debug, Default)]
 pub(crate) struct Reckoning {
@@ -177,7 +180,11 @@ impl Reckoning {
     /// Returns the sort key of a job in a partition's queue; higher goes first. It does not change until the next
     /// recalculation.
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
-        let rank = self.ranks.get(gates::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
+        let rank = if job.standing.expedite == Some(true) {
+            EXPEDITED << RANK_BITS
+        } else {
+            self.ranks.get(gates::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS)
+        };
         let value = self.value(state, job, partition);
         // Jobs of equal priority are ordered by id. Those from before ids wrapped around come first.
         let earlier = u64::from(state.is_of_earlier_round(job.id, job.submit));

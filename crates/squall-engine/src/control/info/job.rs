@@ -10,7 +10,7 @@ use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner, PendingRea
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
-use squall_model::wire::info::{JobInfo, RunInfo, StepInfo};
+use squall_model::wire::info::{JobInfo, PlacesInfo, RunInfo, StepInfo};
 use squall_sched::{Grain, Item};
 
 use crate::control::controller::Controller;
@@ -217,7 +217,7 @@ fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> 
 }
 
 fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo {
-    let nodes = run.alloc.nodes();
+    let nodes: NodeSet = run.working_nodes().into_iter().collect();
     info.start = Some(run.start);
     // As in Slurm, a deadline is a time limit once the job runs.
     let until_deadline = job.spec.deadline.map(|deadline| deadline.since(run.start).secs());
@@ -249,6 +249,10 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
         per_node,
         gres,
         steps: Vec::new(),
+        places: run.places.as_ref().map(|places| {
+            let vacant: NodeSet = places.vacant.iter().map(|one| one.lost).collect();
+            Box::new(PlacesInfo { spares: names(state, &places.spares), vacant: names(state, &vacant) })
+        }),
     }
 }
 

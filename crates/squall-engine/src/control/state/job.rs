@@ -6,8 +6,9 @@ use std::sync::Arc;
 use minicbor::{Decode, Encode};
 use squall_model::event::Requeue;
 use squall_model::gres::Grant;
-use squall_model::id::{Attempt, ClientKey, StepNo};
+use squall_model::id::{Attempt, ClientKey, NodeId, StepNo};
 use squall_model::job::{ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner};
+use squall_model::places::{Places, Vacancy};
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::NodeSet;
@@ -67,6 +68,9 @@ pub struct Queue {
     /// When the job's dependency was first met while the job was not held; None: it has none, or it is not met.
     #[n(5)]
     pub independent: Option<Time>,
+    /// Some(true): the job goes before all others, as it was requeued after a failure of a node (`--requeue=expedite`).
+    #[n(6)]
+    pub expedite: Option<bool>,
 }
 
 /// Whether a pending job is held, and who may release it.
@@ -160,6 +164,9 @@ pub struct Run {
     /// are left out.
     #[n(24)]
     pub booting: Option<bool>,
+    /// Spare nodes, and places of failed nodes. None: the job has neither. The number 25 is left out.
+    #[n(26)]
+    pub places: Option<Box<Places>>,
 }
 
 /// The decision to end an attempt.
@@ -329,8 +336,26 @@ impl Run {
         self.configuring.is_some() || self.booting.is_some()
     }
     /// Returns the node on which the job's batch script runs, which is the first one.
-    pub(crate) fn batch_node(&self) -> Option<squall_model::id::NodeId> {
-        self.alloc.nodes().first()
+    pub(crate) fn batch_node(&self) -> Option<NodeId> {
+        match &self.places {
+            None => self.alloc.nodes().first(),
+            Some(places) => places.in_order(&self.alloc.nodes()).first().copied(),
+        }
+    }
+    /// Returns the nodes on which the job's steps run, in the order of their places: all but its spares.
+    pub(crate) fn working_nodes(&self) -> Vec<NodeId> {
+        match &self.places {
+            None => self.alloc.nodes().iter().collect(),
+            Some(places) => places.in_order(&self.alloc.nodes()),
+        }
+    }
+    /// Returns the nodes that idle until they replace a failed one; mostly none.
+    pub(crate) fn spares(&self) -> Option<&NodeSet> {
+        self.places.as_ref().map(|places| &places.spares).filter(|spares| !spares.is_empty())
+    }
+    /// Returns the places of failed nodes that wait for a node; mostly none.
+    pub(crate) fn vacant(&self) -> &[Vacancy] {
+        self.places.as_ref().map_or(&[], |places| &places.vacant)
     }
     /// Drops the batch script's step of an ended job. No request needs it any more, and it takes more memory than the
     /// rest of the attempt.

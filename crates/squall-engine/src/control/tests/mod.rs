@@ -33,6 +33,7 @@ mod ports;
 mod power;
 mod precedence;
 mod records;
+mod replace;
 mod reservations;
 mod resize;
 mod restored;

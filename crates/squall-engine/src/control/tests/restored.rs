@@ -308,7 +308,7 @@ fn r1_a_job_that_was_about_to_be_requeued_waits_held_after_a_restoration() {
             exit: squall_model::job::ExitCode::OK,
             reason: None,
         },
-        requeue: Some(squall_model::event::Requeue { hold: false, not_before: None, special: None }),
+        requeue: Some(squall_model::event::Requeue { hold: false, not_before: None, special: None, expedite: None }),
     });
     d.restore(30);
     d.register("n1", &[]);

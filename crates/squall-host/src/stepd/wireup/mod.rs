@@ -150,7 +150,7 @@ pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
 
 /// Returns the nodes of a step, ordered by their index in the step.
 fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
-    let ids: BTreeMap<String, NodeId> = launch.facts.nodes.names().into_iter().zip(launch.facts.ids.iter()).collect();
+    let ids: BTreeMap<String, NodeId> = launch.facts.nodes.names().into_iter().zip(launch.facts.in_order()).collect();
     launch.layout.nodes.names().iter().map(|name| ids.get(name).copied().unwrap_or_default()).collect()
 }
 

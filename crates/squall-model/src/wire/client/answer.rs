@@ -78,6 +78,9 @@ pub enum Answer {
         /// How the step ended.
         #[n(1)]
         outcome: Outcome,
+        /// Names of the step's nodes that its running job has lost, as a host list. None: it has lost none.
+        #[n(2)]
+        lost: Option<String>,
     },
     /// The tasks of a step have ended on some of its nodes in a way that their step daemons can't report: these have
     /// died, or the nodes were lost. Sent to the step's `srun`.

@@ -134,6 +134,7 @@ impl JobInfo {
             per_node: Vec::new(),
             gres: Vec::new(),
             steps: Vec::new(),
+            places: None,
         };
         self.run.as_deref().unwrap_or(&NONE)
     }
@@ -169,6 +170,20 @@ pub struct RunInfo {
     /// Steps of the job. Empty unless the request includes them.
     #[n(8)]
     pub steps: Vec<StepInfo>,
+    /// Spare nodes, and places of failed nodes. None: the job has neither.
+    #[n(9)]
+    pub places: Option<Box<PlacesInfo>>,
+}
+
+/// Spare nodes of a job, and its failed nodes that are to be replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct PlacesInfo {
+    /// Names of the spare nodes, as a host list.
+    #[n(0)]
+    pub spares: String,
+    /// Names of failed nodes whose places wait for a node, as a host list.
+    #[n(1)]
+    pub vacant: String,
 }
 
 /// Where and when a pending job is expected to start.

@@ -5,12 +5,13 @@ use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::job::mail::is_recipients;
 use squall_model::job::{ArraySpec, Dependency};
 use squall_model::limits::UNLIMITED_S;
+use squall_model::places::OnNodeFail;
 use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::collect::sets_flag;
 use crate::options::submit::SubmitOptions;
-use crate::options::table::{checked, named, some};
+use crate::options::table::{checked, counted, named, some};
 use crate::options::values::when::{REMEDY, when_here};
 use crate::options::values::{self, array, dependency, signal};
 use crate::options::{GivenOption, NO, Opt, Source, Stop, Tools, opt};
@@ -223,6 +224,32 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     opt(
+        "on-node-fail",
+        NO,
+        Needed("end|requeue|replace|shrink"),
+        Tools::ALL,
+        &["SBATCH_ON_NODE_FAIL", "SALLOC_ON_NODE_FAIL", "SLURM_ON_NODE_FAIL"],
+        "what happens when a node of the running job fails: end or requeue the job, replace the node, or go on without it",
+        |asked, given| {
+            asked.spec.options.on_node_fail = Some(
+                OnNodeFail::parse(given.text()).ok_or_else(|| given.invalid("use end, requeue, replace or shrink"))?,
+            );
+            Ok(())
+        },
+    ),
+    opt(
+        "spare-nodes",
+        NO,
+        Needed("number"),
+        Tools::ALL,
+        &["SBATCH_SPARE_NODES", "SALLOC_SPARE_NODES", "SLURM_SPARE_NODES"],
+        "hold so many nodes more, which idle until they replace failed ones",
+        |asked, given| {
+            asked.spec.options.spare_nodes = Some(counted(given, false)?).filter(|spares| *spares > 0);
+            Ok(())
+        },
+    ),
+    opt(
         "no-requeue",
         NO,
         Flag,
@@ -339,19 +366,21 @@ pub const OPTIONS: &[Opt] = &[
         Maybe("expedite"),
         Tools::SBATCH,
         &["SBATCH_REQUEUE"],
-        "run the job again when a node fails",
+        "run the job again when a node fails; expedite: before all others",
         |asked, given| {
             asked.spec.requeue = match given.text() {
                 "" => Some(true),
-                "expedite" => return Err(given.not_done("a requeued job waits its turn: use --requeue")),
+                "expedite" => {
+                    asked.spec.options.expedite = Some(true);
+                    Some(true)
+                }
                 // As a variable it is a flag, as it was before it had a value.
                 value if matches!(given.source, Source::Variable(_)) => sets_flag(value).then_some(true),
                 _ => return Err(given.invalid("use it without a value")),
             };
             Ok(())
         },
-    )
-    .partly("expedite is refused: a requeued job waits its turn"),
+    ),
     opt(
         "reservation",
         NO,

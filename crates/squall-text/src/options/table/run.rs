@@ -297,6 +297,30 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     opt(
+        "restart-only-lost",
+        NO,
+        Flag,
+        Tools::SRUN,
+        &["SRUN_RESTART_ONLY_LOST"],
+        "with --restarts: start only the tasks of the failed node again, for programs whose other tasks go on",
+        |asked, given| {
+            asked.run.restart_only_lost = given.set;
+            Ok(())
+        },
+    ),
+    opt(
+        "restarts",
+        NO,
+        Needed("number"),
+        Tools::SRUN,
+        &["SRUN_RESTARTS"],
+        "start the step again, at most so often, when a node of it has failed and the job goes on",
+        |asked, given| {
+            asked.run.restarts = counted(given, false)?;
+            Ok(())
+        },
+    ),
+    opt(
         "wait",
         'W',
         Needed("sec"),

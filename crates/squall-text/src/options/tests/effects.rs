@@ -52,6 +52,7 @@ const VALUES: &[&str] = &[
     "1G",
     "ALL",
     "expedite",
+    "replace",
     "a:exec",
     "1-4:2",
 ];
@@ -123,7 +124,6 @@ fn options_with_refused_values_say_so() {
         "--nodes=1,2",
         "--nodes=1-4:2",
         "--profile=task",
-        "--requeue=expedite",
     ] {
         let heard = complaint(Tool::Sbatch, line);
         let (long, value) = line.trim_start_matches("--").split_once('=').expect(line);

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
+use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::{EndState, ExitCode, Outcome};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
@@ -31,7 +32,10 @@ impl Session<'_> {
                     self.hear_step(node, frame, now);
                 }
             }
-            Ok(Answer::StepDone { outcome, .. }) => self.step_done(now, outcome),
+            Ok(Answer::StepDone { outcome, lost, .. }) => {
+                self.failed_nodes.extend(expand(lost.as_deref().unwrap_or_default()).unwrap_or_default());
+                self.step_done(now, outcome);
+            }
             Ok(Answer::StepPart { nodes, exit, .. }) => self.part_ended(&nodes, exit, now),
             Ok(Answer::Notice(text)) if text.starts_with("error: ") => eprintln!("srun: {}", harmless_lines(&text)),
             Ok(Answer::Notice(text)) => self.say(&text),

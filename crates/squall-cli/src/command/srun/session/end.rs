@@ -71,6 +71,9 @@ impl Session<'_> {
         if let Some(created) = &mut self.created {
             drop(created.output.flush(now, true));
         }
+        for (rank, exit) in std::mem::take(&mut self.killed) {
+            self.exits.add(now, rank, exit, false);
+        }
         // Messages are printed after the terminal's mode is restored.
         self.manners.terminal = None;
         self.tell_exits(now, true);
@@ -92,7 +95,7 @@ impl Session<'_> {
             nodes: self.created.as_ref().map(|created| created.layout.nodes.len()),
             all_ended: self.created.as_ref().is_some_and(|created| self.all_ended(&created.layout)),
             done,
-            owner: self.owner,
+            owner: self.owner && !self.manners.restarts,
             lost: self.lost,
             idle: self.idle,
         }

@@ -6,8 +6,9 @@ mod signals;
 mod tasks;
 mod verbose;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFlags, Timespec};
@@ -19,6 +20,8 @@ use squall_model::set::IndexSet;
 use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::client::Request;
 
+use crate::command::srun::Ended;
+use crate::command::srun::again::Again;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::Input;
 use crate::command::srun::link::{Listener, Room, StepConnection};
@@ -70,6 +73,10 @@ pub(crate) struct Manners {
     pub(crate) terminal: Option<Raw>,
     /// The user's display, for X clients of the tasks (`--x11`). None: they don't reach it.
     pub(crate) screen: Option<Screen>,
+    /// `--restarts`: the step may start again, so the controller's word on its end is awaited.
+    pub(crate) restarts: bool,
+    /// `--restart-only-lost`: how tasks of failed nodes are started again. None: they are not.
+    pub(crate) again: Option<Again>,
 }
 
 /// State of the step that exists once the controller has created it.
@@ -140,6 +147,12 @@ pub(crate) struct Session<'a> {
     within: IndexSet,
     /// Nodes for which the link was lost before the step daemon's final frame.
     lost_nodes: IndexSet,
+    /// Names of nodes on which the step has ended with the node or its daemons.
+    failed_nodes: Vec<String>,
+    /// Sruns that have started tasks of failed nodes again.
+    children: Vec<Child>,
+    /// With `--restart-only-lost`, ranks that were killed, which counts unless their node turns out to have failed.
+    killed: Vec<(u32, ExitCode)>,
     /// Exit code of an aborted step: a task has called MPI_Abort, or srun ended the step because of a failure. None: it
     /// was not aborted.
     aborted: Option<u8>,
@@ -194,6 +207,9 @@ impl<'a> Session<'a> {
             spoke: IndexSet::new(),
             within: IndexSet::new(),
             lost_nodes: IndexSet::new(),
+            failed_nodes: Vec::new(),
+            children: Vec::new(),
+            killed: Vec::new(),
             aborted: None,
             unread: false,
             idle: false,
@@ -202,20 +218,24 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs the step; `asked`: it was requested on this connection already. The connection is returned with the result,
-    /// if it still exists.
-    pub(crate) fn run(mut self, mut client: Client, asked: bool) -> (Result<(u8, ExitCode), Stop>, Option<Client>) {
+    /// Runs the step; `asked`: it was requested on this connection already.
+    pub(crate) fn run(mut self, mut client: Client, asked: bool) -> Ended {
         match if asked { Ok(()) } else { client.send(&self.request) } {
             Ok(()) => self.client = Some(client),
             Err(_) => self.look_for_controller(),
         }
         loop {
-            let result = self.turn();
-            match result {
-                Ok(None) => {}
-                Ok(Some(end)) => return (Ok(end), self.client),
-                Err(stop) => return (Err(stop), self.client),
+            let Some(mut result) = self.turn().transpose() else { continue };
+            let children = std::mem::take(&mut self.children);
+            if let (Ok((status, _)), false) = (&mut result, children.is_empty()) {
+                *status = Again::wait_for(children, self.signals).max(*status);
             }
+            let given_up = self.interrupted.is_some() || self.aborting || self.forced;
+            let names = self.created.as_ref().map(|created| created.layout.nodes.names()).unwrap_or_default();
+            let cut_off = self.lost_nodes.iter().filter_map(|node| names.get(node as usize).cloned());
+            let lost: BTreeSet<String> = self.failed_nodes.into_iter().chain(cut_off).collect();
+            let lost = if given_up { Vec::new() } else { lost.into_iter().collect() };
+            return Ended { result, client: self.client, lost };
         }
     }
 

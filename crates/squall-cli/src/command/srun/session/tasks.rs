@@ -13,6 +13,9 @@ use super::Session;
 use crate::command::srun::input::Chunk;
 use crate::command::srun::link::StepConnection;
 
+/// SIGKILL on Linux.
+const KILL: u8 = 9;
+
 /// Time between TERM and KILL for the tasks of an aborted step, seconds.
 const ABORT_WAIT_S: u64 = 2;
 
@@ -87,10 +90,42 @@ impl Session<'_> {
         let Some(created) = &self.created else { return };
         let names = expand(nodes).unwrap_or_default();
         let here = created.layout.nodes.names().into_iter().enumerate().filter(|(_, name)| names.contains(name));
-        let ranks: Vec<u32> = here.flat_map(|(at, _)| created.layout.ranks_on(at)).collect();
-        for rank in ranks {
-            self.task_ended(rank, exit, false, now);
+        let here: Vec<(usize, Vec<u32>)> = here.map(|(at, _)| (at, created.layout.ranks_on(at))).collect();
+        for (at, ranks) in here {
+            let killed = |rank: &u32| self.killed.iter().any(|(known, _)| known == rank);
+            let left = |rank: &u32| !self.ended.contains(*rank) && (!self.failed.contains(*rank) || killed(rank));
+            let ranks: Vec<u32> = ranks.into_iter().filter(left).collect();
+            let again = self.start_again(at, &ranks);
+            for rank in ranks {
+                if again {
+                    // Its exit is that of the srun that has started it again.
+                    self.running.remove(rank);
+                    self.failed.remove(rank);
+                    self.killed.retain(|(known, _)| *known != rank);
+                    self.ended.insert(rank);
+                } else {
+                    self.task_ended(rank, exit, false, now);
+                }
+            }
         }
+        self.failed_nodes.extend(names);
+    }
+
+    /// Starts the unfinished tasks of a failed node again, with `--restart-only-lost`. Returns whether that was done.
+    fn start_again(&mut self, at: usize, ranks: &[u32]) -> bool {
+        let (Some(created), false) = (&self.created, ranks.is_empty()) else { return false };
+        let Some(again) = self.manners.again.as_mut().filter(|_| !self.forced && self.interrupted.is_none()) else {
+            return false;
+        };
+        let Some(children) = again.start(self.job, (&created.layout, at), ranks, self.prepared.among) else {
+            return false;
+        };
+        self.children.extend(children);
+        for link in self.links.iter_mut().filter(|link| link.node() == Some(at as u32)) {
+            // What was under way from there is lost, and is no reason to fail.
+            link.done = true;
+        }
+        true
     }
 
     /// Records that the step is being ended by others than this srun, and says so once, as Slurm does.
@@ -109,7 +144,11 @@ impl Session<'_> {
         let first_bad = self.failed.is_empty() && !exit.is_ok();
         self.running.remove(rank);
         if exit.is_ok() { &mut self.ended } else { &mut self.failed }.insert(rank);
-        self.exits.add(now, rank, exit, oom);
+        if self.manners.again.is_some() && exit.signal == KILL && !oom {
+            self.killed.push((rank, exit));
+        } else {
+            self.exits.add(now, rank, exit, oom);
+        }
         self.judge_silent();
         let last = self.created.as_ref().is_some_and(|c| self.all_ended(&c.layout));
         if last {

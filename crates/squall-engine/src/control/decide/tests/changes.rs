@@ -269,7 +269,7 @@ fn requeue_is_answered_in_the_turn_that_orders_the_end() {
     let mut world = World::new();
     let id = world.running(ADA);
     let turn = world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None, special: None });
-    let requeue = Some(Requeue { hold: false, not_before: None, special: None });
+    let requeue = Some(Requeue { hold: false, not_before: None, special: None, expedite: None });
     assert!(matches!(&turn.events[..], [Event::JobEnding { requeue: r, .. }] if *r == requeue));
     assert_eq!(affected(only_answer(turn)).0, ["1"]);
     assert_eq!(world.c.state.jobs[&id].state(), JobState::Completing(EndState::Requeued));

@@ -162,7 +162,7 @@ fn a_requeued_job_is_found_as_such() {
     let id = world.ended(ADA);
     world.commit(Event::JobRequeued {
         id,
-        requeue: squall_model::event::Requeue { hold: false, not_before: None, special: None },
+        requeue: squall_model::event::Requeue { hold: false, not_before: None, special: None, expedite: None },
     });
     let requeued = JobSelection { states: vec![StateFilter::Requeued], ..Default::default() };
     let jobs = list(&mut world, requeued, false);

@@ -23,7 +23,7 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
     let select = state.config.select_type_parameters;
     let mut rooms: Vec<Room> = Vec::new();
-    for id in run.alloc.nodes().iter() {
+    for id in run.working_nodes() {
         let (Some(node), Some(group)) = (state.node(id), run.alloc.on(id)) else {
             invariant!("a node of an allocation is counted, and has a part of it");
             continue;
@@ -47,7 +47,7 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
         for group in &step.alloc.groups {
             for id in group.nodes.iter().filter(|id| step.left.contains(*id)) {
                 // because a step may still end on nodes that its job has given back
-                let Ok(at) = rooms.binary_search_by_key(&id, |room| room.node) else { continue };
+                let Some(at) = Room::find(&rooms, id) else { continue };
                 rooms[at].free.subtract(&group.cores);
                 rooms[at].free_mb = rooms[at].free_mb.saturating_sub(group.memory_mb);
             }

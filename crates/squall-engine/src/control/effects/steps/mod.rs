@@ -60,7 +60,7 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
     let gres = request.gres()?;
     let own = wanted(&c.state, job, &request, gres.as_ref());
     let offered = |offer: Offer| place_step(&c.state, job, offer.to(&request.program), &request, own);
-    let placed = offer.map_or(Err(Unplaced::Busy), offered);
+    let placed = offer.map_or(Err(Unplaced::Busy), offered).map_err(|why| until_replaced(c, job, why));
     match placed.and_then(|placed| ports::reserve(c, &request.spec, placed)) {
         Ok(placed) => start(c, now, job, &request, placed, out),
         Err(Unplaced::Never(refusal)) => return Err(refusal),
@@ -71,6 +71,11 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
         }
     }
     Ok(())
+}
+
+/// Returns why a step has no layout: a step that does not fit waits as long as a failed node of its job is to be replaced.
+fn until_replaced(c: &Controller, job: JobId, why: Unplaced) -> Unplaced {
+    if c.vacant.contains(&job) { Unplaced::Busy } else { why }
 }
 
 fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Placed, out: &mut Out) {
@@ -276,7 +281,16 @@ fn end_of(c: &Controller, key: StepKey) -> Option<Answer> {
         (None, Phase::Ended(ended)) => Outcome { exit: ExitCode { code: 0, signal: 9 }, ..ended.outcome.clone() },
         (None, _) => return None,
     };
-    Some(Answer::StepDone { step: key.step, outcome })
+    Some(Answer::StepDone { step: key.step, outcome, lost: lost_by(c, key.job, step) })
+}
+
+/// Returns the names of a step's nodes that its running job has lost. None: it has lost none, or does not run.
+fn lost_by(c: &Controller, job: JobId, step: &Step) -> Option<String> {
+    let Phase::Running(run) = &c.state.jobs.get(&job)?.phase else { return None };
+    let mut lost = step.alloc.nodes();
+    lost.subtract(&run.alloc.nodes());
+    let names = lost.iter().filter_map(|node| c.state.node(node)).map(|node| node.name.as_str());
+    (!lost.is_empty()).then(|| compress(names))
 }
 
 /// Starts the waiting steps of a job that fit, oldest request first. A request that does not fit blocks later ones only
@@ -305,6 +319,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
         let gres = request.gres().unwrap_or_default();
         let own = wanted(&c.state, job, &request, gres.as_ref());
         let placed = place_step(&c.state, job, open.to(&request.program), &request, own);
+        let placed = placed.map_err(|why| until_replaced(c, job, why));
         let stale = match placed.and_then(|placed| ports::reserve(c, &request.spec, placed)) {
             Ok(placed) => {
                 start(c, now, job, &request, placed, out);

@@ -9,6 +9,7 @@ use squall_model::time::Time;
 use squall_model::version::ClusterVersion;
 
 use crate::control::state::State;
+use crate::control::state::apply::places;
 use crate::control::state::apply::policy::Sign;
 use crate::control::state::job::{Ended, Ending, Hold, Job, Phase};
 use crate::invariant::invariant;
@@ -81,8 +82,14 @@ impl State {
     }
 
     /// Takes nodes from a running job, which keeps the allocation `kept`. What the job had on the other nodes no longer
-    /// counts for it, and is held until those nodes have released the job.
-    pub(super) fn job_shrunk(&mut self, time: Time, id: JobId, attempt: Attempt, kept: &Alloc) {
+    /// counts for it, and is held until those nodes have released the job. The place of `vacant` waits for a node.
+    pub(super) fn job_shrunk(
+        &mut self,
+        time: Time,
+        (id, attempt): (JobId, Attempt),
+        kept: &Alloc,
+        vacant: Option<NodeId>,
+    ) {
         if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
             return;
         }
@@ -91,8 +98,10 @@ impl State {
             self.charge_job(time, id, false);
         }
         self.count_job(id, Sign::Minus);
+        let held = vacant.map(|lost| self.held_on(id, lost));
         if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
             let (_, gone) = run.alloc.split(&kept.nodes());
+            places::vacate(run, &gone.nodes(), held.flatten());
             run.alloc = kept.clone();
             gone.groups.into_iter().for_each(|group| run.leaving.add(group));
         }
@@ -282,6 +291,7 @@ fn back_to_queue(job: &mut Job, requeue: Requeue, outcome: Outcome) {
     job.last = Some(outcome);
     job.restarts += 1;
     job.queue.not_before = requeue.not_before;
+    job.queue.expedite = requeue.expedite;
     if requeue.hold && job.queue.hold == Hold::No {
         job.queue.hold = Hold::Requeue;
     }

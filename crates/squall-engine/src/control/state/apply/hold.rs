@@ -81,7 +81,7 @@ impl State {
 }
 
 impl Index {
-    fn hold_gres(&mut self, node: NodeId, grant: &Grant) {
+    pub(super) fn hold_gres(&mut self, node: NodeId, grant: &Grant) {
         let has = self.gres.entry(node).or_default();
         let held = has.held.entry(grant.name.clone()).or_default();
         debug_assert!(held.is_disjoint(&grant.indices), "{} of node {node} held twice", grant.name);

@@ -41,6 +41,7 @@ impl State {
             leaving: Alloc::default(),
             configuring: None,
             booting: None,
+            places: None,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;

@@ -7,6 +7,7 @@ mod forget;
 mod hold;
 mod lease;
 mod members;
+mod places;
 mod policy;
 mod power;
 mod queue;
@@ -88,7 +89,10 @@ impl State {
             Event::JobLeased { id, attempt, behind } => self.job_leased(time, *id, *attempt, *behind),
             Event::LeaseReturned { id, attempt } => self.lease_returned(*id, *attempt),
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
-            Event::JobShrunk { id, attempt, alloc } => self.job_shrunk(time, *id, *attempt, alloc),
+            Event::JobShrunk { id, attempt, alloc, vacant } => self.job_shrunk(time, (*id, *attempt), alloc, *vacant),
+            Event::NodeReplaced { id, attempt, lost, node, alloc, gres } => {
+                self.node_replaced(time, (*id, *attempt), (*lost, *node), alloc, gres);
+            }
             Event::ForeignResolved { replies } => self.foreign_resolved(replies),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),
         }

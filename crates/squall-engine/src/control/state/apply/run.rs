@@ -13,6 +13,7 @@ use squall_model::step::{Layout, StepSpec};
 use squall_model::time::{Span, Time};
 
 use crate::control::state::State;
+use crate::control::state::apply::places;
 use crate::control::state::apply::policy::Sign;
 use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Phase, Run, Step};
@@ -49,6 +50,7 @@ impl State {
             leaving: Alloc::default(),
             configuring: configuring.then_some(true),
             booting: booting.then_some(true),
+            places: places::at_start(alloc, job.spec.options.spares()),
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;
@@ -66,7 +68,7 @@ impl State {
     }
 
     /// Marks the resources of an allocation as held. Memory is the job's alone, as are cores unless `shares` is set.
-    fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
+    pub(super) fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
         for group in &alloc.groups {
             for node_id in group.nodes.iter() {
                 // because a journal of another version may start a job on a node that is not counted here

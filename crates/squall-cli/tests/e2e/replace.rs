@@ -1,0 +1,136 @@
+//! Nodes of running jobs that fail and are replaced, with real processes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::harness::{Cluster, SQUALL};
+use crate::traces::processes;
+
+const NODES: &str = "[[nodes]]\nname = \"n[1-5]\"\ncpus = 1\nforce = true\n";
+
+/// A task that notes where and how often it runs, and waits until it may end.
+const TASK: &str = "echo \"$SLURM_PROCID $SLURM_NODEID $SLURMD_NODENAME ${SQUALL_STEP_RESTART:-0}\" >> DIR/ran
+test -n \"$SQUALL_LOST_NODES\" && echo \"$SQUALL_LOST_NODES\" >> DIR/lost
+until test -e DIR/go; do sleep 0.05; done; echo \"rank $SLURM_PROCID of $SLURM_NTASKS\"";
+
+fn cluster(name: &str) -> Cluster {
+    let c = Cluster::new("replace", name);
+    c.program("task", TASK);
+    c.up(NODES, &[]);
+    c
+}
+
+trait Failing {
+    fn program(&self, name: &str, text: &str);
+    fn fail(&self, node: &str);
+    fn ran(&self) -> Vec<String>;
+    fn submit(&self, options: &[&str], script: &str) -> String;
+}
+
+impl Failing for Cluster {
+    /// Writes a shell script with the cluster's folder for `DIR` and the program for `@`.
+    fn program(&self, name: &str, text: &str) {
+        self.write(name, &format!("#!/bin/sh\n{text}\n").replace("DIR", &self.path("")).replace('@', SQUALL));
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Kills all processes of a node, and says that it is down, as its operator would.
+    fn fail(&self, node: &str) {
+        let mine = |pid: u32, line: &str| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let environment = String::from_utf8_lossy(&environment).replace('\0', " ") + " ";
+            line.contains(&format!(" {node} ")) || environment.contains(&format!("SLURMD_NODENAME={node} "))
+        };
+        let all = processes(&self.dir).into_iter().filter(|(pid, line)| mine(*pid, line));
+        for (pid, _) in all {
+            drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(std::process::Stdio::null()).status());
+        }
+        self.ok(&["scontrol", "update", &format!("NodeName={node}"), "State=DOWN", "Reason=killed"]);
+    }
+
+    /// Returns the lines that the tasks wrote, sorted: rank, node's place, node, restarts.
+    fn ran(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.read("ran").lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    fn submit(&self, options: &[&str], script: &str) -> String {
+        self.program("job", script);
+        let (out, job) = (self.path("out"), self.path("job"));
+        self.ok(&[&["sbatch", "--parsable", "-o", &out], options, &[&job]].concat())
+    }
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_failed_node_and_the_step_starts_again_in_the_same_job() {
+    let c = cluster("spare");
+    let options = ["-N3", "--spare-nodes=1", "--on-node-fail=replace"];
+    let job =
+        c.submit(&options, "@ srun --restarts=3 DIR/task; echo \"srun: $?\"; echo \"spares: $SQUALL_SPARE_NODELIST\"");
+    c.until("all tasks run", || c.ran().len() == 3);
+    assert_eq!(c.ok(&["squeue", "-h", "-o", "%D %N"]), "3 n[1-3]");
+    let shown = c.ok(&["scontrol", "show", "job", &job]);
+    assert!(shown.contains("SpareNodes=n4 NodesToReplace=(null)") && shown.contains("AllocTRES=cpu=4,"), "{shown}");
+    c.fail("n2");
+    c.until("all tasks run again", || c.ran().len() == 6);
+    assert_eq!(c.ran(), ["0 0 n1 0", "0 0 n1 1", "1 1 n2 0", "1 1 n4 1", "2 2 n3 0", "2 2 n3 1"]);
+    assert_eq!(c.read("lost"), "n2\nn2\nn2\n");
+    // The spare is used up: the free node is next.
+    c.fail("n3");
+    c.until("all tasks run once more", || c.ran().len() == 9);
+    let last: Vec<String> = c.ran().into_iter().filter(|line| line.ends_with(" 2")).collect();
+    assert_eq!(last, ["0 0 n1 2", "1 1 n4 2", "2 2 n5 2"]);
+    c.write("go", "");
+    c.until("the job has ended", || c.ok(&["squeue", "-h"]).is_empty());
+    let out = c.read("out");
+    for words in
+        ["rank 0 of 3", "rank 1 of 3", "rank 2 of 3", "srun: 0\n", "spares: n4\n", "step lost n2", "step lost n3"]
+    {
+        assert_eq!(out.matches(words).count(), 1, "{words}: {out}");
+    }
+    let ended = c.ok(&["sacct", "-n", "-X", "-j", &job, "-o", "State,NNodes,Restarts"]);
+    assert_eq!(ended.split_whitespace().collect::<Vec<_>>(), ["COMPLETED", "3", "0"], "one attempt: {ended}");
+}
+
+#[test]
+fn only_the_tasks_of_the_failed_node_start_again_where_the_others_go_on() {
+    let c = cluster("only");
+    let script = "@ srun -l --restarts=2 --restart-only-lost DIR/task; echo \"srun: $?\"";
+    c.submit(&["-N3", "--on-node-fail=replace"], script);
+    c.until("all tasks run", || c.ran().len() == 3);
+    c.fail("n2");
+    c.until("the failed node's task runs again", || c.ran().len() == 4);
+    assert_eq!(c.ran(), ["0 0 n1 0", "1 1 n2 0", "1 1 n4 1", "2 2 n3 0"]);
+    c.write("go", "");
+    c.until("the job has ended", || c.ok(&["squeue", "-h"]).is_empty());
+    let out = c.read("out");
+    for words in ["0: rank 0 of 3", "1: rank 1 of 3", "2: rank 2 of 3", "srun: 0\n"] {
+        assert_eq!(out.matches(words).count(), 1, "{words}: {out}");
+    }
+}
+
+#[test]
+fn an_srun_of_its_own_goes_on_too_and_ends_with_its_job_when_nothing_is_replaced() {
+    let c = cluster("own");
+    let log = || fs::File::create(c.path("log")).unwrap();
+    let task = c.path("task");
+    let mut srun = c.command(&["srun", "-N2", "--on-node-fail=replace", "--restarts=1", &task]);
+    let mut srun = srun.stderr(log()).stdout(fs::File::create(c.path("out")).unwrap()).spawn().unwrap();
+    c.until("both tasks run", || c.ran().len() == 2);
+    c.fail("n1");
+    c.until("both tasks run again", || c.ran().len() == 4);
+    c.write("go", "");
+    assert!(srun.wait().unwrap().success(), "{}", c.read("log"));
+    assert_eq!(c.read("out").lines().count(), 2, "{}", c.read("out"));
+    drop((fs::remove_file(c.path("go")), fs::remove_file(c.path("ran"))));
+    let mut srun = c.command(&["srun", "-N2", "--on-node-fail=end", "--restarts=1", &task]);
+    let mut srun = srun.stderr(log()).spawn().unwrap();
+    c.until("both tasks run", || c.ran().len() == 2);
+    let node = c.ran()[1].split(' ').nth(2).unwrap().to_owned();
+    c.fail(&node);
+    assert!(!srun.wait().unwrap().success());
+    assert!(c.read("log").contains("Node failure on"), "{}", c.read("log"));
+    assert_eq!(c.ran().len(), 2, "not again");
+}

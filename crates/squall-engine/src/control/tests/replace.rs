@@ -1,0 +1,208 @@
+//! Failed nodes of running jobs that are replaced while the job goes on.
+
+use squall_model::config::Config;
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{JobId, NodeId, StepNo};
+use squall_model::job::options::Chosen;
+use squall_model::job::{EndState, JobSpec, JobState, Need};
+use squall_model::places::OnNodeFail;
+use squall_model::report::Report;
+use squall_model::set::NodeSet;
+use squall_model::step::{StepSpec, TaskProgram};
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
+use squall_model::wire::node::Down;
+
+use crate::control::info::job::of_job;
+use crate::control::tests::driver::{ADA, Driver, batch, these};
+
+fn job(nodes: u32, action: OnNodeFail, spares: u32) -> JobSpec {
+    let options = Chosen {
+        on_node_fail: Some(action),
+        spare_nodes: Some(spares).filter(|spares| *spares > 0),
+        ..Chosen::default()
+    };
+    let need = Need { nodes_min: Some(nodes), ..Need::default() };
+    JobSpec { need, options: options.into(), ..batch() }
+}
+
+fn set(d: &mut Driver, node: u32, admin: NodeAdmin) {
+    d.commit(Event::NodesSet { nodes: NodeSet::one(NodeId(node)), admin, reason: None, by: 0 });
+}
+
+/// The nodes on which steps of a job run, in the order of their places.
+fn order(d: &Driver, job: JobId) -> Vec<u32> {
+    let run = d.c.state().jobs[&job].run();
+    run.map(|run| run.working_nodes().iter().map(|node| node.0).collect()).unwrap_or_default()
+}
+
+fn ask_step(d: &mut Driver, caller: u64, job: JobId, tasks: u32) -> Vec<Answer> {
+    let spec = Box::new(StepSpec { ntasks: Some(tasks), nodes_min: Some(tasks), ..StepSpec::default() });
+    let (program, key) = (Box::new(TaskProgram::default()), d.key());
+    d.ask(caller, ADA, Request::CreateStep { job, spec, program, key })
+}
+
+/// Names of the nodes of each step that nodes were told to start.
+fn started(d: &mut Driver) -> Vec<String> {
+    let sent = std::mem::take(&mut d.sent);
+    let mut starts: Vec<String> = sent
+        .into_iter()
+        .filter_map(|(_, message)| match message {
+            Down::StartStep(start) => Some(start.layout.nodes.as_str().to_owned()),
+            _ => None,
+        })
+        .collect();
+    starts.dedup();
+    starts
+}
+
+fn held(d: &Driver) -> Vec<usize> {
+    d.c.state().nodes.iter().map(|node| node.jobs.len()).collect()
+}
+
+/// Checks that the sums of the state are those of its jobs, and that a replay gives the same state.
+fn check(d: &mut Driver) {
+    let mut again = d.c.state().clone();
+    again.retally();
+    assert_eq!(again.index.tallies, d.c.state().index.tallies);
+    assert!(*d.c.state() == d.replayed(), "the replayed state is another");
+}
+
+#[test]
+fn a_free_node_takes_the_place_of_a_failed_one_and_the_step_starts_again() {
+    let mut d = Driver::new(4, 1);
+    let id = d.submit(job(3, OnNodeFail::Replace, 0));
+    assert_eq!(order(&d, id), [0, 1, 2]);
+    assert!(matches!(ask_step(&mut d, 7, id, 3)[..], [Answer::StepCreated { .. }]));
+    assert_eq!(started(&mut d), ["n[1-3]"]);
+    set(&mut d, 1, NodeAdmin::Down);
+    assert_eq!((d.state_of(id), order(&d, id)), (Some(JobState::Running), vec![0, 3, 2]));
+    let told = d.take_answers(crate::control::port::CallerId(7));
+    assert!(
+        told.iter().any(|answer| matches!(answer, Answer::StepPart { nodes, .. } if nodes == "n2")),
+        "srun is told which node: {told:?}"
+    );
+    let key = squall_model::id::StepKey { job: id, attempt: d.attempt(id).attempt, step: StepNo(0) };
+    let ends =
+        d.sent.iter().filter(|(_, message)| matches!(message, Down::EndStep { key: ended, .. } if *ended == key));
+    assert_eq!(ends.count(), 2, "the ranks on the other nodes are ended");
+    let end = d.end(0);
+    for name in ["n1", "n3"] {
+        d.report(name, &[Report::StepEnded { key, end: end.clone() }]);
+    }
+    let answers = ask_step(&mut d, 7, id, 3);
+    assert!(matches!(answers[..], [Answer::StepDone { .. }, Answer::StepCreated { .. }]), "{answers:?}");
+    assert_eq!(started(&mut d), ["n[1,4,3]"], "the replacement stands where the failed node stood");
+    check(&mut d);
+    d.finish(id, 0);
+    let attempt = d.attempt(id);
+    for name in ["n2", "n3", "n4"] {
+        d.report(name, &[Report::JobGone { job: attempt }]);
+    }
+    assert_eq!((d.state_of(id), held(&d)), (Some(JobState::Ended(EndState::Completed)), vec![0; 4]));
+}
+
+#[test]
+fn a_step_waits_until_a_node_is_free_that_goes_to_the_job_before_all_others() {
+    let mut d = Driver::new(3, 1);
+    let id = d.submit(job(2, OnNodeFail::Replace, 0));
+    let other = d.submit(batch());
+    let third = d.submit(batch());
+    assert_eq!((d.state_of(other), d.state_of(third)), (Some(JobState::Running), Some(JobState::Pending)));
+    set(&mut d, 1, NodeAdmin::Down);
+    assert_eq!((order(&d, id), d.c.state().jobs[&id].run().unwrap().vacant().len()), (vec![0], 1));
+    assert_eq!(ask_step(&mut d, 7, id, 2), [], "it waits");
+    let updated = d.ask(
+        9,
+        ADA,
+        Request::UpdateJob {
+            jobs: these(id),
+            change: Box::new(JobUpdate { nodes: Some((1, None)), ..JobUpdate::default() }),
+        },
+    );
+    assert!(
+        matches!(&updated[..], [Answer::Affected { refused, .. }] if matches!(refused[0].1, Refusal::NotSupported(_))),
+        "{updated:?}"
+    );
+    // The controller starts again meanwhile.
+    d.restart();
+    let attempts = [d.attempt(id), d.attempt(other)];
+    d.register("n1", &attempts[..1]);
+    d.register("n3", &attempts[1..]);
+    d.finish(other, 0);
+    assert_eq!((order(&d, id), d.state_of(third)), (vec![0, 2], Some(JobState::Pending)));
+    check(&mut d);
+}
+
+#[test]
+fn spares_idle_in_the_job_until_they_are_needed() {
+    let mut d = Driver::new(4, 1);
+    let id = d.submit(job(2, OnNodeFail::Replace, 1));
+    assert_eq!((order(&d, id), held(&d)), (vec![0, 1], vec![1, 1, 1, 0]));
+    let row = of_job(&d.c, id, &d.c.state().jobs[&id], false, Time(0));
+    let spares = row.info.run().places.as_ref().map(|places| places.spares.as_str());
+    assert_eq!((row.info.run().nodes.as_str(), spares, row.info.num_nodes), ("n[1-2]", Some("n3"), 2));
+    assert!(matches!(ask_step(&mut d, 7, id, 3)[..], [Answer::Refused(_)]), "steps don't run on spares");
+    set(&mut d, 3, NodeAdmin::Drain);
+    set(&mut d, 1, NodeAdmin::Down);
+    assert_eq!((order(&d, id), d.state_of(id)), (vec![0, 2], Some(JobState::Running)));
+    check(&mut d);
+    // A spare that fails is no loss.
+    let mut d = Driver::new(4, 1);
+    let id = d.submit(job(2, OnNodeFail::Replace, 1));
+    assert!(matches!(ask_step(&mut d, 7, id, 2)[..], [Answer::StepCreated { .. }]));
+    set(&mut d, 2, NodeAdmin::Down);
+    assert_eq!((order(&d, id), d.c.state().jobs[&id].run().unwrap().vacant().len()), (vec![0, 1], 0));
+    assert!(!d.sent.iter().any(|(_, message)| matches!(message, Down::EndStep { .. })), "its step runs on");
+    check(&mut d);
+}
+
+#[test]
+fn what_happens_is_what_job_partition_or_cluster_say() {
+    use OnNodeFail::{End, Replace, Requeue, Shrink};
+    let node_fail = JobState::Completing(EndState::NodeFail);
+    for (own, cluster, state, requeues) in [
+        (Some(End), None, node_fail, false),
+        (Some(Requeue), Some(Shrink), node_fail, true),
+        (Some(Shrink), None, JobState::Running, false),
+        (None, Some(Replace), JobState::Running, false),
+        (None, Some(End), node_fail, false),
+        (None, None, node_fail, true),
+    ] {
+        let mut d = Driver::empty(Config { on_node_fail: cluster, ..Config::default() });
+        (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 1));
+        let mut spec = job(2, End, 0);
+        spec.options.on_node_fail = own;
+        let id = d.submit(spec);
+        set(&mut d, 1, NodeAdmin::Down);
+        assert_eq!(d.state_of(id), Some(state), "{own:?} {cluster:?}");
+        if state == node_fail {
+            let attempt = d.attempt(id);
+            for name in ["n1", "n2"] {
+                d.report(name, &[Report::JobGone { job: attempt }]);
+            }
+            assert_eq!(d.state_of(id) == Some(JobState::Pending), requeues, "{own:?} {cluster:?}");
+        }
+    }
+}
+
+#[test]
+fn the_node_of_the_script_is_not_replaced() {
+    let mut d = Driver::new(3, 1);
+    let id = d.submit(job(2, OnNodeFail::Replace, 0));
+    set(&mut d, 0, NodeAdmin::Down);
+    assert_eq!(d.state_of(id), Some(JobState::Completing(EndState::NodeFail)));
+}
+
+#[test]
+fn spares_need_a_number_of_nodes_that_work() {
+    let mut d = Driver::new(3, 1);
+    let mut spec = job(2, OnNodeFail::Replace, 1);
+    spec.need.nodes_min = None;
+    let key = d.key();
+    let answers = d.submit_with(key, spec);
+    assert!(
+        matches!(&answers[..], [Answer::Refused(Refusal::InvalidValue { option, .. })] if option == "spare-nodes"),
+        "{answers:?}"
+    );
+}
