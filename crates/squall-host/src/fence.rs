@@ -34,7 +34,7 @@ const PROVEN: &str = "proven";
 /// Pause between two looks for processes to be killed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Looks in a row that find no process, after which a guard ends that nobody has told to: 5 minutes.
+/// Looks in a row that find no process, after which a guard ends without an order: 5 minutes.
 const LOOKS_MAX: u32 = 6000;
 
 /// The folder through which a node daemon and its guards talk.

@@ -441,7 +441,7 @@ pub enum Event {
         /// Resources that the job keeps.
         #[n(2)]
         alloc: Alloc,
-        /// The failed node whose place another node is to take. None: the job goes on without it.
+        /// The failed node that another node is to replace. None: the job goes on without it.
         #[n(3)]
         vacant: Option<NodeId>,
     },

@@ -49,7 +49,7 @@ impl OnNodeFail {
 /// A node that took the place of a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Replacement {
-    /// The node whose place it is: the one that the job had at its start.
+    /// The node that the job had in this place at its start.
     #[n(0)]
     pub place: NodeId,
     /// The node that has the place now.
@@ -60,7 +60,7 @@ pub struct Replacement {
 /// A place of a failed node that no other node has taken yet, with what the job held there.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Vacancy {
-    /// The node whose place it is: the one that the job had at its start.
+    /// The node that the job had in this place at its start.
     #[n(0)]
     pub place: NodeId,
     /// The node that failed.

@@ -17,7 +17,7 @@ impl Config {
 
     /// Returns the least `node_timeout_s` of a tree of so many nodes, seconds: 3 for each of its levels, at most 30.
     ///
-    /// A node whose relay stops leaves it after half the timeout, for the controller. Its last answer may be a third of the
+    /// A node leaves a stopped relay after half the timeout, for the controller. Its last answer may be a third of the
     /// timeout old by then. The rest, a sixth, is for the new connection, and for the way down and up again. With 16 children a node these are 6 s for 64 nodes (two levels), 9 s for 1,024 (three) and 12 s
     /// for 10,080 (four). A beat costs the controller two frames for each of its own children, at most 16, whatever the
     /// number of nodes, and about half a microsecond for each node.

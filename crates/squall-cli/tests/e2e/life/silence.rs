@@ -1,4 +1,4 @@
-//! Nodes that fall silent: how soon that shows, and that it takes nobody else along.
+//! Nodes that fall silent: how soon that shows, and that no other node goes down with it.
 
 use std::time::{Duration, Instant};
 

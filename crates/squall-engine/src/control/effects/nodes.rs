@@ -256,7 +256,7 @@ fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
     out.answers.extend(callers.into_iter().map(notice));
 }
 
-/// Has a job go on without a node that has failed, whose place another node takes if `replace` is set. As in Slurm its
+/// Has a job go on without a node that has failed; with `replace` another node takes its place. As in Slurm its
 /// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves.
 fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };

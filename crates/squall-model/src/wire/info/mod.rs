@@ -181,7 +181,7 @@ pub struct PlacesInfo {
     /// Names of the spare nodes, as a host list.
     #[n(0)]
     pub spares: String,
-    /// Names of failed nodes whose places wait for a node, as a host list.
+    /// Names of failed nodes that wait to be replaced, as a host list.
     #[n(1)]
     pub vacant: String,
 }
