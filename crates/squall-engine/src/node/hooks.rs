@@ -254,13 +254,14 @@ impl NodeMachine {
 
     /// Drops the launches of an ending job that wait for its prolog, and reports that they ended without a process.
     pub(super) fn drop_waiting(&mut self, now: Time, attempt: JobAttempt, only: Option<StepNo>) -> bool {
+        let fenced = self.fence.is_over(attempt, now);
         let Some(around) = self.jobs.get_mut(&attempt).and_then(|job| job.around.as_mut()) else { return false };
         let dropped = |waiting: &mut Waiting| only.is_none_or(|step| step == waiting.launch.key.step);
         let dropped: Vec<Waiting> = around.waiting.extract_if(.., dropped).collect();
         for waiting in &dropped {
             let exit = ExitCode { code: 0, signal: SIGTERM };
             let mut end = StepEnd { exit, started: now, ended: now, ..StepEnd::default() };
-            end.note_told();
+            if fenced { end.note_fenced() } else { end.note_told() }
             self.outbox.push(Report::StepEnded { key: waiting.launch.key, end });
         }
         !dropped.is_empty()

@@ -254,7 +254,10 @@ impl Judge {
     fn replaced_event(&mut self, id: JobId, attempt: u32, node: NodeId, alloc: &Alloc) {
         self.note_kept(id, alloc);
         if let Some(file) = self.files.get_mut(&id).filter(|file| file.attempt == attempt) {
-            file.nodes.insert(node);
+            // A node that had the job before and comes back still has to forget that.
+            if !file.nodes.insert(node) {
+                file.back.insert(node);
+            }
             file.left.insert(node);
         }
     }
@@ -279,7 +282,7 @@ impl Judge {
         let ended_well = file.truth.is_some_and(ExitCode::is_ok) && !file.unseen && !file.may_repeat;
         let again = ended_well && before > 0 && file.outcome.as_ref().is_some_and(wanted_back);
         file.attempt = attempt;
-        file.left = nodes.clone();
+        (file.left, file.back) = (nodes.clone(), NodeSet::new());
         file.nodes = nodes;
         file.started = Some(decided);
         (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
@@ -493,6 +496,7 @@ impl JobFile {
             attempt: 0,
             nodes: NodeSet::new(),
             left: NodeSet::new(),
+            back: NodeSet::new(),
             outcome: None,
             requeue: false,
             started: None,

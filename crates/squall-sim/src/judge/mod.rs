@@ -62,6 +62,8 @@ pub(crate) struct JobFile {
     pub(crate) attempt: u32,
     pub(crate) nodes: NodeSet,
     pub(crate) left: NodeSet,
+    /// Nodes that released the attempt, took a vacant place of it, and have not forgotten their first share.
+    pub(crate) back: NodeSet,
     pub(crate) outcome: Option<Outcome>,
     requeue: bool,
     pub(crate) started: Option<Time>,

@@ -305,10 +305,8 @@ impl Judge {
             .iter()
             .find(|(key, step)| key.job == job.job && key.attempt == job.attempt && step.has_live_tasks());
         let id = self.hosts.iter().find(|(_, host)| **host == node).map(|(id, _)| *id);
-        let held = self
-            .files
-            .get(&job.job)
-            .is_some_and(|file| file.attempt == job.attempt.0 && id.is_some_and(|id| file.left.contains(id)));
+        let file = self.files.get_mut(&job.job).filter(|file| file.attempt == job.attempt.0);
+        let held = file.zip(id).is_some_and(|(file, id)| file.left.contains(id) && !file.back.remove(id));
         if held {
             let text = format!("job {} on {}", job.job, self.names[node]);
             self.violate("what is forgotten is durable", text);

@@ -76,6 +76,8 @@ fn take(c: &mut Controller, now: Time, id: JobId, (lost, node): (NodeId, NodeId)
     });
     c.commit(now, Event::NodeReplaced { id, attempt, lost, node, alloc, gres }, out);
     if is_new && let Some(facts) = facts::facts(&c.state, id) {
+        // The node may be the lost one, which is back: it forgets its share of before, and then gets this one.
+        c.links.acknowledge();
         c.links.put(&NodeSet::one(node), Down::StartJob { facts: Arc::new(facts), batch: None });
     }
 }

@@ -31,7 +31,8 @@ pub(crate) struct Links {
     connected: NodeSet,
     /// When nodes last reported, in a session or after its end.
     heard: BTreeMap<NodeId, Time>,
-    offers: BTreeMap<String, Offer>,
+    /// The newest offers to each node that asked to register: one for each connection by which it asked.
+    offers: BTreeMap<String, Vec<Offer>>,
     outbox: Outbox,
     /// Reported ends of steps that are to be acknowledged, with the nodes that reported them.
     known_steps: BTreeMap<StepKey, NodeSet>,
@@ -196,17 +197,25 @@ impl Links {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.hops.values().map(|hop| hop.patience().min(hop.said + hop.beat)).min()
     }
-    /// Answers a registration request: offers the node a session and asks for its identity.
+    /// Answers a registration request: offers the node a session and asks for its identity. A node that has just got a new
+    /// parent may have asked by the old one, too: an offer that does not get through there takes none from it here.
     pub(crate) fn offer(&mut self, link: LinkId, route: Route, name: String) {
         let put = self.put_for_one(vec![Down::Identify]);
-        self.offers.insert(name, Offer { session: put.seq, link, route: route.clone() });
+        let offers = self.offers.entry(name).or_default();
+        offers.retain(|offer| offer.link != link && self.hops.contains_key(&offer.link));
+        offers.push(Offer { session: put.seq, link, route: route.clone() });
         self.say(link, Downward::Reply { route, node: None, put });
     }
-    /// Removes and returns the offer that a registration accepts. None: it is not the newest offer to a node of that
-    /// name.
+    /// Removes and returns the offer that a registration accepts, and removes the older ones. None: a newer one was made by
+    /// the same connection, or was accepted.
     pub(crate) fn take_offer(&mut self, name: &str, session: Session) -> Option<Offer> {
-        let newest = self.offers.get(name).is_some_and(|offer| offer.session == session.number);
-        if newest && session.epoch == self.epoch { self.offers.remove(name) } else { None }
+        let offers = self.offers.get_mut(name).filter(|_| session.epoch == self.epoch)?;
+        let at = offers.iter().position(|offer| offer.session == session.number)?;
+        let taken = offers.drain(..=at).next_back();
+        if offers.is_empty() {
+            self.offers.remove(name);
+        }
+        taken
     }
     /// Refuses the registration of a node that has accepted a session offer.
     pub(crate) fn refuse(&mut self, (offer, name): (Offer, String), reason: String) {
@@ -381,7 +390,7 @@ impl Links {
     }
 
     /// Queues the acknowledgements of reported ends: one message for all ends that the same set of nodes reported.
-    fn acknowledge(&mut self) {
+    pub(crate) fn acknowledge(&mut self) {
         if self.known_steps.is_empty() && self.known_jobs.is_empty() {
             return;
         }

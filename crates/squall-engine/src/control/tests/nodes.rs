@@ -409,6 +409,21 @@ fn only_the_newest_offer_to_a_name_is_taken_up() {
 }
 
 #[test]
+fn a_node_that_asks_by_its_old_parent_too_registers_by_the_new_one() {
+    let mut d = Driver::new(2, 1);
+    d.connect("n1");
+    d.knock("n1");
+    let by_itself = d.registration("n1", &[], &[]);
+    // The parent of before passes the same request on, and can't pass the answer.
+    d.say("n2", |child| child.knock("n1"));
+    let job = d.submit(JobSpec { need: Need { nodes_min: Some(2), ..Need::default() }, ..batch() });
+    d.launched();
+    d.say("n1", |child| child.register(by_itself));
+    assert!(d.connected("n1"));
+    assert_eq!(d.launched(), [(d.attempt(job), "n1".to_owned())]);
+}
+
+#[test]
 fn a_gap_ends_the_connection_and_a_repeated_frame_changes_nothing() {
     let mut d = Driver::new(2, 1);
     let job = d.submit(batch());

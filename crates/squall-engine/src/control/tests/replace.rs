@@ -195,6 +195,24 @@ fn the_node_of_the_script_is_not_replaced() {
 }
 
 #[test]
+fn a_lost_node_that_is_back_forgets_its_share_before_it_gets_another() {
+    let mut d = Driver::new(2, 1);
+    let id = d.submit(job(2, OnNodeFail::Replace, 0));
+    let attempt = d.attempt(id);
+    d.sent.clear();
+    // Its share is over, without an order: the node itself takes the vacant place.
+    d.report("n2", &[Report::JobGone { job: attempt }]);
+    assert_eq!(order(&d, id), [0, 1]);
+    let told = d.sent.iter().filter(|(name, _)| name == "n2").filter_map(|(_, message)| match message {
+        Down::Known { jobs, .. } => Some(("known", jobs.contains(&attempt))),
+        Down::StartJob { facts, .. } => Some(("start", facts.key.job == id)),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [("known", true), ("start", true)]);
+    check(&mut d);
+}
+
+#[test]
 fn spares_need_a_number_of_nodes_that_work() {
     let mut d = Driver::new(3, 1);
     let mut spec = job(2, OnNodeFail::Replace, 1);
