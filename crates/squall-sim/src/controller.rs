@@ -28,6 +28,9 @@ use crate::world::{BEGIN, Happening, World};
 /// Number of records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 400;
 
+/// How much too early the clock of a controller is, as it starts, that counts node fences from before.
+const UNAWAITED: Span = Span::from_secs(100);
+
 /// Number of jobs on a page of a list. It is small, so that many events fall between two pages.
 pub(crate) const PAGE: usize = 5;
 
@@ -377,7 +380,9 @@ impl World {
         if !self.may_speak(of) {
             return;
         }
-        let now = self.controller_now(of);
+        let begins = self.controllers[of].inbox.iter().any(|input| matches!(input, Input::Start { .. }));
+        let early = begins && self.is_planted(Mutation::FenceUnawaited);
+        let now = self.controller_now(of) - if early { UNAWAITED } else { Span(0) };
         let Some(mut pipeline) = self.controllers[of].pipeline.take() else { return };
         pipeline.begin(now);
         let capacity = self.controllers[of].log.capacity();

@@ -17,6 +17,8 @@ impl World {
     pub(crate) fn fence_act(&mut self, node: usize, act: FenceAct) {
         match act {
             FenceAct::Proven { sent } => {
+                let late = self.is_planted(Mutation::FenceRenewedByArrival);
+                let sent = if late { self.node_now(node) } else { sent };
                 let proven = &mut self.nodes[node].proven;
                 *proven = sent.max(*proven);
             }

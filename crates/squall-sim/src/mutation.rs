@@ -210,6 +210,12 @@ mutations! {
     FenceCountedEarly = "fence-counted-early",
     /// The guards of a node's fenced jobs end with its daemon.
     GuardDiesWithDaemon = "guard-dies-with-daemon",
+    /// A term of a node fence begins when the acknowledgement comes, and not when that was sent which it acknowledges.
+    FenceRenewedByArrival = "fence-renewed-by-arrival",
+    /// A controller that starts counts node fences from before it started.
+    FenceUnawaited = "fence-unawaited",
+    /// A node that was replaced, and is back, is not told to end its share of the job.
+    ReplacedNotEnded = "replaced-not-ended",
     /// A controller that was stopped counts the time against the nodes.
     LatenessUncounted = "lateness-uncounted",
     /// Appends compare nothing with what etcd holds.
@@ -314,7 +320,10 @@ impl Mutation {
 
     /// Returns whether the bug shows only with node fences.
     pub(crate) fn is_of_fences(self) -> bool {
-        matches!(self, Self::FenceCountedEarly | Self::GuardDiesWithDaemon)
+        matches!(
+            self,
+            Self::FenceCountedEarly | Self::GuardDiesWithDaemon | Self::FenceRenewedByArrival | Self::FenceUnawaited
+        )
     }
 
     /// Returns whether the bug shows only with several controllers.
