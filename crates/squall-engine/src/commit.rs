@@ -145,8 +145,8 @@ impl<L> Pipeline<L> {
 
     /// Chooses the list request that [`Input::Page`] continues: the first one with a caller that is `ready`. Returns
     /// false if there is none.
-    pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
-        self.machine.turn_lists(ready)
+    pub fn rotate_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        self.machine.rotate_lists(ready)
     }
 
     /// Chooses the follower of events that [`Input::Feed`] serves: the first one that has not got all events and is

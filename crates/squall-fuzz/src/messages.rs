@@ -10,7 +10,7 @@ use squall_model::wire::Hello;
 use squall_model::wire::client::{Answer, AnyRequest};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::feed::FeedPage;
-use squall_model::wire::join::{Question, Told};
+use squall_model::wire::join::{JoinAnswer, Question};
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
@@ -72,7 +72,7 @@ pub(crate) fn peer(bytes: &[u8]) {
 
 pub(crate) fn join(bytes: &[u8]) {
     message::<Question>(bytes);
-    message::<Told>(bytes);
+    message::<JoinAnswer>(bytes);
 }
 
 pub(crate) fn feed(bytes: &[u8]) {

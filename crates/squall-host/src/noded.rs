@@ -49,16 +49,16 @@ use crate::processes;
 use crate::service;
 use crate::spool::memory::Ground;
 use crate::spool::{Spool, witness};
-use crate::stepd::Nursery;
+use crate::stepd::Zygote;
 use crate::sys::{self, clock, pidfd};
 use crate::trust::Trust;
 
 mod adopt;
+mod batch_supervisor;
 mod beside;
 mod devices;
 pub mod errands;
 mod fence;
-mod foster;
 mod frequency;
 mod gang;
 mod hooks;
@@ -75,9 +75,9 @@ mod visits;
 mod voucher;
 
 use adopt::Orphan;
+use batch_supervisor::{BatchSupervisor, SupervisorEvent};
 use devices::DeviceFiles;
 use fence::Fences;
-use foster::{Foster, FosterEvent};
 use frequency::Frequencies;
 use gang::Gang;
 use hooks::Hooks;
@@ -142,8 +142,8 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
         end_steps();
     }
     match result {
-        Ok(End::Told(0)) if matches!(Trust::of(&args.place).joined(), Ok(Some(_))) => begin_again(args),
-        Ok(End::Told(code)) => std::process::ExitCode::from(code),
+        Ok(End::JoinAnswer(0)) if matches!(Trust::of(&args.place).joined(), Ok(Some(_))) => begin_again(args),
+        Ok(End::JoinAnswer(code)) => std::process::ExitCode::from(code),
         Ok(End::Signal) => std::process::ExitCode::SUCCESS,
         Err(e) => {
             error!(node = args.name, error = %e, "node daemon ends");
@@ -155,7 +155,7 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
 /// Reason why the daemon ends.
 enum End {
     /// The state machine ended the daemon, with this exit code.
-    Told(u8),
+    JoinAnswer(u8),
     /// The daemon has received SIGTERM or SIGINT.
     Signal,
 }
@@ -184,7 +184,7 @@ enum Event {
     /// A step daemon has ended that is not a child of this process.
     DaemonDied(StepKey),
     /// A message or the end of the batch supervisor.
-    Foster(FosterEvent),
+    BatchSupervisor(SupervisorEvent),
     /// An adopted task (step, rank) has ended, with its exit and usage if they are known.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
     /// A result of receiving a file, as an input for the state machine.
@@ -226,11 +226,11 @@ struct Daemon {
     device_files: DeviceFiles,
     program: CString,
     /// The zygote that makes step daemons; None before the first, and after a failure.
-    nursery: Option<Nursery>,
+    zygote: Option<Zygote>,
     /// The batch supervisor, which serves steps that need no step daemon of their own; None until it is needed.
-    foster: Option<Foster>,
+    supervisor: Option<BatchSupervisor>,
     /// Time of the last attempt to start a batch supervisor, if it failed; None: none failed, or one was started since.
-    fosterless: Option<Instant>,
+    unsupervised: Option<Instant>,
     null: File,
     events: Sender<Event>,
     net: Net,
@@ -295,7 +295,7 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
         }
         if let Some(code) = daemon.turn() {
             farewell(daemon.net.hang_up_all(), &mut inbox).await;
-            return Ok(End::Told(code));
+            return Ok(End::JoinAnswer(code));
         }
     }
 }
@@ -392,9 +392,9 @@ impl Daemon {
             device_files,
             binds,
             program: CString::new(args.program.as_os_str().as_bytes())?,
-            nursery: None,
-            foster: None,
-            fosterless: None,
+            zygote: None,
+            supervisor: None,
+            unsupervised: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
             ears: ears(&reach, &config, events.clone()),
             gang: Gang::new(config.gang_switch.0),
@@ -455,7 +455,7 @@ impl Daemon {
                 self.inputs.extend(input.map(NodeInput::Net));
             }
             Event::DaemonDied(key) => self.daemon_died(key),
-            Event::Foster(event) => self.hear_foster(event),
+            Event::BatchSupervisor(event) => self.hear_supervisor(event),
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
             Event::Kept(input) => self.inputs.push_back(input),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),

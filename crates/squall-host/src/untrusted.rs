@@ -14,12 +14,12 @@ use squall_model::wire::join::Bearer;
 use crate::bearer::Bearers;
 use crate::multicast::datagram::{Assembler, Sealed, stream_of};
 use crate::noise::{Handshake, KeyPair};
-use crate::stepd::foster::{FromFoster, ToFoster};
+use crate::stepd::batch_supervisor::{FromSupervisor, ToSupervisor};
 
 /// Decodes a message between the node daemon and the batch supervisor, in either direction.
 pub fn batch_supervisor(bytes: &[u8]) {
-    drop((from_slice::<ToFoster>(bytes), from_slice::<FromFoster>(bytes)));
-    drop(codec::take::<FromFoster>(bytes));
+    drop((from_slice::<ToSupervisor>(bytes), from_slice::<FromSupervisor>(bytes)));
+    drop(codec::take::<FromSupervisor>(bytes));
 }
 
 /// Processes a datagram of a multicast stream with this number and key. Returns the piece that it completes, if it is

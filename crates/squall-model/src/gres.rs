@@ -284,8 +284,8 @@ impl NodeGres {
         self.parts.get(name).and_then(|gpus| gpus.get(index)).is_none_or(|gpu| !holds(GPU, *gpu))
     }
 
-    /// Keeps those of free parts that are of one GPU: of the GPU with the fewest that are enough, the first of these. No
-    /// parts of GPUs: keeps all.
+    /// Restricts `free` to parts of one GPU: the one with the fewest free parts that suffice; of several the one with the
+    /// lowest index. Whole devices are returned unchanged.
     fn of_one_gpu<'a>(&self, asked: &Count, free: Vec<linked::Device<'a>>) -> Vec<linked::Device<'a>> {
         let Some(gpus) = self.parts.get(&asked.name) else { return free };
         let mut of: Vec<(usize, Vec<linked::Device<'a>>)> = Vec::new();

@@ -126,8 +126,8 @@ pub const TREE_WIDTH: u32 = 16;
 /// Bytes of one piece of a file that is sent to nodes. See `fabric::cost`: for files of tens of megabytes on links of
 /// gigabytes per second the best length is near this, and a piece stays in the CPU's cache while it is passed on.
 pub const CHUNK_BYTES: u32 = 128 << 10;
-/// Longest list of node names, in bytes, that is sent with every piece of a file. With a longer list the file is sent
-/// down the distribution tree of all nodes instead.
+/// Longest route, as a list of node names in bytes, that is put into each piece of a file. A file with a longer one takes
+/// the tree of all nodes.
 pub const CASCADE_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of a file in transit to nodes, which a relay buffers for a slow child.
 pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;

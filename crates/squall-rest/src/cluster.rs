@@ -13,7 +13,7 @@ use squall_model::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo,
 };
 use squall_model::wire::join::{Bearer, Passed};
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::caller::Identity;
 use crate::part::Part;

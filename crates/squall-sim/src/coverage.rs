@@ -27,7 +27,7 @@ pub enum Fault {
     NodeDaemonKilled,
     /// A step daemon is killed; its tasks continue.
     StepDaemonKilled,
-    /// Step daemon, node daemon and the zygote process (nursery) are killed together.
+    /// Step daemon, node daemon and the zygote process (zygote) are killed together.
     BothDaemonsKilled,
     /// A node loses power.
     PowerLost,

@@ -151,9 +151,7 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         setup.config.node_timeout_s = least + settings.seed / 3 % 8;
     }
     // Controllers of an older release accept no fences.
-    setup.fences = settings
-        .mutation
-        .map_or(settings.seed % 5 == 2 && settings.seed % 16 != 3, Mutation::is_of_fences)
+    setup.fences = settings.mutation.map_or(settings.seed % 5 == 2 && settings.seed % 16 != 3, Mutation::is_of_fences)
         && setup.controllers == 1;
     let stops = match settings.mutation {
         None => settings.seed.is_multiple_of(2) && setup.config.preempt_type == PreemptType::None,

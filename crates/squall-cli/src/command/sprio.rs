@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use squall_model::policy::Real;
 use squall_model::wire::client::{Answer, JobSelection, Request};
-use squall_model::wire::standing::{Factors, JobPriority, Priorities};
+use squall_model::wire::priority_info::{Factors, JobPriority, Priorities};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::names;
@@ -288,7 +288,7 @@ mod tests {
     use squall_model::id::JobId;
     use squall_model::policy::Real;
     use squall_model::wire::client::Answer;
-    use squall_model::wire::standing::{Factors, JobPriority, Priorities};
+    use squall_model::wire::priority_info::{Factors, JobPriority, Priorities};
 
     use super::sprio;
     use crate::command::listing::fake::{CommandResult, fake, run_with};

@@ -25,8 +25,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         [option, folder] if option == "--spool" => {
             ExitCode::from(u8::try_from(squall_host::stepd::run(Path::new(folder))).unwrap_or(1))
         }
-        [option, _room] if option == "--nursery" => {
-            ExitCode::from(u8::try_from(squall_host::stepd::serve_nursery()).unwrap_or(1))
+        [option, _room] if option == "--zygote" => {
+            ExitCode::from(u8::try_from(squall_host::stepd::serve_zygote()).unwrap_or(1))
         }
         [option, task @ ..] if option == "--task" => ExitCode::from(squall_host::stepd::run_task(task)),
         [option, task @ ..] if option == "--container" => ExitCode::from(squall_host::stepd::run_contained(task)),

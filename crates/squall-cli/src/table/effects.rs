@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use squall_model::id::JobId;
 use squall_model::policy::Real;
 use squall_model::wire::client::Answer;
-use squall_model::wire::standing::{Factors, JobPriority, Priorities};
+use squall_model::wire::priority_info::{Factors, JobPriority, Priorities};
 use squall_text::options::flag::Flag;
 use squall_text::options::table::GROUPS;
 use squall_text::options::{Arg, Effect, Tool};

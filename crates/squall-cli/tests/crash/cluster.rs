@@ -21,7 +21,7 @@ pub(crate) enum Victim {
     NodeAt(usize),
     Step,
     /// The process that copies itself into step daemons and is their parent.
-    Nursery,
+    Zygote,
     /// The controller of a cell.
     Cell(u32),
     /// The front of cells.
@@ -129,7 +129,7 @@ impl Cluster {
             Victim::Node => self.pid("node-c1.pid"),
             Victim::NodeAt(node) => self.pid(&format!("node-c{node}.pid")),
             Victim::Step => self.any_step(),
-            Victim::Nursery => self.nursery(),
+            Victim::Zygote => self.zygote(),
             Victim::Cell(cell) => pid_in(&self.state().join(format!("cells/{cell}/run/controller.pid"))),
             Victim::Front => self.pid("front.pid"),
         };
@@ -190,14 +190,14 @@ impl Cluster {
     }
 
     /// The child of the node daemon that says what it is.
-    fn nursery(&self) -> Option<u32> {
+    fn zygote(&self) -> Option<u32> {
         let parent = self.pid("node-c1.pid")?.to_string();
         let pids =
             fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.into_iter().find(|pid: &u32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            stat.split(' ').nth(3) == Some(&parent) && line.starts_with(b"squall\0step\0--nursery\0")
+            stat.split(' ').nth(3) == Some(&parent) && line.starts_with(b"squall\0step\0--zygote\0")
         })
     }
 
@@ -220,7 +220,7 @@ fn is_daemons_child(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some(parent) = stat.split(' ').nth(3) else { return true };
     let line = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
-    line.starts_with(b"squall\0step\0") && !line.starts_with(b"squall\0step\0--nursery\0")
+    line.starts_with(b"squall\0step\0") && !line.starts_with(b"squall\0step\0--zygote\0")
 }
 
 impl Drop for Cluster {

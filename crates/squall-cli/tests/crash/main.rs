@@ -43,8 +43,8 @@ fn step_daemon_killed_under_load() {
 }
 
 #[test]
-fn nursery_killed_under_load() {
-    killed_under_load("nursery", &[Victim::Nursery]);
+fn zygote_killed_under_load() {
+    killed_under_load("zygote", &[Victim::Zygote]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn cells_and_front_killed_under_load() {
 
 #[test]
 fn everything_killed_while_jobs_are_leased() {
-    let victims = [Victim::Controller, Victim::Node, Victim::Step, Victim::Nursery];
+    let victims = [Victim::Controller, Victim::Node, Victim::Step, Victim::Zygote];
     kill_under_load("leases", &Cluster::with_leases("leases"), &victims);
 }
 

@@ -12,7 +12,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("nobody_touches_anothers_job", others),
     ("a_cluster_of_ones_own_without_root", own_cluster),
     ("h1_files_that_block_hold_up_nobody_else", blocking_files),
-    ("h1_a_supervisor_that_does_not_answer_is_replaced", stuck_foster),
+    ("h1_a_supervisor_that_does_not_answer_is_replaced", stuck_supervisor),
     ("l1_no_job_sees_the_memory_map_of_a_daemon", daemon_maps),
 ];
 
@@ -152,26 +152,33 @@ fn nobody_else_is_held_up(c: &Cluster, stuck: &[String]) {
 }
 
 /// The batch supervisor of n1 is stopped: its scripts go on, others start, and cancelling works.
-fn stuck_foster(c: &Cluster) {
-    let running =
-        c.sbatch(&["-w", "n1", "-o", "/dev/null", "--wrap", "while [ ! -e foster.go ]; do sleep 0.05; done; exit 3"]);
+fn stuck_supervisor(c: &Cluster) {
+    let running = c.sbatch(&[
+        "-w",
+        "n1",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "while [ ! -e supervisor.go ]; do sleep 0.05; done; exit 3",
+    ]);
     let endless = c.sbatch(&["-w", "n1", "-o", "/dev/null", "--wrap", "sleep 1000"]);
     for job in [&running, &endless] {
         c.until_state(job, "RUNNING");
     }
     let steps = c.path("state/node/n1/steps");
-    let foster = || c.processes().into_iter().find(|(_, line)| line.trim_end().ends_with(&steps)).map(|(pid, _)| pid);
-    let Some(pid) = foster() else {
+    let supervisor =
+        || c.processes().into_iter().find(|(_, line)| line.trim_end().ends_with(&steps)).map(|(pid, _)| pid);
+    let Some(pid) = supervisor() else {
         println!("  (skipped: steps have daemons of their own here)");
         return c.ok(&["scancel", &running, &endless]).clear();
     };
     assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
-    let next = c.sbatch(&["-w", "n1", "-o", "foster.out", "--wrap", "echo next"]);
+    let next = c.sbatch(&["-w", "n1", "-o", "supervisor.out", "--wrap", "echo next"]);
     c.ok(&["scancel", &endless]);
     assert_eq!(c.end_of(&next), "COMPLETED|0:0");
-    assert_eq!(c.read("foster.out"), "next\n");
+    assert_eq!(c.read("supervisor.out"), "next\n");
     assert!(c.end_of(&endless).starts_with("CANCELLED"), "{}", c.end_of(&endless));
-    c.write("foster.go", "");
+    c.write("supervisor.go", "");
     assert_eq!(c.end_of(&running), "FAILED|3:0");
 }
 

@@ -225,9 +225,9 @@ impl Controller {
     pub fn set_page(&mut self, jobs: usize) {
         self.lists.page = jobs;
     }
-    /// Makes the next page of job lists come from the first list with a client that is ready for it. Returns false if
+    /// Moves the first job list of which the client can receive to the front: the next page comes from it. Returns false if
     /// no client is ready.
-    pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+    pub fn rotate_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.lists.turn(ready)
     }
     /// Lets the controller go on if most nodes have heard a newer epoch. It then takes one above theirs.

@@ -212,8 +212,8 @@ impl Parent {
         bypassed
     }
 
-    /// Plans to connect to the controller once more, in a moment: its greeting says with which key it signs.
-    pub(super) fn greet_again(&mut self, now: Time) {
+    /// Schedules a new connection to the controller: its greeting carries the key with which it signs now.
+    pub(super) fn reconnect_for_key(&mut self, now: Time) {
         self.detour_at.get_or_insert(now + PAUSE.0);
     }
 

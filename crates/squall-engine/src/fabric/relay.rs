@@ -210,8 +210,8 @@ impl Relay {
 
     /// Connects to the controller once more, where this node is attached to it already: its greeting says with which key it
     /// signs.
-    pub fn greet_again(&mut self, now: Time) {
-        self.parent.greet_again(now);
+    pub fn reconnect_for_key(&mut self, now: Time) {
+        self.parent.reconnect_for_key(now);
     }
 
     /// Returns the time between two of the controller's queries to all nodes, as it was told last.

@@ -261,7 +261,11 @@ impl NodeMachine {
         for waiting in &dropped {
             let exit = ExitCode { code: 0, signal: SIGTERM };
             let mut end = StepEnd { exit, started: now, ended: now, ..StepEnd::default() };
-            if fenced { end.note_fenced() } else { end.note_told() }
+            if fenced {
+                end.note_fenced();
+            } else {
+                end.note_told();
+            }
             self.outbox.push(Report::StepEnded { key: waiting.launch.key, end });
         }
         !dropped.is_empty()

@@ -196,7 +196,7 @@ impl NodeMachine {
         if self.relay.detour() {
             self.link.stage = Stage::Away;
         } else if unproven == Unproven::Forged {
-            self.relay.greet_again(now);
+            self.relay.reconnect_for_key(now);
             self.link.stage = Stage::Away;
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use squall_files::durable;
 use squall_files::place::{CONFIG_FILES, Place};
-use squall_model::wire::join::{CONTROLLER_TOKEN, Question, StoredFile, Told};
+use squall_model::wire::join::{CONTROLLER_TOKEN, JoinAnswer, Question, StoredFile};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::time::timeout;
 
@@ -60,10 +60,12 @@ async fn ask(name: &str, addresses: Vec<String>, token: &Token) -> io::Result<Ve
     let mut met = controllers.call(&hello, PATIENCE).await?;
     link::write(&mut met.writer, &Question::Controller).await?;
     let late = |_| io::Error::other("the controller does not answer");
-    match timeout(ANSWER_TIME, link::read::<Told>(&mut met.reader)).await.map_err(late)?? {
-        Some(Told::Controller(files)) => Ok(files),
-        Some(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
-        Some(Told::Charter { .. } | Told::Peer(_) | Told::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
+    match timeout(ANSWER_TIME, link::read::<JoinAnswer>(&mut met.reader)).await.map_err(late)?? {
+        Some(JoinAnswer::Controller(files)) => Ok(files),
+        Some(JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason)) => Err(io::Error::other(reason)),
+        Some(JoinAnswer::Charter { .. } | JoinAnswer::Peer(_) | JoinAnswer::TokenKey(_)) => {
+            Err(io::ErrorKind::InvalidData.into())
+        }
         None => Err(io::Error::other("the controller hung up")),
     }
 }

@@ -67,7 +67,7 @@ impl Readers {
     /// Sends the next page of a list to a client that has received the last one.
     pub(super) fn page(&mut self, machine: &mut Controller, (now, ahead_us): (Time, i64)) {
         let peers = &self.peers;
-        self.waits = !machine.turn_lists(|caller| peers.get(&caller.0).is_none_or(Outgoing::has_room));
+        self.waits = !machine.rotate_lists(|caller| peers.get(&caller.0).is_none_or(Outgoing::has_room));
         if !self.waits {
             let mut out = Out::default();
             machine.read_page(now, &mut out);
@@ -107,7 +107,7 @@ mod tests {
     use squall_model::encoding::Decoded;
     use squall_model::time::Time;
     use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal, Request};
-    use squall_model::wire::join::{Bearer, Question, Told};
+    use squall_model::wire::join::{Bearer, JoinAnswer, Question};
     use squall_model::wire::{Hello, Leader, Role};
     use tokio::net::UnixStream;
 
@@ -345,8 +345,8 @@ mod tests {
             // Others than controllers don't get the key.
             let mut met = site.node.call(&Hello::new(Role::Enquirer("n1".into())), PATIENCE).await.unwrap();
             link::write(&mut met.writer, &Question::TokenKey).await.unwrap();
-            let told = read::<Told>(&mut met.reader).await;
-            assert!(matches!(told, Told::Refused(_)), "{told:?}");
+            let told = read::<JoinAnswer>(&mut met.reader).await;
+            assert!(matches!(told, JoinAnswer::Refused(_)), "{told:?}");
         });
     }
 

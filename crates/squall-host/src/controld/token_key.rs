@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use squall_model::wire::join::{Question, Told};
+use squall_model::wire::join::{JoinAnswer, Question};
 use squall_model::wire::{Hello, Role};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
@@ -39,11 +39,11 @@ async fn ask(others: &Others, bearers: &Bearers) -> io::Result<()> {
     let mut met = others.controllers.call(&hello, PATIENCE).await?;
     loop {
         link::write(&mut met.writer, &Question::TokenKey).await?;
-        let answer = timeout(ANSWER_TIME, link::read::<Told>(&mut met.reader)).await;
+        let answer = timeout(ANSWER_TIME, link::read::<JoinAnswer>(&mut met.reader)).await;
         let key = match answer.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-            Some(Told::TokenKey(key)) => Zeroizing::new(key.into_vec()),
-            Some(Told::Refused(reason) | Told::NotNow(reason)) => return Err(io::Error::other(reason)),
-            Some(Told::Charter { .. } | Told::Peer(_) | Told::Controller(_)) => {
+            Some(JoinAnswer::TokenKey(key)) => Zeroizing::new(key.into_vec()),
+            Some(JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason)) => return Err(io::Error::other(reason)),
+            Some(JoinAnswer::Charter { .. } | JoinAnswer::Peer(_) | JoinAnswer::Controller(_)) => {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             None => return Err(io::Error::other("the controller hung up")),

@@ -289,7 +289,7 @@ impl Daemon {
     /// list.
     fn next_list(&mut self) -> bool {
         let peers = &self.peers;
-        self.pipeline.turn_lists(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.has_room()))
+        self.pipeline.rotate_lists(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.has_room()))
     }
 
     fn look_after_memory(&mut self) {

@@ -87,7 +87,7 @@ impl Hold {
         Self { means: Means::choose(group, roots), idle, leave: Leave::Runs }
     }
 
-    /// Whether the job can step back: its processes have joined the group, as others would not step back with it.
+    /// Returns whether the job's processes have joined its cgroup: lowering the weight of an empty one would miss them.
     pub fn can_step_back(&mut self) -> bool {
         self.idle.as_mut().is_some_and(|idle| {
             idle.populated = idle.populated || is_populated(&idle.dir);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use squall_files::place::Place;
 use squall_model::config::Config;
-use squall_model::wire::join::{LOGIN_TOKEN, PublicKey, Question, TOKEN, Told};
+use squall_model::wire::join::{JoinAnswer, LOGIN_TOKEN, PublicKey, Question, TOKEN};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -71,7 +71,7 @@ impl Membership {
         Ok((met.reader, met.writer))
     }
 
-    async fn exchange(&self, (reader, writer): &mut (Reader, Writer), question: &Question) -> io::Result<Told> {
+    async fn exchange(&self, (reader, writer): &mut (Reader, Writer), question: &Question) -> io::Result<JoinAnswer> {
         let late = |_| io::Error::other("the controller does not answer");
         let limit = if self.controllers.are_several() { ANSWER_TIMES.1 } else { ANSWER_TIMES.0 };
         link::write(writer, question).await?;
@@ -80,7 +80,7 @@ impl Membership {
     }
 }
 
-type Errand = (Question, oneshot::Sender<io::Result<Told>>);
+type Errand = (Question, oneshot::Sender<io::Result<JoinAnswer>>);
 
 /// Handle for asking the controller; may be cloned.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl Errands {
     }
 
     /// Asks a question; returns the answer. Err: the controller can't be reached.
-    pub(super) async fn ask(&self, question: Question) -> io::Result<Told> {
+    pub(super) async fn ask(&self, question: Question) -> io::Result<JoinAnswer> {
         let (answer, told) = oneshot::channel();
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.0.try_send((question, answer)).map_err(|_| gone())?;
@@ -126,7 +126,7 @@ async fn run(membership: Membership, mut inbox: mpsc::Receiver<Errand>) {
                 Err(e) => Err(e),
             };
         }
-        if !matches!(told, Ok(Told::Peer(_) | Told::Charter { .. })) {
+        if !matches!(told, Ok(JoinAnswer::Peer(_) | JoinAnswer::Charter { .. })) {
             line = None;
         }
         // The caller may have stopped waiting.
@@ -150,7 +150,7 @@ pub fn join(place: &Place, joined: &Joined, secret: &Token) -> io::Result<()> {
     }
     let membership = Membership::new(joined.clone(), &trust)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let told: io::Result<Told> = runtime.block_on(async {
+    let told: io::Result<JoinAnswer> = runtime.block_on(async {
         let scheme = if joined.login { LOGIN_TOKEN } else { TOKEN };
         let end = Instant::now() + PREDECESSOR_TIME;
         loop {
@@ -159,7 +159,7 @@ pub fn join(place: &Place, joined: &Joined, secret: &Token) -> io::Result<()> {
             let question =
                 if joined.login { Question::Charter { port: 0 } } else { Question::Peer(joined.name.clone()) };
             match membership.exchange(&mut line, &question).await? {
-                Told::NotNow(reason) if Instant::now() < end => tracing::warn!(%reason, "waiting to join"),
+                JoinAnswer::NotNow(reason) if Instant::now() < end => tracing::warn!(%reason, "waiting to join"),
                 told => return Ok(told),
             }
             tokio::time::sleep(PREDECESSOR_PAUSE).await;
@@ -169,10 +169,10 @@ pub fn join(place: &Place, joined: &Joined, secret: &Token) -> io::Result<()> {
     let joined = Joined { key: membership.key(), ..joined.clone() };
     match told {
         // A machine that has joined before has a key that is known, and can wait for the controller.
-        Ok(Told::NotNow(_)) | Err(_) if again => trust.note_joined(&joined),
-        Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
-        Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(&joined),
-        Ok(Told::Controller(_) | Told::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
+        Ok(JoinAnswer::NotNow(_)) | Err(_) if again => trust.note_joined(&joined),
+        Ok(JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason)) => Err(io::Error::other(reason)),
+        Ok(JoinAnswer::Peer(_) | JoinAnswer::Charter { .. }) => trust.note_joined(&joined),
+        Ok(JoinAnswer::Controller(_) | JoinAnswer::TokenKey(_)) => Err(io::ErrorKind::InvalidData.into()),
         Err(e) => Err(e),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use squall_files::place::Place;
 use squall_model::config::Config;
-use squall_model::wire::join::{Question, Told};
+use squall_model::wire::join::{JoinAnswer, Question};
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_local;
@@ -141,11 +141,13 @@ async fn keep_renewed(place: Place, membership: Membership, errands: Errands, mu
 /// addresses of all controllers.
 async fn renew(place: &Place, membership: &Membership, errands: &Errands) -> io::Result<()> {
     match errands.ask(Question::Charter { port: 0 }).await? {
-        Told::Charter { address, config, .. } => {
+        JoinAnswer::Charter { address, config, .. } => {
             membership.renew(&Trust::of(place), &config)?;
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))
         }
-        Told::Refused(reason) | Told::NotNow(reason) => Err(io::Error::other(reason)),
-        Told::Peer(_) | Told::Controller(_) | Told::TokenKey(_) => Err(io::ErrorKind::InvalidData.into()),
+        JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason) => Err(io::Error::other(reason)),
+        JoinAnswer::Peer(_) | JoinAnswer::Controller(_) | JoinAnswer::TokenKey(_) => {
+            Err(io::ErrorKind::InvalidData.into())
+        }
     }
 }

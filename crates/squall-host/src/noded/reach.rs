@@ -11,7 +11,7 @@ use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::rotation::ControllerKeys;
-use squall_model::wire::join::{Peer, PublicKey, Question, Told};
+use squall_model::wire::join::{JoinAnswer, Peer, PublicKey, Question};
 use squall_model::wire::{Hello, Role};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::time::timeout;
@@ -62,7 +62,7 @@ struct Far {
 enum Directory {
     /// In the controller's own files: this node is on the controller's machine. The controllers are all of the cluster,
     /// if it has several.
-    Here(Trust, Option<Controllers>),
+    Local(Trust, Option<Controllers>),
     /// By asking the controller of the cluster that this node has joined, on another machine. The number is the port on
     /// which this node listens.
     There(Membership, Errands, u16),
@@ -100,7 +100,7 @@ impl Reach {
                 trust
                     .note_address(name, &format!("{}:{}", life::reached_as(&config), listener.local_addr()?.port()))?;
                 let others = others(name, &keys, &trust, &config)?;
-                (Some((keys, Directory::Here(trust, others))), Some(listener), here()?)
+                (Some((keys, Directory::Local(trust, others))), Some(listener), here()?)
             }
             None => (None, None, here()?),
         };
@@ -121,7 +121,7 @@ impl Reach {
     pub(super) fn membership(&self) -> Option<&Membership> {
         match &self.far.as_ref()?.directory {
             Directory::There(membership, ..) => Some(membership),
-            Directory::Here(..) => None,
+            Directory::Local(..) => None,
         }
     }
 
@@ -139,8 +139,8 @@ impl Reach {
     pub(super) fn learn(&self, keys: &ControllerKeys) {
         match self.far.as_deref().map(|far| &far.directory) {
             Some(Directory::There(membership, ..)) => membership.controllers.learn(keys.key),
-            Some(Directory::Here(_, Some(controllers))) => controllers.learn(keys.key),
-            Some(Directory::Here(_, None)) | None => {}
+            Some(Directory::Local(_, Some(controllers))) => controllers.learn(keys.key),
+            Some(Directory::Local(_, None)) | None => {}
         }
         self.known.learn(Some(keys.signer));
         self.known.learn_controllers(Some(keys.key));
@@ -177,7 +177,7 @@ impl Reach {
                 });
                 Ok(conversation)
             }
-            (Some(Far { directory: Directory::Here(_, Some(controllers)), .. }), Dial::Controller) => {
+            (Some(Far { directory: Directory::Local(_, Some(controllers)), .. }), Dial::Controller) => {
                 match timeout(GREETING_TIME, self.connect_here(dial)).await {
                     Ok(Ok(conversation)) => Ok(conversation.among(controllers.clone())),
                     // The controller of this machine does not run. Another one may lead.
@@ -230,7 +230,7 @@ impl Reach {
     pub(super) async fn revoked(&self, (name, key): (String, PublicKey)) {
         let Some(far) = &self.far else { return };
         let pause = match far.directory {
-            Directory::Here(..) => REVISITS.0,
+            Directory::Local(..) => REVISITS.0,
             Directory::There(..) => REVISITS.1,
         };
         loop {
@@ -247,20 +247,20 @@ impl Far {
     /// node has no key.
     async fn find(&self, name: &str) -> io::Result<Option<Peer>> {
         let errands = match &self.directory {
-            Directory::Here(trust, _) => return trust.peer(name),
+            Directory::Local(trust, _) => return trust.peer(name),
             Directory::There(_, errands, _) => errands,
         };
         let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
         match errands.ask(Question::Peer(name.to_owned())).await {
-            Ok(Told::Peer(peer)) => {
+            Ok(JoinAnswer::Peer(peer)) => {
                 match &peer {
                     Some(peer) => found().insert(name.to_owned(), peer.clone()),
                     None => found().remove(name),
                 };
                 Ok(peer)
             }
-            Ok(Told::Refused(reason) | Told::NotNow(reason)) => Err(io::Error::other(reason)),
-            Ok(Told::Charter { .. } | Told::Controller(_) | Told::TokenKey(_)) => {
+            Ok(JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason)) => Err(io::Error::other(reason)),
+            Ok(JoinAnswer::Charter { .. } | JoinAnswer::Controller(_) | JoinAnswer::TokenKey(_)) => {
                 Err(io::ErrorKind::InvalidData.into())
             }
             Err(e) => found().get(name).cloned().map(Some).ok_or(e),
@@ -323,7 +323,7 @@ async fn renew_charter(
     port: u16,
 ) -> io::Result<Renewed> {
     match errands.ask(Question::Charter { port }).await? {
-        Told::Charter { config, address, signer, key } => {
+        JoinAnswer::Charter { config, address, signer, key } => {
             // The connection may be older than a rotation of the keys, which this answer then tells of.
             if let Some(key) = key {
                 membership.controllers.learn(key);
@@ -337,7 +337,9 @@ async fn renew_charter(
             }
             durable::write(&place.config(), config.as_bytes(), 0o644).map(|()| Renewed::Stored)
         }
-        Told::Refused(reason) | Told::NotNow(reason) => Ok(Renewed::Refused(reason)),
-        Told::Peer(_) | Told::Controller(_) | Told::TokenKey(_) => Err(io::ErrorKind::InvalidData.into()),
+        JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason) => Ok(Renewed::Refused(reason)),
+        JoinAnswer::Peer(_) | JoinAnswer::Controller(_) | JoinAnswer::TokenKey(_) => {
+            Err(io::ErrorKind::InvalidData.into())
+        }
     }
 }

@@ -32,8 +32,8 @@ use crate::cgroup::StepGroups;
 use crate::link::{self, read_greeting};
 use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
-use crate::stepd::Nursery;
-use crate::stepd::foster::{Order, ToFoster};
+use crate::stepd::Zygote;
+use crate::stepd::batch_supervisor::{Order, ToSupervisor};
 use crate::stepd::speaks_by_tree;
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
@@ -67,7 +67,7 @@ pub(super) enum By {
     /// Process id and pidfd of a step daemon, which need not be a child of this process.
     Watched(u32, Rc<Watched>),
     /// The batch supervisor, which serves many steps.
-    Foster,
+    BatchSupervisor,
 }
 
 impl Served {
@@ -75,15 +75,15 @@ impl Served {
         Self { by, tells: None, ended: false }
     }
 
-    pub(super) fn is_fostered(&self) -> bool {
-        matches!(self.by, By::Foster)
+    pub(super) fn is_supervised(&self) -> bool {
+        matches!(self.by, By::BatchSupervisor)
     }
 
     /// Returns the pid of the step's own step daemon; None: the batch supervisor serves the step.
     pub(super) fn own_daemon(&self) -> Option<u32> {
         match &self.by {
             By::Child(pid) | By::Watched(pid, _) => Some(*pid),
-            By::Foster => None,
+            By::BatchSupervisor => None,
         }
     }
 }
@@ -107,12 +107,12 @@ impl Daemon {
         let readable = launches.into_iter().map(|launch| (launch.key, Some(launch)));
         let steps: Vec<Spooled> = readable.chain(unreadable.into_iter().map(|key| (key, None))).collect();
         self.folders.extend(steps.iter().map(|(key, _)| *key));
-        let fostered = self.find_foster();
-        let undecided = self.find_steps(steps, &fostered);
+        let supervised = self.find_supervisor();
+        let undecided = self.find_steps(steps, &supervised);
         // A folder that was taken had a daemon by then: a daemon that is not seen now has ended.
-        let fostered = if undecided.is_empty() { BTreeSet::new() } else { self.served_by_foster() };
+        let supervised = if undecided.is_empty() { BTreeSet::new() } else { self.served_by_supervisor() };
         let mut orphans = Vec::new();
-        for (key, launch) in self.find_steps(undecided, &fostered) {
+        for (key, launch) in self.find_steps(undecided, &supervised) {
             let state = match self.left_by(key, None) {
                 Some(traces) => {
                     orphans.push((key, traces));
@@ -132,15 +132,15 @@ impl Daemon {
 
     /// Reports the state of each step to the state machine, if it is certain. Returns the other steps: a daemon took
     /// their folders, but no such daemon is seen.
-    fn find_steps(&mut self, steps: Vec<Spooled>, fostered: &BTreeSet<StepKey>) -> Vec<Spooled> {
+    fn find_steps(&mut self, steps: Vec<Spooled>, supervised: &BTreeSet<StepKey>) -> Vec<Spooled> {
         if steps.is_empty() {
             return Vec::new();
         }
         let daemons = self.daemons();
         let mut undecided = Vec::new();
         for (key, launch) in steps {
-            if fostered.contains(&key) {
-                self.served.insert(key, Served::by(By::Foster));
+            if supervised.contains(&key) {
+                self.served.insert(key, Served::by(By::BatchSupervisor));
                 self.found((key, launch), FoundStep::Alive);
                 continue;
             }
@@ -311,7 +311,7 @@ impl Daemon {
         }
         let groups = self.add_folder(&mut launch)?;
         let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
-        if !self.is_for_foster(&launch, &groups) {
+        if !self.is_for_supervisor(&launch, &groups) {
             return self.start_daemon(&launch, &cpus);
         }
         let environment = self.blob(launch.facts.spec.env).unwrap_or_default().to_vec();
@@ -319,7 +319,7 @@ impl Daemon {
         let (environment, birthplace) = (ByteBuf::from(environment), ByteBuf::from(birthplace));
         let warrant = self.warrant(launch.key).cloned();
         let order = Order { launch, environment, groups: groups.to_text(), birthplace, cpus, warrant };
-        self.give_to_foster(order).or_else(|order| self.start_daemon(&order.launch, &order.cpus))
+        self.give_to_supervisor(order).or_else(|order| self.start_daemon(&order.launch, &order.cpus))
     }
 
     /// Makes the groups and the folder of a step.
@@ -411,17 +411,17 @@ impl Daemon {
     /// Has the zygote fork a step daemon, which is cheaper than executing one; returns its pid. None: the zygote can't,
     /// so the caller has to execute a step daemon.
     fn copy_daemon(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> Option<u32> {
-        self.with_nursery(|nursery| nursery.birth(folder, cpus, group))
+        self.with_zygote(|zygote| zygote.birth(folder, cpus, group))
     }
 
     /// Runs `work` on the zygote, starting one if needed. After an error (None) the next step gets a new zygote.
-    pub(super) fn with_nursery(&mut self, work: impl FnOnce(&mut Nursery) -> io::Result<u32>) -> Option<u32> {
-        let mut nursery = match self.nursery.take() {
-            Some(nursery) => nursery,
-            None => Nursery::start(&self.program).ok()?,
+    pub(super) fn with_zygote(&mut self, work: impl FnOnce(&mut Zygote) -> io::Result<u32>) -> Option<u32> {
+        let mut zygote = match self.zygote.take() {
+            Some(zygote) => zygote,
+            None => Zygote::start(&self.program).ok()?,
         };
-        let pid = work(&mut nursery).ok()?;
-        self.nursery = Some(nursery);
+        let pid = work(&mut zygote).ok()?;
+        self.zygote = Some(zygote);
         Some(pid)
     }
 
@@ -429,12 +429,12 @@ impl Daemon {
         if self.orphans.contains_key(&key) {
             return self.tell_orphan(key, &message);
         }
-        if let Some(served) = self.served.get_mut(&key).filter(|served| served.is_fostered()) {
+        if let Some(served) = self.served.get_mut(&key).filter(|served| served.is_supervised()) {
             served.ended |= matches!(message, ToStepd::End { .. });
             return self
-                .foster
+                .supervisor
                 .iter()
-                .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
+                .for_each(|supervisor| supervisor.tell(&ToSupervisor::Tell { key, message: message.clone() }));
         }
         if self.spool.is_unreadable(&key.to_string()) {
             // The path of its daemon's socket can't be read either.
@@ -489,7 +489,7 @@ impl Daemon {
     /// Returns the queue of messages to a step's own step daemon, connecting first if needed. None: the step has no
     /// such daemon.
     fn line_to(&mut self, key: StepKey) -> Option<&Sender<ToStepd>> {
-        let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
+        let served = self.served.get_mut(&key).filter(|served| !served.is_supervised())?;
         let (spool, name, events) = (&self.spool, &self.name, &self.events);
         Some(served.tells.get_or_insert_with(|| {
             let (tells, queue) = channel(MESSAGES_MAX);
@@ -546,11 +546,11 @@ impl Daemon {
             let _ = match &served.by {
                 By::Child(pid) => signals::kill(*pid, libc::SIGKILL),
                 By::Watched(_, watched) => pidfd::signal(watched.as_fd(), libc::SIGKILL),
-                By::Foster => {
+                By::BatchSupervisor => {
                     let message = ToStepd::End { kill_wait_s: 0, why: EndReason::None };
-                    self.foster
+                    self.supervisor
                         .iter()
-                        .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
+                        .for_each(|supervisor| supervisor.tell(&ToSupervisor::Tell { key, message: message.clone() }));
                     Ok(())
                 }
             };
@@ -599,7 +599,7 @@ impl Daemon {
                 if self.watch(key, &processes::all()) {
                     return;
                 }
-                let group = served.is_fostered().then(|| self.cgroups.birthplace(key)).flatten();
+                let group = served.is_supervised().then(|| self.cgroups.birthplace(key)).flatten();
                 let Some(traces) = self.left_by(key, group.as_deref()) else {
                     self.cgroups.close_step(key);
                     self.frequencies.release(key);

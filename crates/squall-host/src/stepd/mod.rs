@@ -14,19 +14,18 @@
 //! good, and only then accesses the user's things: files, `srun`, programs. One thread, one loop around `epoll`, no
 //! runtime: it is started once for each job, so it has to be cheap.
 
+pub(crate) mod batch_supervisor;
 mod binding;
 mod container;
 mod daemon;
 mod environment;
+mod exit_recorder;
 mod files;
 mod folder;
-pub(crate) mod foster;
 mod frames;
-mod keeper;
 mod login;
 mod meter;
 mod node_link;
-mod nursery;
 mod patterns;
 mod prepare;
 mod processes;
@@ -39,6 +38,7 @@ mod tree;
 mod watchers;
 mod wireup;
 mod x11;
+mod zygote;
 
 /// Whether a program is linked with an MPI library, as far as its file shows.
 pub fn is_linked_with_mpi(program: &Path) -> bool {
@@ -67,12 +67,12 @@ use node_link::NodeLinks;
 
 pub use container::run_contained;
 pub use daemon::is_end_notice;
-pub(crate) use nursery::LIBRARIES_VARIABLE;
-pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
 pub use scripts::{run_epilogs, run_task};
 pub(crate) use tree::{descendants, stat_field};
 pub(crate) use wireup::{speaks_by_tree, sweep_up};
+pub(crate) use zygote::LIBRARIES_VARIABLE;
+pub use zygote::{Zygote, serve as serve_zygote};
 
 /// Value of `oom_score_adj` of a step daemon: the kernel rarely kills it for lack of memory. Needs root.
 const OOM_SCORE: &str = "-900";
@@ -155,7 +155,7 @@ fn private_dirs(launch: &StepLaunch) -> std::io::Result<()> {
 }
 
 /// Runs the batch supervisor of the node with the folders of its steps in `steps`; returns its exit status.
-fn run_foster(steps: &Path) -> i32 {
+fn run_batch_supervisor(steps: &Path) -> i32 {
     let ready = || {
         set_child_subreaper()?;
         if rustix::process::geteuid().is_root() {
@@ -164,10 +164,10 @@ fn run_foster(steps: &Path) -> i32 {
             name_host(&node.to_string_lossy());
             rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         }
-        foster::Foster::new(steps)
+        batch_supervisor::BatchSupervisor::new(steps)
     };
     match ready() {
-        Ok(foster) => foster.run(),
+        Ok(supervisor) => supervisor.run(),
         Err(e) => {
             error!(folder = %steps.display(), error = %e, "the batch supervisor can't start");
             1

@@ -1,4 +1,4 @@
-//! Step daemons that are copies of a nursery.
+//! Step daemons that are copies of a zygote.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use squall_host::processes::Stat;
 use squall_host::spool::{Spool, file};
-use squall_host::stepd::Nursery;
+use squall_host::stepd::Zygote;
 use squall_host::sys::signals::kill;
 use squall_host::sys::wait::{Waited, reap_pid};
 use squall_model::codec;
@@ -29,8 +29,8 @@ pub(crate) const TESTS: [Test; 3] = [
 /// Says that it runs, and ends when it is told to.
 const SCRIPT: &str = "#!/bin/sh\n: > up\nwhile [ ! -e go ]; do if [ -e escape ]; then mv escape begun; (sh begun &); fi; sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
 
-/// A place for jobs, the folder of a step in a node's spool, its key, and a nursery.
-fn begin(name: &str) -> (PathBuf, PathBuf, StepKey, Nursery) {
+/// A place for jobs, the folder of a step in a node's spool, its key, and a zygote.
+fn begin(name: &str) -> (PathBuf, PathBuf, StepKey, Zygote) {
     let dir = std::env::temp_dir().join(format!("squall-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     for folder in ["spool", "steps"] {
@@ -42,7 +42,7 @@ fn begin(name: &str) -> (PathBuf, PathBuf, StepKey, Nursery) {
     let folder = dir.join("steps").join(key.to_string());
     fs::rename(drafted, &folder).unwrap();
     let program = CString::new(std::env::current_exe().unwrap().as_os_str().as_bytes()).unwrap();
-    (dir, folder, key, Nursery::start(&program).unwrap())
+    (dir, folder, key, Zygote::start(&program).unwrap())
 }
 
 fn wait_until(what: impl Fn() -> bool) {
@@ -56,14 +56,14 @@ fn let_go(dir: &Path) {
 }
 
 fn copies_outlive_the_node_daemon() {
-    let (dir, folder, _, mut nursery) = begin("copies");
-    let pid = nursery.birth(&folder, &[], None).unwrap();
+    let (dir, folder, _, mut zygote) = begin("copies");
+    let pid = zygote.birth(&folder, &[], None).unwrap();
     wait_until(|| folder.join(file::PIDS).exists());
     // Even a second one for the same folder starts nothing.
-    let second = nursery.birth(&folder, &[], None).unwrap();
+    let second = zygote.birth(&folder, &[], None).unwrap();
     wait_until(|| Stat::of(second).is_none());
     let parent = Stat::of(pid).unwrap().parent;
-    drop(nursery);
+    drop(zygote);
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
     let expected = [b"squall\0step\0--spool\0", folder.as_os_str().as_bytes(), b"\0"].concat();
     assert!(words.starts_with(&expected), "{}", String::from_utf8_lossy(&words));
@@ -77,15 +77,15 @@ fn copies_outlive_the_node_daemon() {
 }
 
 fn an_exit_status_outlives_both_daemons() {
-    let (dir, folder, key, mut nursery) = begin("keeper");
-    let pid = nursery.birth(&folder, &[], None).unwrap();
+    let (dir, folder, key, mut zygote) = begin("recorder");
+    let pid = zygote.birth(&folder, &[], None).unwrap();
     let spool = Spool::open(&dir).unwrap();
     // It has noted itself before that, but who has yet to be executed may be in want of a daemon that tries again: another
     // test's process has the script open for writing until it is executed itself.
     wait_until(|| dir.join("up").exists());
     assert_eq!(spool.tasks(key).len(), 1);
     let parent = Stat::of(pid).unwrap().parent;
-    drop(nursery);
+    drop(zygote);
     kill(pid, 9).unwrap();
     wait_until(|| Stat::of(pid).is_none());
     assert!(spool.exits(key).is_empty(), "its task runs on");
@@ -98,8 +98,8 @@ fn an_exit_status_outlives_both_daemons() {
 
 /// faults.md M6: the process has left its parents, its session and its environment, and no v2 cgroup knows it.
 fn no_process_outlives_its_job() {
-    let (dir, folder, _, mut nursery) = begin("escape");
-    let pid = nursery.birth(&folder, &[], None).unwrap();
+    let (dir, folder, _, mut zygote) = begin("escape");
+    let pid = zygote.birth(&folder, &[], None).unwrap();
     wait_until(|| dir.join("up").exists());
     let escape = "cd / && exec env -i setsid sh -c 'sleep 1000 & echo $! > ESCAPED.new; mv ESCAPED.new ESCAPED; wait'";
     let escaped = dir.join("escaped");
@@ -114,6 +114,6 @@ fn no_process_outlives_its_job() {
     assert!(Stat::of(sleeper).is_some(), "as long as the step is not over it is its own business");
     fs::remove_dir_all(&folder).unwrap();
     wait_until(|| Stat::of(sleeper).is_none_or(|stat| stat.state == b'Z'));
-    drop(nursery);
+    drop(zygote);
     fs::remove_dir_all(&dir).unwrap();
 }

@@ -44,8 +44,8 @@ fn main() {
     if let Some(spool) = std::env::var_os(SPOOL) {
         std::process::exit(squall_host::stepd::run(Path::new(&spool)));
     }
-    if std::env::args().nth(2).is_some_and(|word| word == "--nursery") {
-        std::process::exit(squall_host::stepd::serve_nursery());
+    if std::env::args().nth(2).is_some_and(|word| word == "--zygote") {
+        std::process::exit(squall_host::stepd::serve_zygote());
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));

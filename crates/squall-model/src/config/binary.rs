@@ -5,7 +5,7 @@ use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::Serialize;
 
-use super::{Config, Here, NodeConfig, PartitionConfig};
+use super::{Config, Local, NodeConfig, PartitionConfig};
 
 /// First bytes of a configuration. In a configuration file they are an empty comment line.
 const MARK: &str = "#\n";
@@ -23,7 +23,7 @@ impl Config {
         (shared.slurmctld_host, shared.slurmctld_port) = (other.slurmctld_host.clone(), other.slurmctld_port);
         (shared.controllers, shared.log) = (other.controllers.clone(), other.log.clone());
         shared.slurmd_port = other.slurmd_port;
-        shared.nodes.iter_mut().for_each(|node| node.remote = Here::default());
+        shared.nodes.iter_mut().for_each(|node| node.remote = Local::default());
         shared
     }
 

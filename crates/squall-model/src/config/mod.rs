@@ -6,16 +6,17 @@ mod controllers;
 mod deal;
 mod device;
 mod health;
-mod here;
 mod hooks;
 mod kept;
 mod keys;
 mod lack;
+mod local;
 mod log;
 mod members;
 mod memory;
 mod network;
 mod node;
+mod partition_state;
 mod ports;
 mod power;
 mod privacy;
@@ -23,7 +24,6 @@ mod rest;
 mod scheduler;
 mod select;
 mod silence;
-mod standing;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -45,14 +45,15 @@ pub(crate) use binary::encode_whole;
 pub use controllers::{ControllerConfig, SharedLog, endpoint};
 pub use device::{Detect, GresConfig, core_list};
 pub use health::{CheckedStates, HealthConfig};
-pub use here::Here;
 pub use hooks::{Hooks, PrologFlags};
 pub use keys::{Key, SECTIONS, Section, Shown};
 pub use lack::{LOW, Lack};
+pub use local::Local;
 pub use log::LogLevel;
 pub use memory::MemoryRules;
 pub use network::{RoutePolicy, SwitchConfig, TopologyFile};
 pub use node::{NodeConfig, NodeStart};
+pub use partition_state::PartitionState;
 pub use ports::Ports;
 pub use power::PowerConfig;
 pub use privacy::PrivateData;
@@ -60,7 +61,6 @@ pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use select::{SelectTypeParameters, Unit};
 pub use silence::too_short;
-pub use standing::PartitionState;
 pub use text::similar;
 
 /// The whole configuration. Every key has a default, so an empty file is valid.
@@ -235,17 +235,17 @@ pub struct Config {
     /// Name or address by which other machines reach the controller; empty: this host's name. If it is an address, the
     /// controller listens on that address only.
     #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
-    pub slurmctld_host: Here<String>,
+    pub slurmctld_host: Local<String>,
     /// Port on which the controller listens for other machines; 0: the cluster is on this machine only.
     #[serde(alias = "SlurmctldPort")]
-    pub slurmctld_port: Here<u16>,
+    pub slurmctld_port: Local<u16>,
     /// The controllers, in order of preference, if there are several. Empty: there is one.
-    pub controllers: Here<Vec<ControllerConfig>>,
+    pub controllers: Local<Vec<ControllerConfig>>,
     /// The log that several controllers share.
-    pub log: Here<SharedLog>,
+    pub log: Local<SharedLog>,
     /// Port on which node daemons listen for each other if nodes are on several machines. 0: a free port.
     #[serde(alias = "SlurmdPort")]
-    pub slurmd_port: Here<u16>,
+    pub slurmd_port: Local<u16>,
     /// Log level of controller and front (the gateway of cells); default `info`. The environment variable `SQUALL_LOG`
     /// takes precedence.
     #[serde(alias = "SlurmctldDebug")]
@@ -255,24 +255,24 @@ pub struct Config {
     pub slurmd_debug: LogLevel,
     /// Lowest uid in a credential from a node on another machine that the controller accepts. Commands in jobs there
     /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
-    pub min_uid: Here<u32>,
+    pub min_uid: Local<u32>,
     /// Whether commands in a job on another machine may change all jobs of the job's user. Otherwise they may change jobs
     /// that their node has, and those submitted from within them: an attacker in control of a node then controls no
     /// other job.
-    pub nodes_vouch_for_users: Here<bool>,
+    pub nodes_vouch_for_users: Local<bool>,
     /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. A step
     /// daemon costs as much as a short job. For sites with user file systems that may hang.
-    pub own_step_daemons: Here<bool>,
+    pub own_step_daemons: Local<bool>,
     /// Most processes and threads of a job on a node, where it has a v2 cgroup with the pids controller; 0: no limit.
-    pub max_processes_per_job: Here<u32>,
+    pub max_processes_per_job: Local<u32>,
     /// How nodes stop jobs outside their time slot: `auto`, `freeze` or `idle`.
-    pub gang_switch: Here<GangSwitch>,
+    pub gang_switch: Local<GangSwitch>,
     /// IPv4 group and port for sending files by UDP multicast, as `239.255.77.1:6819`. Empty: files are sent by TCP
     /// only.
-    pub multicast: Here<String>,
+    pub multicast: Local<String>,
     /// Address of the controller's interface for multicast. Empty: `slurmctld_host` if that is an address, otherwise
     /// the kernel's choice. Other machines use the interface by which they reach the controller.
-    pub multicast_interface: Here<String>,
+    pub multicast_interface: Local<String>,
     /// Program that runs as the user before each task, the batch script included; empty: none. Of its output, `export
     /// NAME=VALUE` and `unset NAME` change the task's environment, and text after `print` goes to the task's output.
     #[serde(alias = "TaskProlog")]
@@ -331,7 +331,7 @@ pub struct Config {
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
     /// The HTTP server of the cluster.
-    pub rest: Here<Rest>,
+    pub rest: Local<Rest>,
     /// Programs that run as root around each job. Written only if set, so that earlier releases can read the
     /// configuration; `health` likewise.
     #[serde(skip_serializing_if = "Hooks::is_default")]
@@ -426,19 +426,19 @@ impl Default for Config {
             preempt_exempt_time_s: Seconds(0),
             gres_types: String::new(),
             gres: Vec::new(),
-            slurmctld_host: Here::default(),
-            slurmctld_port: Here::default(),
-            controllers: Here::default(),
-            log: Here::default(),
-            slurmd_port: Here::default(),
+            slurmctld_host: Local::default(),
+            slurmctld_port: Local::default(),
+            controllers: Local::default(),
+            log: Local::default(),
+            slurmd_port: Local::default(),
             slurmctld_debug: LogLevel::default(),
             slurmd_debug: LogLevel::default(),
-            min_uid: Here(limits::VOUCHED_UID_MIN),
-            nodes_vouch_for_users: Here::default(),
-            own_step_daemons: Here::default(),
-            max_processes_per_job: Here(limits::JOB_PROCESSES),
-            gang_switch: Here::default(),
-            multicast: Here::default(),
+            min_uid: Local(limits::VOUCHED_UID_MIN),
+            nodes_vouch_for_users: Local::default(),
+            own_step_daemons: Local::default(),
+            max_processes_per_job: Local(limits::JOB_PROCESSES),
+            gang_switch: Local::default(),
+            multicast: Local::default(),
             task_prolog: String::new(),
             task_epilog: String::new(),
             private_tmp: String::new(),
@@ -452,10 +452,10 @@ impl Default for Config {
             mail_domain: String::new(),
             container_runtime: String::new(),
             job_report: false,
-            multicast_interface: Here::default(),
+            multicast_interface: Local::default(),
             mpi_ports: None,
             scheduler_time_slice: TimeSlice::default(),
-            rest: Here::default(),
+            rest: Local::default(),
             hooks: Hooks::default(),
             health: HealthConfig::default(),
             power: PowerConfig::default(),

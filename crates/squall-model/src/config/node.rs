@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::here::Here;
+use super::local::Local;
 use super::words;
 
 /// Nodes of the same kind. Unset values are detected. If a machine has less than is set, `squall up` refuses to start,
@@ -54,7 +54,7 @@ pub struct NodeConfig {
     pub emulated: bool,
     /// Whether each node runs on a machine of its own. This host does not start such nodes; they register by
     /// themselves.
-    pub remote: Here<bool>,
+    pub remote: Local<bool>,
     /// What the nodes are before they register. Written only if it is not the usual, so that earlier releases can read
     /// the configuration.
     #[serde(alias = "State", skip_serializing_if = "NodeStart::is_usual")]

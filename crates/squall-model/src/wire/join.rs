@@ -112,7 +112,7 @@ pub enum Question {
 
 /// The controller's answer to a `Question`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Told {
+pub enum JoinAnswer {
     /// Answer to `Question::Charter`: the cluster's configuration.
     #[n(0)]
     Charter {

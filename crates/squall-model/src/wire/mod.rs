@@ -11,11 +11,11 @@ pub mod info;
 pub mod join;
 pub mod node;
 pub mod peer;
+pub mod priority_info;
 pub mod proof;
 pub mod reservation;
 pub mod sealed;
 pub mod shared;
-pub mod standing;
 pub mod stepd;
 mod wall;
 

@@ -147,7 +147,7 @@ proptest! {
         drop(codec::decode::<squall_model::step::ToStep>(&bytes, crc));
         drop(codec::decode::<wire::Hello>(&bytes, crc));
         drop(codec::decode::<wire::join::Question>(&bytes, crc));
-        drop(codec::decode::<wire::join::Told>(&bytes, crc));
+        drop(codec::decode::<wire::join::JoinAnswer>(&bytes, crc));
         drop(from_slice::<wire::join::Vouched>(&bytes));
     }
 }

@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use squall_model::policy::{AssocKey, Association, Policy, Whose};
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 use squall_text::columns::records::Row;
 use squall_text::limits;
 

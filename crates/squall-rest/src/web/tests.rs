@@ -16,7 +16,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{JobName, Tail};
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 use squall_model::wire::info::{Diag, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition};
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::web::frame::View;
 use crate::web::html::Html;

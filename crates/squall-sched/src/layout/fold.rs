@@ -29,7 +29,8 @@ pub(super) enum Skip {
     Near(u32),
     /// All pencils that lie in a line with the pencil with the hole, along the axis with this number, skip the plane.
     Row(usize),
-    /// All pencils in the same half of the prism along the axis with this number skip the plane.
+    /// The pencils in one half of the prism, split across the axis with this number, skip the plane. So both halves keep
+    /// the same length.
     Half(usize),
     /// All pencils skip the plane.
     Plane,

@@ -16,7 +16,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use squall_model::wire::info::{Diag, LicenseInfo, NodeInfo, PartitionInfo};
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::format::node::NodeState;
 use exposition::{Metric, Text, gauge, labels};

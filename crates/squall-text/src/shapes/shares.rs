@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use squall_model::policy::Tres;
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::shapes::number;
 

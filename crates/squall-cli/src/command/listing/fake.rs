@@ -25,7 +25,7 @@ use squall_model::wire::info::{
     AccountingRow, BackfillCounts, ControllerInfo, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo,
     NodeInfo, PartitionInfo, RunInfo, StepInfo,
 };
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::command::listing::call::{Call, Controller, Fail, People};
 use crate::command::listing::select::id_of;

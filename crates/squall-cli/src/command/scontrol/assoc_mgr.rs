@@ -7,7 +7,7 @@ use squall_model::job::JobState;
 use squall_model::policy::{AssocKey, Association, Limit, Limits, NORMAL, Policy, Qos, ROOT, Scope, Tres};
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::info::JobsPage;
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use super::Manner;
 use crate::command::listing::call::{Call, Fail};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use squall_files::place::Place;
-use squall_model::config::{Config, Here, Key, SECTIONS, Shown};
+use squall_model::config::{Config, Key, Local, SECTIONS, Shown};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::hostlist;
 use squall_model::limits;
@@ -175,7 +175,7 @@ pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail>
 /// Returns a configuration in force as a file has it: of several controllers each has its address in a table.
 pub(super) fn as_file(config: Config) -> Config {
     if config.has_standbys() {
-        Config { slurmctld_host: Here::default(), slurmctld_port: Here::default(), ..config }
+        Config { slurmctld_host: Local::default(), slurmctld_port: Local::default(), ..config }
     } else {
         config
     }

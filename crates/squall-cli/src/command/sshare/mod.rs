@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
 use crate::command::listing::select::{lines, names};

@@ -245,7 +245,7 @@ fn r1_a_backup_that_is_restored_again_runs_nothing_again() {
 
 #[test]
 fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
-    let c = Cluster::new("life", "keeper");
+    let c = Cluster::new("life", "recorder");
     c.ok(&["up"]);
     let (pid, go) = (c.dir.join("pid"), c.dir.join("go"));
     let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7", pid.display(), go.display());
@@ -260,7 +260,7 @@ fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
     let step_daemon = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
     let line = read(&format!("/proc/{step_daemon}/cmdline")).replace('\0', " ");
     // The one that all batch scripts of the node share, or one of its own.
-    assert!(line.starts_with("squall step --foster") || line.starts_with("squall step --spool "), "{line}");
+    assert!(line.starts_with("squall step --batch-supervisor") || line.starts_with("squall step --spool "), "{line}");
     let node = std::fs::read_dir(c.state().join("node")).unwrap().next().unwrap().unwrap().file_name();
     c.kill(&format!("node-{}", node.to_str().unwrap()));
     assert!(Command::new("kill").args(["-9", &step_daemon]).status().unwrap().success());

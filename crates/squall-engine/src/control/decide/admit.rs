@@ -23,9 +23,9 @@ use squall_model::version::ClusterVersion;
 use squall_model::wire::client::Refusal;
 use squall_sched::{Constraint, preferred};
 
+use crate::control::decide::association;
 use crate::control::decide::rights::{Deed, can};
 use crate::control::decide::select::nodes_named;
-use crate::control::decide::standing;
 use crate::control::index::network;
 use crate::control::port::Who;
 use crate::control::state::State;
@@ -53,7 +53,7 @@ pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
         dependable(state, dependency)?;
     }
     let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u64);
-    standing::within_limits(state, &who.owner, spec, size)?;
+    association::within_limits(state, &who.owner, spec, size)?;
     if !who.operator {
         share(state, who.owner.uid, size, spec)?;
     }
@@ -230,7 +230,7 @@ fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec
         if !allowed(&partition.config, owner) {
             return Err(Refusal::AccessDenied);
         }
-        standing::partition_takes(state, &partition.config, spec)?;
+        association::partition_takes(state, &partition.config, spec)?;
         if !partition.takes_jobs() {
             return Err(Refusal::PartitionNotAvailable(name.to_owned()));
         }

@@ -9,6 +9,7 @@
 mod admit;
 pub(crate) mod allocate;
 pub(crate) mod ask;
+mod association;
 pub(crate) mod await_job;
 mod broadcast;
 pub(crate) mod cancel;
@@ -38,7 +39,6 @@ mod reserve;
 pub(crate) mod rights;
 mod rotate;
 pub(crate) mod select;
-mod standing;
 mod submit;
 mod suspend;
 mod top;

@@ -2,7 +2,7 @@
 
 use squall_model::policy::Real;
 use squall_model::wire::client::{Answer, JobSelection};
-use squall_model::wire::standing::{JobPriority, Priorities, Share};
+use squall_model::wire::priority_info::{JobPriority, Priorities, Share};
 use squall_sched::Item;
 
 use crate::control::controller::Controller;

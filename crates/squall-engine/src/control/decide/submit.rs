@@ -20,9 +20,9 @@ use crate::control::controller::Controller;
 use crate::control::decide::admit;
 use crate::control::decide::allocate;
 use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::association;
 use crate::control::decide::memory;
 use crate::control::decide::rights;
-use crate::control::decide::standing;
 use crate::control::index::lanes::request_of;
 use crate::control::index::pending::partitions_of;
 use crate::control::index::view::Sight;
@@ -156,7 +156,7 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
     {
         array.limit = None;
     }
-    standing::settle(&c.state, &ask.who.owner, spec)?;
+    association::fill_defaults(&c.state, &ask.who.owner, spec)?;
     whole_nodes(&c.state, spec);
     delay_boot(&c.state, spec);
     node_fence(c, spec)?;
@@ -317,7 +317,7 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
 
 /// Handles `sbatch --test-only`: returns when and where the job would start, behind all pending jobs.
 pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, mut spec: Arc<JobSpec>) -> Reply {
-    standing::settle(&c.state, &ask.who.owner, &mut spec)?;
+    association::fill_defaults(&c.state, &ask.who.owner, &mut spec)?;
     whole_nodes(&c.state, &mut spec);
     memory::settle(&c.state, &mut spec)?;
     let spec = &*spec;

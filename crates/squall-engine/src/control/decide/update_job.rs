@@ -14,10 +14,10 @@ use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
 use crate::control::controller::Controller;
 use crate::control::decide::admit;
 use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::association;
 use crate::control::decide::each::to_each;
 use crate::control::decide::memory;
 use crate::control::decide::select::{nodes_of, select_to_change};
-use crate::control::decide::standing;
 use crate::control::index::facts;
 use crate::control::index::reckon::Standee;
 use crate::control::info::waiting::priority;
@@ -215,7 +215,7 @@ impl Target<'_> {
         let mut spec = Arc::new(changed(self.spec, update));
         admit::strings(&spec)?;
         if spec.account != self.spec.account || spec.qos != self.spec.qos {
-            standing::settle(state, self.owner, &mut spec)?;
+            association::fill_defaults(state, self.owner, &mut spec)?;
         }
         if matches!(self.stage, Stage::Waits) && memory::concerns(self.spec, &spec) {
             memory::settle(state, &mut spec)?;

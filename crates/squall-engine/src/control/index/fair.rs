@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use squall_model::policy::{AssocKey, Association, Limit, Policy, ROOT, Real, Scope, Tres, Whose};
 use squall_model::time::Time;
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::control::index::facts;
 use crate::control::state::State;

@@ -11,7 +11,7 @@ use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
 use squall_model::wire::feed::{FeedEvent, FeedKind};
 use squall_model::wire::info::AccountingRow;
-use squall_model::wire::standing::Share;
+use squall_model::wire::priority_info::Share;
 
 use crate::control::port::Who;
 use crate::control::state::{Found, State, gates};

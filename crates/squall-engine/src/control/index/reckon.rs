@@ -10,7 +10,7 @@ use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{PreemptType, PriorityType, Real};
 use squall_model::time::Time;
-use squall_model::wire::standing::Factors;
+use squall_model::wire::priority_info::Factors;
 
 use crate::control::index::fair;
 use crate::control::index::pending::{Pending, priority};

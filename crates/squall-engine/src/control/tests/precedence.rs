@@ -11,7 +11,7 @@ use squall_model::policy::{
 };
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::node::{Down, SignalTarget};
-use squall_model::wire::standing::{JobPriority, Share};
+use squall_model::wire::priority_info::{JobPriority, Share};
 
 use crate::control::tests::driver::{ADA, Driver, array, batch};
 

@@ -11,7 +11,9 @@ use squall_files::users::{self, User};
 use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::wire::client::{HostProblem, Refusal};
-use squall_model::wire::join::{CONTROLLER_TOKEN, LOGIN_TOKEN, PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
+use squall_model::wire::join::{
+    CONTROLLER_TOKEN, JoinAnswer, LOGIN_TOKEN, PublicKey, Question, TOKEN, VOUCHED, Vouched,
+};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -181,8 +183,8 @@ impl Guest {
                 let (Unwelcome::Never(reason) | Unwelcome::NotNow(reason)) = &unwelcome;
                 warn!(%address, node = name, %reason, "a machine may not join");
                 let told = match unwelcome {
-                    Unwelcome::Never(reason) => Told::Refused(reason),
-                    Unwelcome::NotNow(reason) => Told::NotNow(reason),
+                    Unwelcome::Never(reason) => JoinAnswer::Refused(reason),
+                    Unwelcome::NotNow(reason) => JoinAnswer::NotNow(reason),
                 };
                 link::write(&mut writer, &told).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
@@ -344,12 +346,12 @@ impl Guest {
                         .map(|path| std::fs::read_to_string(path).unwrap_or_default());
                     let config = Config::text_for_nodes(&config, &devices);
                     let (key, signer) = self.ring.public();
-                    Told::Charter { config, address, signer: Some(signer), key: Some(key) }
+                    JoinAnswer::Charter { config, address, signer: Some(signer), key: Some(key) }
                 }
-                Question::Peer(other) if rights.node => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
+                Question::Peer(other) if rights.node => JoinAnswer::Peer(gate.trust.peer(&other).unwrap_or_default()),
                 Question::TokenKey if rights.controller => match self.bearers.key() {
-                    Ok(key) => Told::TokenKey(key.to_vec().into()),
-                    Err(e) => Told::Refused(format!("the key of tokens can't be read: {e}")),
+                    Ok(key) => JoinAnswer::TokenKey(key.to_vec().into()),
+                    Err(e) => JoinAnswer::Refused(format!("the key of tokens can't be read: {e}")),
                 },
                 Question::Charter { .. } | Question::Peer(_) | Question::Controller | Question::TokenKey => {
                     return refuse(writer, true, name).await;
@@ -428,8 +430,8 @@ async fn bring(reader: &mut Reader, writer: &mut Writer, name: &str, gate: &Gate
     };
     let place = gate.place.clone();
     let told = match tokio::task::spawn_blocking(move || join::files(&place)).await.map_err(io::Error::other)? {
-        Ok(files) => Told::Controller(files),
-        Err(e) => Told::Refused(format!("the controller can't read its keys: {e}")),
+        Ok(files) => JoinAnswer::Controller(files),
+        Err(e) => JoinAnswer::Refused(format!("the controller can't read its keys: {e}")),
     };
     warn!(controller = name, "this machine has got the keys of the controllers");
     link::write(writer, &told).await
@@ -441,7 +443,7 @@ async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T>
             "the controller does not know this machine as node {name}: `squall token {name}` there lets it join; `squall \
              token --login {name}`, if it is a login host"
         );
-        link::write(writer, &Told::Refused(reason)).await?;
+        link::write(writer, &JoinAnswer::Refused(reason)).await?;
     }
     Err(io::ErrorKind::PermissionDenied.into())
 }

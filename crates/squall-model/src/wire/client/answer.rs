@@ -14,7 +14,7 @@ use crate::wire::info::{
     AccountingRow, ControllerInfo, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo,
     ReservationInfo, Why,
 };
-use crate::wire::standing::{Priorities, Share};
+use crate::wire::priority_info::{Priorities, Share};
 use minicbor::{Decode, Encode};
 
 /// An answer of the controller to a client. Some requests get several answers, in order.

@@ -1,7 +1,7 @@
 //! The zygote: makes step daemons without exec. The node daemon keeps one process of this program that is loaded and
 //! idle, and that copies itself for each step. A copy costs a tenth of an exec. The copies have the command line
 //! `squall step --spool FOLDER`. They are the zygote's children, and it stays for as long as it has any, also when the
-//! node daemon has ended: so the exit of a task is recorded even if both of its daemons die (`keeper`).
+//! node daemon has ended: so the exit of a task is recorded even if both of its daemons die (`recorder`).
 
 use minicbor::{Decode, Encode};
 use squall_model::encoding::{Decoded, Encoded};
@@ -18,8 +18,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_model::codec;
 
-use super::foster;
-use super::keeper::Keeper;
+use super::batch_supervisor;
+use super::exit_recorder::ExitRecorder;
 use crate::logging;
 use crate::spool::file;
 use crate::sys::host::cpus;
@@ -33,7 +33,7 @@ use crate::sys::spawn::{Session, Spawn, ignored_signals};
 const TITLE_BYTES: usize = 4096 + 64;
 
 /// File of the batch supervisor's standard error, in the node's spool.
-const FOSTER_LOG: &str = "foster.log";
+const SUPERVISOR_LOG: &str = "foster.log";
 
 /// Environment variable with the folders in which step daemons search libpmix and UCX before the system's folders. Its
 /// value is that of the process that started the node daemon. Tasks have their own value.
@@ -61,7 +61,7 @@ struct Order {
     group: Vec<u8>,
     /// Whether to make a batch supervisor; then the folder is that of all steps.
     #[n(3)]
-    foster: bool,
+    supervisor: bool,
 }
 
 impl Order {
@@ -84,13 +84,13 @@ enum Answer {
 /// The node daemon's handle of its zygote. When it is dropped, the zygote makes no more copies, and ends after the last
 /// one.
 #[derive(Debug)]
-pub struct Nursery {
+pub struct Zygote {
     link: UnixStream,
     process: OwnedFd,
 }
 
-impl Nursery {
-    /// Starts the zygote: `program step --nursery ROOM`, with the link as its standard input. It is a child of this
+impl Zygote {
+    /// Starts the zygote: `program step --zygote ROOM`, with the link as its standard input. It is a child of this
     /// process and has to be reaped. If it dies before its copies, they become children of this process, provided that
     /// this is a subreaper.
     pub fn start(program: &CStr) -> io::Result<Self> {
@@ -99,7 +99,7 @@ impl Nursery {
         link.set_write_timeout(Some(PATIENCE))?;
         let null = File::open("/dev/null")?;
         let room = CString::new(vec![b' '; TITLE_BYTES])?;
-        let argv = [c"squall".to_owned(), c"step".to_owned(), c"--nursery".to_owned(), room];
+        let argv = [c"squall".to_owned(), c"step".to_owned(), c"--zygote".to_owned(), room];
         let libraries = std::env::var_os(LIBRARIES_VARIABLE).map(OsString::into_encoded_bytes);
         let assign = |value: Vec<u8>| CString::new([LIBRARIES_VARIABLE.as_bytes(), b"=", &value].concat());
         let env: Vec<CString> = libraries.map(assign).transpose()?.into_iter().collect();
@@ -114,13 +114,13 @@ impl Nursery {
     pub fn birth(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> io::Result<u32> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let group = group.map(bytes).unwrap_or_default();
-        self.obtain(&Order { folder: bytes(folder), cpus: cpus.to_vec(), group, foster: false })
+        self.obtain(&Order { folder: bytes(folder), cpus: cpus.to_vec(), group, supervisor: false })
     }
 
     /// Makes a batch supervisor for the steps in the folder `steps`; returns its process id.
-    pub(crate) fn birth_foster(&mut self, steps: &Path) -> io::Result<u32> {
+    pub(crate) fn birth_supervisor(&mut self, steps: &Path) -> io::Result<u32> {
         let folder = steps.as_os_str().as_bytes().to_vec();
-        self.obtain(&Order { folder, cpus: Vec::new(), group: Vec::new(), foster: true })
+        self.obtain(&Order { folder, cpus: Vec::new(), group: Vec::new(), supervisor: true })
     }
 
     fn obtain(&mut self, order: &Order) -> io::Result<u32> {
@@ -149,11 +149,11 @@ pub fn serve() -> i32 {
     }
     let Ok(signals) = pidfd::set_child_subreaper().and_then(|()| SignalFd::new(&[libc::SIGCHLD])) else { return 1 };
     warm_up();
-    let mut keeper = Keeper::default();
+    let mut recorder = ExitRecorder::default();
     let mut warm = false;
     loop {
-        if wait(link.as_ref(), &signals, keeper.watches()) {
-            match link.as_mut().map(|link| obey(link, &mut keeper)) {
+        if wait(link.as_ref(), &signals, recorder.watches()) {
+            match link.as_mut().map(|link| obey(link, &mut recorder)) {
                 Some(Ok(None)) => {}
                 Some(Ok(Some(order))) => {
                     drop((link, signals));
@@ -163,13 +163,13 @@ pub fn serve() -> i32 {
             }
         }
         while signals.take().is_some() {}
-        if keeper.watches() {
-            keeper.kill_left();
+        if recorder.watches() {
+            recorder.kill_left();
         }
-        if !keeper.reap() && link.is_none() {
+        if !recorder.reap() && link.is_none() {
             return 0;
         }
-        if std::mem::take(&mut keeper.pmix_wanted) && !std::mem::replace(&mut warm, true) {
+        if std::mem::take(&mut recorder.pmix_wanted) && !std::mem::replace(&mut warm, true) {
             pmix::warm();
         }
     }
@@ -181,20 +181,20 @@ fn warm_up() {
     blake3::hash(&[0; 4096]);
     let _ = codec::encode(&0_u8, &mut Vec::new());
     // The command line stays the same.
-    drop(set_command_line(&[b"squall", b"step", b"--nursery"]));
+    drop(set_command_line(&[b"squall", b"step", b"--zygote"]));
     ignored_signals();
     cpus();
 }
 
 /// Carries out the next order. Some: this process is the copy, and carries out the returned order. Err: the link has
 /// ended.
-fn obey(link: &mut UnixStream, keeper: &mut Keeper) -> io::Result<Option<Order>> {
+fn obey(link: &mut UnixStream, recorder: &mut ExitRecorder) -> io::Result<Option<Order>> {
     let order: Order = receive(link)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let group = File::open(OsStr::from_bytes(&order.group)).ok();
     let answer = match bear(group.as_ref().map(AsFd::as_fd)) {
         Ok((Born::Copy, _)) => return Ok(Some(order)),
         Ok((Born::Original, pid)) => {
-            keeper.add(pid, order.folder());
+            recorder.add(pid, order.folder());
             Answer::Born(pid)
         }
         Err(e) => Answer::Failed(e.raw_os_error().unwrap_or(libc::EAGAIN)),
@@ -217,13 +217,13 @@ fn grow_up(order: &Order) -> i32 {
     let folder = order.folder();
     let ready = || -> io::Result<()> {
         rustix::process::setsid()?;
-        if order.foster {
-            set_command_line(&foster::IDLE_TITLE)?;
+        if order.supervisor {
+            set_command_line(&batch_supervisor::IDLE_TITLE)?;
         } else {
             set_command_line(&[b"squall", b"step", b"--spool", &order.folder])?;
         }
-        let log = if order.foster { folder.with_file_name(FOSTER_LOG) } else { folder.join(file::LOG) };
-        let log = OpenOptions::new().append(true).create(order.foster).mode(0o600).open(log)?;
+        let log = if order.supervisor { folder.with_file_name(SUPERVISOR_LOG) } else { folder.join(file::LOG) };
+        let log = OpenOptions::new().append(true).create(order.supervisor).mode(0o600).open(log)?;
         rustix::stdio::dup2_stderr(&log)?;
         logging::to_stderr();
         if !order.cpus.is_empty() {
@@ -232,7 +232,7 @@ fn grow_up(order: &Order) -> i32 {
         Ok(())
     };
     match ready() {
-        Ok(()) if order.foster => super::run_foster(&folder),
+        Ok(()) if order.supervisor => super::run_batch_supervisor(&folder),
         Ok(()) => super::run(&folder),
         // The folder is untouched: the node daemon sees that the step has not started.
         Err(_) => 1,

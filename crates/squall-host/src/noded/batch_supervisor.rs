@@ -1,4 +1,4 @@
-//! Connects to the batch supervisor of this node (`stepd::foster`), exchanges messages with it, and handles its death.
+//! Connects to the batch supervisor of this node (`stepd::supervisor`), exchanges messages with it, and handles its death.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
 use crate::link;
 use crate::processes::Stat;
-use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
+use crate::stepd::batch_supervisor::{FromSupervisor, Order, SOCK, ToSupervisor};
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
 
@@ -50,14 +50,14 @@ const AGAIN: Duration = Duration::from_secs(10);
 const WORDS_MAX: usize = 16_384;
 
 /// The node daemon's connection to the batch supervisor. After it is dropped, queued messages are still sent.
-pub(super) struct Foster {
+pub(super) struct BatchSupervisor {
     words: Sender<Vec<u8>>,
     /// Notified when a message did not fit into the queue.
     overrun: Rc<Notify>,
 }
 
-impl Foster {
-    pub(super) fn tell(&self, word: &ToFoster) {
+impl BatchSupervisor {
+    pub(super) fn tell(&self, word: &ToSupervisor) {
         // The loop does not wait, as it must receive the supervisor's messages meanwhile. A supervisor with so many
         // queued messages is stuck, and is killed. If the link has ended, that is reported separately.
         if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(word)) {
@@ -66,7 +66,7 @@ impl Foster {
     }
 }
 
-fn encoded(word: &ToFoster) -> Vec<u8> {
+fn encoded(word: &ToSupervisor) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(e) = codec::encode(word, &mut bytes) {
         error!(error = %e, "a message for the batch supervisor could not be made");
@@ -75,9 +75,9 @@ fn encoded(word: &ToFoster) -> Vec<u8> {
 }
 
 /// An event of the batch supervisor.
-pub(super) enum FosterEvent {
+pub(super) enum SupervisorEvent {
     /// The batch supervisor has sent this message.
-    Said(FromFoster),
+    Said(FromSupervisor),
     /// The batch supervisor has ended.
     Gone,
 }
@@ -86,7 +86,7 @@ impl Daemon {
     /// Whether the batch supervisor can serve a step: the step needs only a parent process, and its cgroup identifies
     /// its processes. Not if that group may be frozen: a thread that starts a process in it waits until the process
     /// executes, and the supervisor has few threads.
-    pub(super) fn is_for_foster(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
+    pub(super) fn is_for_supervisor(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
         let memory = launch.memory_mb == 0 || groups.memory_dir().is_some();
         cfg!(target_arch = "x86_64")
             && !self.own_step_daemons
@@ -103,30 +103,30 @@ impl Daemon {
 
     /// Has the batch supervisor serve a step with a prepared folder, starting the supervisor if needed. Err: there is
     /// no supervisor; the order is returned.
-    pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
-        if self.foster.is_none() && self.fosterless.is_none_or(|since| since.elapsed() > AGAIN) {
+    pub(super) fn give_to_supervisor(&mut self, order: Order) -> Result<(), Box<Order>> {
+        if self.supervisor.is_none() && self.unsupervised.is_none_or(|since| since.elapsed() > AGAIN) {
             let steps = self.spool.steps_dir();
-            let born = self.with_nursery(|nursery| nursery.birth_foster(&steps));
+            let born = self.with_zygote(|zygote| zygote.birth_supervisor(&steps));
             let met = born.map(|pid| meet(&steps, || Stat::of(pid).is_some_and(|stat| !stat.is_dead())));
-            self.fosterless = Some(Instant::now());
+            self.unsupervised = Some(Instant::now());
             match met {
-                Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
+                Some(Ok((stream, pid, _))) => self.follow_supervisor(stream, pid),
                 Some(Err(e)) => error!(error = %e, "no batch supervisor: batch scripts get step daemons of their own"),
                 None => {}
             }
         }
-        let Some(foster) = &self.foster else { return Err(Box::new(order)) };
+        let Some(supervisor) = &self.supervisor else { return Err(Box::new(order)) };
         let key = order.launch.key;
-        foster.tell(&ToFoster::Serve(Box::new(order)));
-        self.served.insert(key, Served::by(By::Foster));
+        supervisor.tell(&ToSupervisor::Serve(Box::new(order)));
+        self.served.insert(key, Served::by(By::BatchSupervisor));
         Ok(())
     }
 
     /// Finds the batch supervisor of an earlier incarnation at the start; returns the steps that it serves.
-    pub(super) fn find_foster(&mut self) -> BTreeSet<StepKey> {
+    pub(super) fn find_supervisor(&mut self) -> BTreeSet<StepKey> {
         match meet(&self.spool.steps_dir(), || false) {
             Ok((stream, pid, keys)) => {
-                self.follow_foster(stream, pid);
+                self.follow_supervisor(stream, pid);
                 keys.into_iter().collect()
             }
             Err(_) => BTreeSet::new(),
@@ -134,12 +134,12 @@ impl Daemon {
     }
 
     /// Returns the steps that the batch supervisor serves now.
-    pub(super) fn served_by_foster(&self) -> BTreeSet<StepKey> {
-        let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), || false).ok());
+    pub(super) fn served_by_supervisor(&self) -> BTreeSet<StepKey> {
+        let again = self.supervisor.as_ref().and_then(|_| meet(&self.spool.steps_dir(), || false).ok());
         again.map(|(_, _, keys)| keys.into_iter().collect()).unwrap_or_default()
     }
 
-    fn follow_foster(&mut self, stream: UnixStream, pid: u32) {
+    fn follow_supervisor(&mut self, stream: UnixStream, pid: u32) {
         let followed = || -> io::Result<_> {
             stream.set_read_timeout(None)?;
             stream.set_nonblocking(true)?;
@@ -158,19 +158,19 @@ impl Daemon {
                     // A supervisor that is disconnected must not continue.
                     let _ = pidfd::signal(process.as_fd(), libc::SIGKILL);
                     process.readable().await;
-                    drop(events.send(Event::Foster(FosterEvent::Gone)).await);
+                    drop(events.send(Event::BatchSupervisor(SupervisorEvent::Gone)).await);
                 });
-                self.foster = Some(Foster { words, overrun });
-                self.fosterless = None;
+                self.supervisor = Some(BatchSupervisor { words, overrun });
+                self.unsupervised = None;
             }
             Err(e) => error!(error = %e, "the batch supervisor can't be followed"),
         }
     }
 
-    pub(super) fn hear_foster(&mut self, event: FosterEvent) {
+    pub(super) fn hear_supervisor(&mut self, event: SupervisorEvent) {
         match event {
-            FosterEvent::Said(FromFoster::Over(key, word)) => {
-                if self.served.get(&key).is_none_or(|served| !served.is_fostered()) {
+            SupervisorEvent::Said(FromSupervisor::Over(key, word)) => {
+                if self.served.get(&key).is_none_or(|served| !served.is_supervised()) {
                     return;
                 }
                 self.served.remove(&key);
@@ -180,16 +180,18 @@ impl Daemon {
                     _ => None,
                 });
             }
-            FosterEvent::Said(FromFoster::Used(key, usage)) => self.inputs.push_back(NodeInput::Used { key, usage }),
-            FosterEvent::Said(FromFoster::Ending(key)) => self.inputs.push_back(NodeInput::Ending { key }),
-            FosterEvent::Said(FromFoster::Lost(key)) => self.daemon_died(key),
-            FosterEvent::Said(FromFoster::Returned(key)) => self.after_foster(key),
-            FosterEvent::Said(FromFoster::Serves(_) | FromFoster::Alive) => {}
-            FosterEvent::Gone => {
-                self.foster = None;
-                let left = self.served.iter().filter(|(_, served)| served.is_fostered());
+            SupervisorEvent::Said(FromSupervisor::Used(key, usage)) => {
+                self.inputs.push_back(NodeInput::Used { key, usage });
+            }
+            SupervisorEvent::Said(FromSupervisor::Ending(key)) => self.inputs.push_back(NodeInput::Ending { key }),
+            SupervisorEvent::Said(FromSupervisor::Lost(key)) => self.daemon_died(key),
+            SupervisorEvent::Said(FromSupervisor::Returned(key)) => self.after_supervisor(key),
+            SupervisorEvent::Said(FromSupervisor::Serves(_) | FromSupervisor::Alive) => {}
+            SupervisorEvent::Gone => {
+                self.supervisor = None;
+                let left = self.served.iter().filter(|(_, served)| served.is_supervised());
                 for key in left.map(|(key, _)| *key).collect::<Vec<_>>() {
-                    self.after_foster(key);
+                    self.after_supervisor(key);
                 }
             }
         }
@@ -199,8 +201,8 @@ impl Daemon {
 impl Daemon {
     /// Handles a step that the batch supervisor no longer serves, because it died or has returned the step. If nothing
     /// of the step has begun, the step gets a step daemon of its own.
-    fn after_foster(&mut self, key: StepKey) {
-        let Some(served) = self.served.get(&key).filter(|served| served.is_fostered()) else { return };
+    fn after_supervisor(&mut self, key: StepKey) {
+        let Some(served) = self.served.get(&key).filter(|served| served.is_supervised()) else { return };
         let free = !served.ended && self.spool.release(key);
         let launch = self.spool.launch(key).filter(|_| free);
         let Some(launch) = launch else { return self.daemon_died(key) };
@@ -238,7 +240,7 @@ fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, V
     let pid = peer.pid.as_raw_nonzero().get() as u32;
     match (take(&mut stream)?, theirs.agreed()) {
         (_, Err(e)) => Err(io::Error::other(e)),
-        (FromFoster::Serves(keys), Ok(_)) => Ok((stream, pid, keys)),
+        (FromSupervisor::Serves(keys), Ok(_)) => Ok((stream, pid, keys)),
         _ => Err(io::Error::other("it does not tell what it serves")),
     }
 }
@@ -261,11 +263,11 @@ async fn converse(mut stream: tokio::net::UnixStream, mut queue: Receiver<Vec<u8
     let asked: Cell<Option<u32>> = Cell::new(None);
     let listen = async {
         while let Ok(Some(word)) = link::read(&mut reader).await {
-            if matches!(word, FromFoster::Alive) {
+            if matches!(word, FromSupervisor::Alive) {
                 asked.set(None);
                 continue;
             }
-            if events.send(Event::Foster(FosterEvent::Said(word))).await.is_err() {
+            if events.send(Event::BatchSupervisor(SupervisorEvent::Said(word))).await.is_err() {
                 return;
             }
         }
@@ -291,7 +293,7 @@ async fn converse(mut stream: tokio::net::UnixStream, mut queue: Receiver<Vec<u8
                     None => {
                         asked.set(Some(0));
                         (unasked, pinged) = (false, true);
-                        encoded(&ToFoster::Ping)
+                        encoded(&ToSupervisor::Ping)
                     }
                 },
             };

@@ -66,7 +66,7 @@ use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 pub(crate) const SOCK: &str = "foster.sock";
 
 /// Command line of an idle supervisor; a busy one has that of a step daemon with the folder of all steps.
-pub(super) const IDLE_TITLE: [&[u8]; 3] = [b"squall", b"step", b"--foster"];
+pub(super) const IDLE_TITLE: [&[u8]; 3] = [b"squall", b"step", b"--batch-supervisor"];
 
 /// Time that the supervisor waits for its first node daemon.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ const START_OF_ENDED: Duration = Duration::from_secs(1);
 
 /// Message of a node daemon to the batch supervisor, after its greeting.
 #[derive(Debug, Encode, Decode)]
-pub(crate) enum ToFoster {
+pub(crate) enum ToSupervisor {
     /// Has the supervisor serve this step, which has a prepared folder.
     #[n(0)]
     Serve(#[n(0)] Box<Order>),
@@ -124,7 +124,7 @@ pub(crate) struct Order {
 
 /// Message of the batch supervisor to a node daemon, after its greeting.
 #[derive(Debug, Encode, Decode)]
-pub(crate) enum FromFoster {
+pub(crate) enum FromSupervisor {
     /// The first message after the greeting: the steps that the supervisor serves.
     #[n(0)]
     Serves(#[n(0)] Vec<StepKey>),
@@ -250,7 +250,7 @@ struct Link {
 }
 
 /// The running batch supervisor.
-pub(super) struct Foster {
+pub(super) struct BatchSupervisor {
     steps: PathBuf,
     authority: Authority,
     signals: SignalFd,
@@ -261,14 +261,14 @@ pub(super) struct Foster {
     /// Steps by the process id of their script.
     scripts: HashMap<u32, StepKey>,
     /// Messages to node daemons, sent at the end of this iteration of the loop.
-    words: Vec<FromFoster>,
+    words: Vec<FromSupervisor>,
     /// Whether the command line shows at present that the supervisor serves steps.
     busy: bool,
     /// Earliest time at which the supervisor may end: it ends when it then has neither a node daemon nor a script.
     until: Instant,
 }
 
-impl Foster {
+impl BatchSupervisor {
     /// Opens the supervisor of the node with the folders of its steps in `steps`.
     pub(super) fn new(steps: &Path) -> io::Result<Self> {
         let signals = SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
@@ -355,7 +355,7 @@ impl Foster {
             let Ok(mut frames) = Frames::new(stream) else { continue };
             if peer.is_ok_and(|uid| uid == 0 || uid == own) {
                 frames.send(&Hello::new(Role::Step));
-                frames.send(&FromFoster::Serves(self.wards.keys().copied().collect()));
+                frames.send(&FromSupervisor::Serves(self.wards.keys().copied().collect()));
                 self.links.push(Link { frames, greeted: false, broken: false });
             }
         }
@@ -368,7 +368,7 @@ impl Foster {
         loop {
             let link = &mut self.links[at];
             let word = if link.greeted {
-                link.frames.take::<ToFoster>()
+                link.frames.take::<ToSupervisor>()
             } else {
                 match link.frames.take::<Hello>() {
                     Ok(Some(hello)) if hello.agreed().is_ok() => {
@@ -380,8 +380,8 @@ impl Foster {
                 }
             };
             match word {
-                Ok(Some(ToFoster::Serve(order))) => self.serve(*order),
-                Ok(Some(ToFoster::Tell { key, message })) => match message {
+                Ok(Some(ToSupervisor::Serve(order))) => self.serve(*order),
+                Ok(Some(ToSupervisor::Tell { key, message })) => match message {
                     ToStepd::Signal { signal, all } => self.feed(key, StepInput::Signal { signal, all }),
                     ToStepd::End { kill_wait_s, why } => {
                         // A script that was executed meanwhile is ended in the usual way.
@@ -396,7 +396,7 @@ impl Foster {
                     }
                     ToStepd::Letter { .. } | ToStepd::Watch(_) => {}
                 },
-                Ok(Some(ToFoster::Ping)) => self.links[at].frames.queue(&FromFoster::Alive),
+                Ok(Some(ToSupervisor::Ping)) => self.links[at].frames.queue(&FromSupervisor::Alive),
                 Ok(None) => return,
                 Err(e) => {
                     tracing::error!(error = %e, "the connection to the node daemon is broken");
@@ -432,13 +432,13 @@ impl Foster {
 }
 
 /// Functions for the start and end of scripts.
-impl Foster {
+impl BatchSupervisor {
     fn serve(&mut self, mut order: Order) {
         let key = order.launch.key;
         if let Err(problem) = self.check(&order) {
             // A step daemon of its own checks what stands in the folder, and tells the user.
             tracing::error!("{problem}");
-            return self.words.push(FromFoster::Returned(key));
+            return self.words.push(FromSupervisor::Returned(key));
         }
         let environment = std::mem::take(&mut order.environment).into_vec();
         let folder = Folder::adopt(self.steps.join(key.to_string()), order.launch.clone(), environment);
@@ -448,7 +448,7 @@ impl Foster {
                 if !matches!(e, FolderError::Taken) {
                     tracing::error!(step = %key, error = %e, "the step's folder can't be taken");
                 }
-                return self.words.push(FromFoster::Lost(key));
+                return self.words.push(FromSupervisor::Lost(key));
             }
         };
         let ward = Ward {
@@ -470,7 +470,7 @@ impl Foster {
             self.feed(key, first);
         } else {
             self.wards.remove(&key);
-            self.words.push(FromFoster::Returned(key));
+            self.words.push(FromSupervisor::Returned(key));
         }
     }
 
@@ -489,7 +489,7 @@ impl Foster {
         let Some(ward) = self.wards.get_mut(&key) else { return };
         let script = ward.pid.map(|pid| (0, pid));
         let used = ward.meter.so_far(script.as_slice());
-        self.words.push(FromFoster::Used(key, used));
+        self.words.push(FromSupervisor::Used(key, used));
     }
 
     /// Steps a step's state machine with an input and carries out its acts, until it has none.
@@ -553,9 +553,9 @@ impl Foster {
                 }
             }
             StepAct::Node(word @ (FromStepd::Ended(_) | FromStepd::Failed { .. })) => {
-                self.words.push(FromFoster::Over(key, word));
+                self.words.push(FromSupervisor::Over(key, word));
             }
-            StepAct::Node(FromStepd::Ending) => self.words.push(FromFoster::Ending(key)),
+            StepAct::Node(FromStepd::Ending) => self.words.push(FromSupervisor::Ending(key)),
             StepAct::Node(_) | StepAct::Client(_) => {}
             StepAct::Exit => drop(self.wards.remove(&key)),
         }

@@ -16,7 +16,7 @@ use crate::control::state::job::Queue;
 /// Fills in the account and QOS of a job that names none, and refuses those that its user may not use. Users with
 /// associations run jobs only under these. Other users run jobs without an association, unless the configuration
 /// enforces associations.
-pub(crate) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
+pub(crate) fn fill_defaults(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     let (policy, enforce) = (&state.policy, state.config.accounting_storage_enforce);
     if let Some(account) = as_set_up(spec.account.as_ref(), &policy.accounts) {
         Arc::make_mut(spec).account = Some(account);

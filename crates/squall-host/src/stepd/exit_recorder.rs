@@ -16,7 +16,7 @@ use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
 /// The step daemons that a zygote has made, and the steps with a daemon that has died.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct ExitRecorder {
     /// Folders of running step daemons by pid; that of a batch supervisor is the folder of all steps.
     daemons: BTreeMap<u32, PathBuf>,
     /// Folders of steps with a daemon that died and may have left tasks, each with the user id of the tasks. None: it is
@@ -26,7 +26,7 @@ pub(super) struct Keeper {
     pub(super) pmix_wanted: bool,
 }
 
-impl Keeper {
+impl ExitRecorder {
     /// Adds a new step daemon.
     pub(super) fn add(&mut self, pid: u32, folder: PathBuf) {
         self.daemons.insert(pid, folder);
@@ -136,13 +136,13 @@ mod tests {
     use squall_model::job::{ExitCode, Usage};
     use squall_model::step::{JobFacts, Program, StepLaunch};
 
-    use super::{Keeper, Reaped};
+    use super::{ExitRecorder, Reaped};
     use crate::processes::Stat;
     use crate::spool::{Spool, file};
 
     #[test]
     fn a_task_that_ends_a_moment_before_its_daemon_is_dead_is_noted_in_its_own_step() {
-        let root = std::env::temp_dir().join(format!("squall-keeper-left-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("squall-recorder-left-{}", std::process::id()));
         let spool = Spool::open(&root).unwrap();
         let mut child = Command::new("true").spawn().unwrap();
         let (pid, stat) = (child.id(), Stat::of(child.id()).unwrap());
@@ -157,12 +157,12 @@ mod tests {
         });
         let exit = ExitCode { code: 6, signal: 0 };
         let end = |pid| Reaped { pid, exit, usage: Usage::default() };
-        let mut keeper = Keeper::default();
-        keeper.ended(&end(pid));
+        let mut recorder = ExitRecorder::default();
+        recorder.ended(&end(pid));
         assert!(keys.iter().all(|key| spool.exits(*key).is_empty()), "no daemon of ours has started it");
         // A batch supervisor that is about to die.
-        keeper.add(u32::MAX, spool.steps_dir());
-        keeper.ended(&end(pid));
+        recorder.add(u32::MAX, spool.steps_dir());
+        recorder.ended(&end(pid));
         assert_eq!(keys.map(|key| spool.exits(key)), [vec![], vec![(0, exit, Usage::default())], vec![]]);
         child.wait().unwrap();
         std::fs::remove_dir_all(&root).unwrap();
