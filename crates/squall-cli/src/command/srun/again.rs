@@ -12,13 +12,15 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use squall_host::sys::command::unblock_signals;
 use squall_host::sys::signals::{SignalFd, kill};
-use squall_model::hostlist::compress;
+use squall_model::hostlist::{compress, expand};
 use squall_model::id::JobId;
 use squall_model::step::{Among, Layout};
 use squall_text::options::{Stop, collect};
 
 use super::SRUN;
-use super::het::{AMONG, among_text};
+use super::het::{self, AMONG, among_text};
+use super::request::{LOST, RESTART, number};
+use crate::capture::Vars;
 use crate::command::allocation::ready;
 
 /// How often sruns are looked at that have started tasks again.
@@ -27,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What an srun needs to start some of its tasks again.
 #[derive(Debug)]
 pub(super) struct Again {
-    /// The srun's options, without its program.
+    /// The srun's options, without its program and without those that say which nodes it gets.
     options: Vec<OsString>,
     command: Vec<OsString>,
     /// How often tasks may still be started again.
@@ -39,15 +41,22 @@ pub(super) struct Again {
 }
 
 impl Again {
-    /// Reads the command line of an srun that starts tasks again at most `restarts` times.
-    pub(super) fn new(args: &[OsString], restarts: u32) -> Result<Self, Stop> {
+    /// Reads the command line of an srun that starts tasks again at most `restarts` times. Its own tasks may have been started
+    /// again before.
+    pub(super) fn new(args: &[OsString], restarts: u32, vars: &Vars) -> Result<Self, Stop> {
         let line = collect::line(SRUN, args)?;
-        let options = line.options.iter().map(|(option, value)| match value {
+        // Those that started again run in the places of the failed nodes.
+        let kept = line.options.iter().filter(|(option, _)| !["relative", "nodelist"].contains(&option.long));
+        let options = kept.map(|(option, value)| match value {
             Some(value) => format!("--{}={value}", option.long).into(),
             None => format!("--{}", option.long).into(),
         });
-        let (options, command) = (options.collect(), line.operands.to_vec());
-        Ok(Self { options, command, left: restarts, count: 0, lost: Vec::new() })
+        let options = options.collect();
+        let before = number(vars, RESTART).filter(|_| het::among(vars).is_some());
+        let lost = vars.iter().find(|(name, _)| name == LOST && before.is_some());
+        let lost = lost.and_then(|(_, list)| expand(list.to_str()?).ok()).unwrap_or_default();
+        let command = line.operands.to_vec();
+        Ok(Self { options, command, left: restarts, count: before.unwrap_or(0), lost })
     }
 
     /// Starts the tasks of a failed node of a step again: an srun process for each row of consecutive ranks, which are
@@ -64,7 +73,6 @@ impl Again {
         self.count += 1;
         let names = layout.nodes.names();
         self.lost.push(names.get(at)?.clone());
-        let others = compress(names.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, name)| name));
         eprintln!(
             "srun: step lost {}: starting its tasks again ({} of {} times)",
             names[at],
@@ -80,7 +88,7 @@ impl Again {
                 nodes_before: outer.nodes_before + at as u32,
                 ..outer
             };
-            self.spawn(job, &others, &among)
+            self.spawn(job, &names[at], &among)
         });
         let children: Vec<_> = children.collect();
         for child in &children {
@@ -117,17 +125,16 @@ impl Again {
         }
     }
 
-    fn spawn(&self, job: JobId, others: &str, among: &Among) -> std::io::Result<Child> {
+    fn spawn(&self, job: JobId, failed: &str, among: &Among) -> std::io::Result<Child> {
         let mut srun = Command::new(std::env::current_exe()?);
         srun.arg0(SRUN.name()).args(&self.options);
         srun.args([format!("--jobid={job}"), "--nodes=1".to_owned(), format!("--ntasks={}", among.own)]);
         srun.arg(format!("--restarts={}", self.left));
-        if !others.is_empty() {
-            srun.arg(format!("--exclude={others}"));
-        }
+        // The name stands for the node that has its place now.
+        srun.arg(format!("--nodelist={failed}"));
         srun.arg("--").args(&self.command);
         srun.env(AMONG, among_text(among)).env("SLURM_OPEN_MODE", "a");
-        srun.env("SQUALL_STEP_RESTART", self.count.to_string()).env("SQUALL_LOST_NODES", compress(&self.lost));
+        srun.env(RESTART, self.count.to_string()).env(LOST, compress(&self.lost));
         // A file name on the command line is opened all the same.
         srun.stdin(Stdio::null());
         unblock_signals(&mut srun).spawn()

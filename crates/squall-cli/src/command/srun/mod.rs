@@ -89,7 +89,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     let step = request::step(&asked, &command, &vars, asked.run.job.is_some())?;
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
     let again = if asked.run.restart_only_lost {
-        Some(Again::new(args, std::mem::take(&mut asked.run.restarts))?)
+        Some(Again::new(args, std::mem::take(&mut asked.run.restarts), &vars)?)
     } else {
         None
     };

@@ -19,6 +19,11 @@ use squall_client::random;
 use squall_text::options::submit::SubmitOptions;
 use squall_text::options::{Source, Stop, Tool};
 
+/// Variable with the number of times that the tasks were started again after nodes had failed.
+pub(super) const RESTART: &str = "SQUALL_STEP_RESTART";
+/// Variable with the nodes that had failed before.
+pub(super) const LOST: &str = "SQUALL_LOST_NODES";
+
 /// A request for a step. It lacks only the address of srun's listening socket.
 #[derive(Clone, Debug)]
 pub(crate) struct StepRequest {
@@ -44,7 +49,7 @@ impl StepRequest {
             self.program.stdin = self.input.stream.clone();
         }
         let mut env = std::mem::take(&mut self.program.env).into_vec();
-        for text in [format!("SQUALL_STEP_RESTART={count}"), format!("SQUALL_LOST_NODES={}", compress(lost))] {
+        for text in [format!("{RESTART}={count}"), format!("{LOST}={}", compress(lost))] {
             env.extend_from_slice(text.as_bytes());
             env.push(0);
         }

@@ -27,6 +27,8 @@ pub(crate) struct Room {
     pub(crate) node: NodeId,
     /// The node's name.
     pub(crate) name: String,
+    /// Names of the failed nodes of which it has the place: in lists of nodes they stand for this one.
+    pub(crate) replaces: Vec<String>,
     /// Cores that the job holds on the node.
     pub(crate) cores: CoreSet,
     /// Cores of the job on the node that no step holds.
@@ -48,6 +50,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// Returns the index of the room that a name in a list of nodes stands for. None: the job does not have the node.
+    fn named(rooms: &[Self], name: &String) -> Option<usize> {
+        let own = rooms.iter().position(|room| room.name == *name);
+        own.or_else(|| rooms.iter().position(|room| room.replaces.contains(name)))
+    }
+
     /// Returns the index of a node's room. None: the job does not have the node. Rooms are in the order of node ids unless
     /// nodes of the job were replaced.
     pub(crate) fn find(rooms: &[Self], node: NodeId) -> Option<usize> {
@@ -128,7 +136,9 @@ fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<Nod
         return Err(invalid("a node is needed for each task, and a list of the nodes"));
     }
     let known: BTreeMap<&str, NodeId> = rooms.iter().map(|room| (room.name.as_str(), room.node)).collect();
-    let node = |name: &String| known.get(name.as_str()).copied().ok_or_else(|| Refusal::InvalidNode(name.clone()));
+    let replaced = |name: &String| Room::named(rooms, name).map(|at| rooms[at].node);
+    let node = |name: &String| known.get(name.as_str()).copied().or_else(|| replaced(name));
+    let node = |name: &String| node(name).ok_or_else(|| Refusal::InvalidNode(name.clone()));
     let nodes = names.iter().map(node).collect::<Result<Vec<NodeId>, Refusal>>()?;
     let of =
         |place: &u32| nodes.get(*place as usize).copied().ok_or_else(|| invalid("a task's node is not in the list"));
@@ -331,7 +341,7 @@ impl Ask {
 /// nodes.
 fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>), Refusal> {
     let find = |name: &String| {
-        rooms.iter().position(|room| room.name == *name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
+        Room::named(rooms, name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
     };
     let mut required = Vec::new();
     for name in names("nodelist", spec.nodelist.as_deref())? {

@@ -7,6 +7,7 @@ use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::{EndState, ExitCode, Outcome};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::node::SignalTarget;
 
 use super::{CreatedStep, Session};
 use crate::command::srun::het;
@@ -34,9 +35,14 @@ impl Session<'_> {
             }
             Ok(Answer::StepDone { outcome, lost, .. }) => {
                 self.failed_nodes.extend(expand(lost.as_deref().unwrap_or_default()).unwrap_or_default());
+                if self.manners.again.is_some() {
+                    self.part_ended(&self.failed(), outcome.exit, now);
+                }
                 self.step_done(now, outcome);
             }
-            Ok(Answer::StepPart { nodes, exit, .. }) => self.part_ended(&nodes, exit, now),
+            Ok(Answer::StepPart { nodes, exit, .. }) => {
+                self.part_ended(&expand(&nodes).unwrap_or_default().into_iter().collect(), exit, now);
+            }
             Ok(Answer::Notice(text)) if text.starts_with("error: ") => eprintln!("srun: {}", harmless_lines(&text)),
             Ok(Answer::Notice(text)) => self.say(&text),
             Ok(_) => {}
@@ -99,9 +105,18 @@ impl Session<'_> {
     /// Asks the controller to end the step on every node, by TERM and later KILL. The receiver is closed when the
     /// controller has acknowledged that, or cannot be reached. None: the step was not created yet.
     pub(super) fn cancel(&self) -> Option<Receiver<()>> {
+        self.ask_for_end(None)
+    }
+
+    /// Asks the controller to kill the step on every node at once.
+    pub(super) fn kill(&self) {
+        self.ask_for_end(Some((libc::SIGKILL, SignalTarget::Steps)));
+    }
+
+    fn ask_for_end(&self, signal: Option<(i32, SignalTarget)>) -> Option<Receiver<()>> {
         let created = self.created.as_ref()?;
         let jobs = JobSelection { ids: vec![JobRef::Job(self.job)], ..JobSelection::default() };
-        let request = Request::Cancel { jobs, signal: None, step: Some(created.step), verbose: false };
+        let request = Request::Cancel { jobs, signal, step: Some(created.step), verbose: false };
         let (asked, told) = sync_channel::<()>(1);
         std::thread::spawn(move || {
             // Without the controller, the step daemons still end the tasks that they can reach.

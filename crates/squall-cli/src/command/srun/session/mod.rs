@@ -231,12 +231,16 @@ impl<'a> Session<'a> {
                 *status = Again::wait_for(children, self.signals).max(*status);
             }
             let given_up = self.interrupted.is_some() || self.aborting || self.forced;
-            let names = self.created.as_ref().map(|created| created.layout.nodes.names()).unwrap_or_default();
-            let cut_off = self.lost_nodes.iter().filter_map(|node| names.get(node as usize).cloned());
-            let lost: BTreeSet<String> = self.failed_nodes.into_iter().chain(cut_off).collect();
-            let lost = if given_up { Vec::new() } else { lost.into_iter().collect() };
+            let lost = if given_up { Vec::new() } else { self.failed().into_iter().collect() };
             return Ended { result, client: self.client, lost };
         }
+    }
+
+    /// Returns the names of the step's nodes that have failed, or of which the step daemon has.
+    fn failed(&self) -> BTreeSet<String> {
+        let names = self.created.as_ref().map(|created| created.layout.nodes.names()).unwrap_or_default();
+        let cut_off = self.lost_nodes.iter().filter_map(|node| names.get(node as usize).cloned());
+        self.failed_nodes.iter().cloned().chain(cut_off).collect()
     }
 
     fn say(&self, text: &str) {

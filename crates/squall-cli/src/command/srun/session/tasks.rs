@@ -1,9 +1,9 @@
 //! The session's side towards the step daemons: output, input and exits of tasks.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use squall_host::stepd::is_end_notice;
-use squall_model::hostlist::expand;
 use squall_model::job::ExitCode;
 use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::node::EndReason;
@@ -86,10 +86,9 @@ impl Session<'_> {
     }
 
     /// Records that the tasks on some nodes have ended in a way that their step daemons can't report.
-    pub(super) fn part_ended(&mut self, nodes: &str, exit: ExitCode, now: Instant) {
+    pub(super) fn part_ended(&mut self, nodes: &BTreeSet<String>, exit: ExitCode, now: Instant) {
         let Some(created) = &self.created else { return };
-        let names = expand(nodes).unwrap_or_default();
-        let here = created.layout.nodes.names().into_iter().enumerate().filter(|(_, name)| names.contains(name));
+        let here = created.layout.nodes.names().into_iter().enumerate().filter(|(_, name)| nodes.contains(name));
         let here: Vec<(usize, Vec<u32>)> = here.map(|(at, _)| (at, created.layout.ranks_on(at))).collect();
         for (at, ranks) in here {
             let killed = |rank: &u32| self.killed.iter().any(|(known, _)| known == rank);
@@ -108,7 +107,15 @@ impl Session<'_> {
                 }
             }
         }
-        self.failed_nodes.extend(names);
+        self.failed_nodes.extend(nodes.iter().cloned());
+        if self.manners.restarts {
+            self.end_rest();
+        }
+    }
+
+    /// Kills the tasks on all nodes that answer, as the step starts again as a whole.
+    fn end_rest(&mut self) {
+        self.links.iter_mut().for_each(|link| link.send(&ToStep::End { kill_wait_s: 0, why: EndReason::None }));
     }
 
     /// Starts the unfinished tasks of a failed node again, with `--restart-only-lost`. Returns whether that was done.
@@ -209,9 +216,15 @@ impl Session<'_> {
         eprintln!(
             "srun: error: the step daemon on {name} is gone, by which MPI tasks find each other: the step is ended"
         );
-        self.aborted(1, None);
         // Only the controller reaches the tasks on that node.
-        self.cancel();
+        if self.manners.restarts {
+            self.aborted = Some(1);
+            self.end_rest();
+            self.kill();
+        } else {
+            self.aborted(1, None);
+            self.cancel();
+        }
     }
 
     /// Ends the step with an exit code on all nodes except `node`, on which the step daemon has aborted it already.

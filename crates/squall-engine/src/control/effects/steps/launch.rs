@@ -31,6 +31,7 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
         rooms.push(Room {
             node: id,
             name: node.name.clone(),
+            replaces: replaced_by(state, run, id),
             cores: group.cores.clone(),
             free: group.cores.clone(),
             memory_mb: group.memory_mb,
@@ -54,6 +55,12 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
         }
     }
     Some(rooms)
+}
+
+/// Returns the names of failed nodes of a job of which a node has the place.
+fn replaced_by(state: &State, run: &Run, node: NodeId) -> Vec<String> {
+    let of_job = run.places.iter().flat_map(|places| &places.replaced).filter(|one| one.node == node);
+    of_job.filter_map(|one| Some(state.node(one.place)?.name.clone())).collect()
 }
 
 /// Returns a node's devices as the job's steps see them: devices that are not the job's count as held.

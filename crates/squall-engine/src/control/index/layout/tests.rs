@@ -21,6 +21,7 @@ fn rooms(cores: &[usize]) -> Vec<Room> {
     let room = |(at, &n): (usize, &usize)| Room {
         node: NodeId(at as u32),
         name: format!("n{}", at + 1),
+        replaces: Vec::new(),
         cores: CoreSet::first(n),
         free: CoreSet::first(n),
         memory_mb: 1000,

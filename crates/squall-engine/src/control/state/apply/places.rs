@@ -73,8 +73,10 @@ impl State {
             let places = run.places.get_or_insert_default();
             let place = places.vacant.iter().position(|one| one.lost == lost).map(|at| places.vacant.remove(at).place);
             places.spares.remove(node);
-            if let Some(place) = place.filter(|place| *place != node) {
+            if let Some(place) = place.filter(|place| *place != node || *place != lost) {
                 places.replaced.push(Replacement { place, node });
+                // In lists of nodes the name of the one that failed stands for the new one, too.
+                places.replaced.extend((lost != place).then_some(Replacement { place: lost, node }));
             }
             is_new = run.alloc.on(node).is_none();
             run.alloc = alloc.clone();
