@@ -1,8 +1,11 @@
 //! Nodes of running jobs that fail and are replaced, with real processes.
 
+mod faults;
+mod kills;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::harness::{Cluster, SQUALL};
 use crate::traces::processes;
@@ -14,6 +17,12 @@ const TASK: &str = "echo \"$SLURM_PROCID $SLURM_NODEID $SLURMD_NODENAME ${SQUALL
 test -n \"$SQUALL_LOST_NODES\" && echo \"$SQUALL_LOST_NODES\" >> DIR/lost
 until test -e DIR/go; do sleep 0.05; done; echo \"rank $SLURM_PROCID of $SLURM_NTASKS\"";
 
+/// Sends processes a signal, all at once. Some may have ended.
+fn signal(signal: &str, pids: &[u32]) {
+    let pids = pids.iter().map(u32::to_string);
+    drop(Command::new("kill").arg(signal).args(pids).stderr(Stdio::null()).status());
+}
+
 fn cluster(name: &str) -> Cluster {
     let c = Cluster::new("replace", name);
     c.program("task", TASK);
@@ -21,9 +30,20 @@ fn cluster(name: &str) -> Cluster {
     c
 }
 
+/// Kinds of processes of a node.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Daemons, step daemons, tasks, guards of node fences.
+    All,
+    AllButGuards,
+    StepDaemons,
+}
+
 trait Failing {
     fn program(&self, name: &str, text: &str);
     fn fail(&self, node: &str);
+    fn set_down(&self, node: &str);
+    fn of_node(&self, node: &str, kind: Kind) -> Vec<u32>;
     fn ran(&self) -> Vec<String>;
     fn submit(&self, options: &[&str], script: &str) -> String;
 }
@@ -37,16 +57,30 @@ impl Failing for Cluster {
 
     /// Kills all processes of a node, and says that it is down, as its operator would.
     fn fail(&self, node: &str) {
-        let mine = |pid: u32, line: &str| {
+        signal("-9", &self.of_node(node, Kind::All));
+        self.set_down(node);
+    }
+
+    fn set_down(&self, node: &str) {
+        self.ok(&["scontrol", "update", &format!("NodeName={node}"), "State=DOWN", "Reason=killed"]);
+    }
+
+    /// Returns the processes of a node of one kind.
+    fn of_node(&self, node: &str, kind: Kind) -> Vec<u32> {
+        let folder = format!("/node/{node}/");
+        let is_its = |pid: u32, line: &str| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             let environment = String::from_utf8_lossy(&environment).replace('\0', " ") + " ";
-            line.contains(&format!(" {node} ")) || environment.contains(&format!("SLURMD_NODENAME={node} "))
+            let is_named = line.contains(&folder) || line.contains(&format!(" {node} "));
+            is_named || environment.contains(&format!("SLURMD_NODENAME={node} "))
         };
-        let all = processes(&self.dir).into_iter().filter(|(pid, line)| mine(*pid, line));
-        for (pid, _) in all {
-            drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(std::process::Stdio::null()).status());
-        }
-        self.ok(&["scontrol", "update", &format!("NodeName={node}"), "State=DOWN", "Reason=killed"]);
+        let is_kind = |line: &str| match kind {
+            Kind::All => true,
+            Kind::AllButGuards => !line.contains(" step --guard "),
+            Kind::StepDaemons => line.contains(" step --spool "),
+        };
+        let all = processes(&self.dir).into_iter();
+        all.filter(|(pid, line)| is_kind(line) && is_its(*pid, line)).map(|(pid, _)| pid).collect()
     }
 
     /// Returns the lines that the tasks wrote, sorted: rank, node's place, node, restarts.
