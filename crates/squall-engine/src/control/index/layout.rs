@@ -340,9 +340,7 @@ impl Ask {
 /// Returns the nodes that the step must use, and those that it may use as well, as positions in the list of the job's
 /// nodes.
 fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>), Refusal> {
-    let find = |name: &String| {
-        Room::named(rooms, name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
-    };
+    let find = |name: &String| Room::named(rooms, name).ok_or_else(|| Refusal::InvalidNode(name.clone()));
     let mut required = Vec::new();
     for name in names("nodelist", spec.nodelist.as_deref())? {
         let at = find(&name)?;
