@@ -6,6 +6,7 @@ use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
 use crate::config::{Config, NodeConfig, PartitionConfig};
+use crate::fault::NodeFault;
 use crate::foreign::{Question, Reply};
 use crate::gang::Shift;
 use crate::gres::Grant;
@@ -640,6 +641,9 @@ pub enum Event {
         #[n(1)]
         by: u32,
     },
+    /// A fault of a node was found. The numbers from 82 to 89 are left out.
+    #[n(90)]
+    NodeFault(#[n(0)] NodeFault),
 }
 
 impl Record {

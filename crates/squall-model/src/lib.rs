@@ -8,6 +8,7 @@ pub mod confinement;
 pub mod duration;
 pub mod encoding;
 pub mod event;
+pub mod fault;
 pub mod foreign;
 pub mod found;
 pub mod gang;

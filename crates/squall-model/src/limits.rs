@@ -113,6 +113,17 @@ pub const UNKILLABLE_STEP_S: u64 = 60;
 /// Default of `launch_failures`: launches in a row that a node fails by its own fault before it is drained.
 pub const LAUNCH_FAILURES: u32 = 10;
 
+/// Most faults in the record of a node; the oldest is dropped.
+pub const FAULTS_KEPT_MAX: usize = 16;
+/// Most jobs that the record of a fault names.
+pub const JOBS_PER_FAULT_MAX: usize = 64;
+/// Time within which faults of one kind count as one, seconds.
+pub const FAULTS_APART_S: u64 = 60;
+/// Time for which wide jobs prefer nodes without the fault, seconds: 7 days.
+pub const FAULT_RECENT_S: u64 = 7 * 86_400;
+/// Time between two runs of `after_fault` on a node that fails it, seconds, unless `interval_s` is another.
+pub const AFTER_FAULT_S: u64 = 60;
+
 /// Default of `node_timeout_s`: seconds of silence after which a node is not responding (Slurm's `SlurmdTimeout` is
 /// 300).
 pub(crate) const NODE_TIMEOUT_S: u64 = 60;

@@ -11,6 +11,7 @@ use crate::gres::Count;
 use crate::hostlist::HostList;
 use crate::id::NodeId;
 use crate::set::NodeSet;
+use crate::time::Time;
 
 /// What happens to a running job when one of its nodes fails (`--on-node-fail`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode, Serialize, Deserialize)]
@@ -76,6 +77,10 @@ pub struct Vacancy {
     #[n(4)]
     #[cbor(default)]
     pub gres: Vec<Count>,
+    /// Since when the place is vacant.
+    #[n(5)]
+    #[cbor(default)]
+    pub since: Time,
 }
 
 /// Spare nodes of a running job, and what became of the places of its failed nodes. Most jobs have neither.

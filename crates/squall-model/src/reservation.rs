@@ -151,6 +151,14 @@ const DAY_S: u64 = 86_400;
 const WEEK_S: u64 = 7 * DAY_S;
 
 impl Reservation {
+    /// Returns the name of the reservation that keeps the spare nodes of a partition (`spare_nodes`).
+    pub fn name_of_spares(partition: &str) -> String {
+        format!("spare_{partition}")
+    }
+    /// Returns the partition of which the reservation keeps the spare nodes. None: it keeps none.
+    pub fn spares_of(&self) -> Option<&str> {
+        self.partition.as_deref().filter(|partition| self.name == Self::name_of_spares(partition))
+    }
     /// Returns whether the reservation has `flag`.
     pub fn is(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)

@@ -32,6 +32,8 @@ impl ClusterVersion {
     pub const NODES_COME_AND_GO: Self = Self(2);
     /// The version from which on nodes of running jobs are replaced, and jobs have spare nodes.
     pub const NODES_REPLACED: Self = Self(3);
+    /// The version from which on faults of nodes are recorded, and nodes are checked after them.
+    pub const NODE_FAULTS: Self = Self(3);
 }
 
 impl Default for ClusterVersion {

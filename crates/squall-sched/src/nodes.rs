@@ -11,6 +11,7 @@ use std::sync::Arc;
 use squall_model::gang::ROWS_MAX;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 
 use crate::explain::hopeless;
@@ -34,6 +35,9 @@ const SOON: Span = Span::from_secs(1);
 
 /// Number of failed attempts to find a job's start after which some times are skipped.
 const PATIENCE: usize = 16;
+
+/// Part of a partition from which on a job is wide, as its reciprocal: a quarter of the nodes.
+const WIDE: usize = 4;
 
 /// A cluster, with the starts and reservations that the present plan adds to it.
 #[derive(Debug)]
@@ -247,10 +251,13 @@ impl<V: View> Nodes<'_, V> {
         let placed = match over {
             Some(victims) => self.way(at, &own, victims).map(|way| way.given),
             None if rows > 1 => place_in_rows(self.view, self.scratch, &own, partition.nodes, (rank, rows)),
-            None => elsewhere.or_else(|| match known {
-                Some(chosen) => Some(share_out(self.view, self.scratch, &own, chosen, Condition::Now)),
-                None => place(self.view, self.scratch, &own, partition.nodes, Condition::Now),
-            }),
+            None => {
+                let anywhere = elsewhere.or_else(|| match known {
+                    Some(chosen) => Some(share_out(self.view, self.scratch, &own, chosen, Condition::Now)),
+                    None => place(self.view, self.scratch, &own, partition.nodes, Condition::Now),
+                });
+                anywhere.map(|given| self.on_sound_nodes(job, &own, partition.nodes, given))
+            }
         };
         let Some(mut given) = placed else {
             let busy = Blocked::Busy(self.longest(job, end, self.scratch.begins()));
@@ -280,6 +287,29 @@ impl<V: View> Nodes<'_, V> {
             self.scratch.license_turns.push((end, name.clone(), i64::from(*count)));
         }
         Ok(given)
+    }
+
+    /// Returns a placement of a wide job with as few of the nodes with recent faults as a few attempts find. Without such
+    /// nodes it is the one that was found before.
+    fn on_sound_nodes(&mut self, job: &Candidate<'_>, request: &Request, nodes: &NodeSet, found: Given) -> Given {
+        let mut faulty = self.view.faulty();
+        let held = |id: &NodeId| found.alloc.groups.iter().any(|group| group.nodes.contains(*id));
+        let wide = || found.alloc.nodes().len() * WIDE >= nodes.len();
+        if !faulty.iter().any(held) || !wide() {
+            return found;
+        }
+        while !faulty.is_empty() {
+            let mut request = request.clone();
+            request.excluded.union_with(&faulty.iter().copied().collect());
+            if let Some(avoid) = job.avoid {
+                request.excluded.union_with(avoid);
+            }
+            if let Some(given) = place(self.view, self.scratch, &request, nodes, Condition::Now) {
+                return given;
+            }
+            faulty.truncate(faulty.len() / 2);
+        }
+        found
     }
 
     /// Returns the smallest set of victims that must be preempted for a job to fit in a partition, with its placement;

@@ -163,6 +163,10 @@ pub trait View: Queues<Need = Request> {
     fn reachable(&self) -> &NodeSet {
         self.open()
     }
+    /// Returns nodes with recent faults, of which wide jobs get none if others are free: the one with the newest first.
+    fn faulty(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
     /// Returns the cores of a node that a job in this row of the gang matrix cannot have: those used by other jobs of
     /// the row, by jobs of another rank, or by jobs that do not share cores. Jobs in `without` are ignored.
     fn row(&self, node: NodeId, _row: Row, _without: &BTreeSet<JobId>) -> CoreSet {
@@ -324,7 +328,7 @@ pub struct Candidate<'a, N = Request> {
     pub copies: u32,
     /// The array and its limit on running tasks. None: no such limit applies.
     pub group: Option<Group>,
-    /// Nodes on which a launch of the job failed; they are used only if the job fits nowhere else. None: there are
+    /// Nodes with faults from which the job suffered; they are used only if the job fits nowhere else. None: there are
     /// none.
     pub avoid: Option<&'a NodeSet>,
     /// Whether the job is a component of a heterogeneous job, which shares its cores with no other job.
@@ -348,7 +352,7 @@ pub struct Component<N = Request> {
     pub time_limit_s: Option<Option<u64>>,
     /// The component's requirements on the network.
     pub wish: Wish,
-    /// Nodes on which a launch of the component failed; they are used only if it fits nowhere else. None: there are
+    /// Nodes with faults from which the component suffered; they are used only if it fits nowhere else. None: there are
     /// none.
     pub avoid: Option<NodeSet>,
     /// User ID, set only where a job may exclude other users from its nodes.

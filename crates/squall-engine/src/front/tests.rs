@@ -118,6 +118,7 @@ fn node(name: &str) -> NodeInfo {
         future: false,
         kept: None,
         next: None,
+        faults: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{Blob, ExitCode, JobAttempt, JobKind};
+use squall_model::limits::AFTER_FAULT_S;
 use squall_model::report::{Report, StepEnd};
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
@@ -60,6 +61,17 @@ pub(super) struct Hooks {
     pub(super) settled: bool,
     /// Whether the node was checked in this run of the daemon, so that the first check is not delayed.
     checked: bool,
+    /// The fault after which the node is to be checked. None: it has passed.
+    fault: Option<FaultCheck>,
+}
+
+/// A check of the node after a fault.
+#[derive(Clone, Copy, Debug)]
+struct FaultCheck {
+    /// When the newest fault was found, by the controller's clock.
+    newest: Time,
+    /// When the fault was found for which the program was started last.
+    begun: Time,
 }
 
 /// What a node keeps of a job with programs around it.
@@ -318,7 +330,7 @@ impl NodeMachine {
         let limit_s = match run.hook {
             Hook::Prolog => self.boot.hooks.prolog_limit_s(),
             Hook::Epilog => self.boot.hooks.epilog_limit_s(),
-            Hook::Health => Some(self.boot.health.timeout_s),
+            Hook::Health | Hook::AfterFault => Some(self.boot.health.timeout_s),
             _ => None,
         };
         let due = limit_s.map(|limit| now + Span::from_secs(limit));
@@ -353,6 +365,7 @@ impl NodeMachine {
                 self.epilog_ended(now, job, out);
             }
             (Hook::Health, _) => self.outbox.note(NodeNote::Health { error }),
+            (Hook::AfterFault, _) => self.fault_checked(now, error, out),
             (Hook::Reboot, _) => self.outbox.notes(error.map(|error| NodeNote::Reboot { error })),
             _ => {}
         }
@@ -420,6 +433,40 @@ impl NodeMachine {
         let busy = self.hooks.running.contains_key(&(Hook::Health, None));
         if !busy && (first || self.is_in(states.idle, states.mixed, states.alloc)) {
             self.run_hook(now, HookRun { hook: Hook::Health, facts: None, exit: None }, out);
+        }
+    }
+
+    /// Checks the node after a fault, which the controller has found at the given time.
+    pub(super) fn check_after_fault(&mut self, now: Time, fault: Time, out: &mut NodeOut) {
+        if self.boot.health.after_fault.is_empty() {
+            return self.outbox.note(NodeNote::AfterFault { fault, error: None });
+        }
+        let begun = self.hooks.fault.map_or(fault, |check| check.begun);
+        self.hooks.fault = Some(FaultCheck { newest: fault, begun });
+        self.run_fault_check(now, out);
+    }
+
+    /// Runs the program that checks the node after a fault, if it does not run and has not passed.
+    pub(super) fn run_fault_check(&mut self, now: Time, out: &mut NodeOut) {
+        let runs = self.hooks.running.contains_key(&(Hook::AfterFault, None));
+        if let Some(check) = self.hooks.fault.as_mut().filter(|_| !runs) {
+            check.begun = check.newest;
+            self.run_hook(now, HookRun { hook: Hook::AfterFault, facts: None, exit: None }, out);
+        }
+    }
+
+    /// Reports the end of that program. It runs again if it failed, or if there was another fault meanwhile.
+    fn fault_checked(&mut self, now: Time, error: Option<String>, out: &mut NodeOut) {
+        let Some(check) = self.hooks.fault else { return invariant!("a check of a fault is for a fault") };
+        if error.is_some() {
+            let wait_s = Some(self.boot.health.interval_s).filter(|wait| *wait > 0).unwrap_or(AFTER_FAULT_S);
+            self.timers.insert((now + Span::from_secs(wait_s), Timer::FaultCheck));
+        } else if check.begun == check.newest {
+            self.hooks.fault = None;
+        }
+        self.outbox.note(NodeNote::AfterFault { fault: check.begun, error });
+        if check.begun != check.newest {
+            self.run_fault_check(now, out);
         }
     }
 

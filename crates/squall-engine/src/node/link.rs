@@ -284,6 +284,7 @@ impl NodeMachine {
                     self.reboot(now, out);
                 }
             }
+            Down::Check { fault } => self.check_after_fault(now, fault, out),
             Down::Keys(keys) => out.acts.push(NodeAct::Keys(keys)),
             Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
             Down::Watch { key, watcher } => out.acts.push(NodeAct::Tell { key, message: ToStepd::Watch(watcher) }),

@@ -404,6 +404,8 @@ enum Timer {
     Unkillable(JobAttempt),
     /// Time of the node's next check.
     Check,
+    /// Time of the next check after a fault.
+    FaultCheck,
 }
 
 impl NodeMachine {
@@ -525,6 +527,7 @@ impl NodeMachine {
                 Timer::Hook(hook, job) => self.hook_overdue(due, (hook, job), out),
                 Timer::Unkillable(job) => self.unkillable(now, due, job, out),
                 Timer::Check => self.check(now, out),
+                Timer::FaultCheck => self.run_fault_check(now, out),
             }
         }
         self.end_fenced(now, out);

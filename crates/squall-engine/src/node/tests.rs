@@ -297,6 +297,11 @@ impl World {
         }
     }
 
+    fn order(&mut self, message: Down) {
+        self.send(vec![message]);
+        self.run();
+    }
+
     fn end(&mut self, job: u32, kill_wait_s: u64) {
         let job = attempt_of(key(job, StepNo::BATCH));
         self.running.remove(&job);

@@ -32,6 +32,7 @@ pub(super) struct Hooks {
     prolog: Vec<String>,
     epilog: Vec<String>,
     health: String,
+    after_fault: String,
     unkillable: String,
     reboot: String,
     in_job: bool,
@@ -56,6 +57,7 @@ impl Hooks {
             prolog: hooks.prolog.clone(),
             epilog: hooks.epilog.clone(),
             health: health.program.clone(),
+            after_fault: health.after_fault.clone(),
             unkillable: health.unkillable_step_program.clone(),
             reboot: health.reboot_program.clone(),
             in_job: hooks.prolog_flags.run_in_job,
@@ -70,6 +72,7 @@ impl Hooks {
             Hook::Prolog => self.prolog.iter().map(String::as_str).collect(),
             Hook::Epilog => self.epilog.iter().map(String::as_str).collect(),
             Hook::Health => vec![&self.health],
+            Hook::AfterFault => vec![&self.after_fault],
             Hook::Unkillable => vec![&self.unkillable],
             // The words after the first are arguments.
             Hook::Reboot => self.reboot.split_whitespace().take(1).collect(),
@@ -158,7 +161,9 @@ impl Daemon {
         match failure(&running.program, exit) {
             None => self.next_program(key),
             // A check says by its first line what is wrong with the node.
-            Some(failure) if key.0 == Hook::Health => self.hook_over(key, Some(first_line.unwrap_or(failure))),
+            Some(failure) if matches!(key.0, Hook::Health | Hook::AfterFault) => {
+                self.hook_over(key, Some(first_line.unwrap_or(failure)));
+            }
             Some(failure) => self.hook_over(key, Some(failure)),
         }
         true

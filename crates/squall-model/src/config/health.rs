@@ -21,6 +21,8 @@ pub struct HealthConfig {
     /// States in which a node is checked.
     #[serde(alias = "HealthCheckNodeState")]
     pub node_state: CheckedStates,
+    /// Program that the node daemon runs as root between a fault of its node and the next job there. Empty: none.
+    pub after_fault: String,
     /// Whether a node that a failed check has drained gets jobs again after a check that succeeds. Default false.
     pub resume: bool,
     /// Seconds after the signal KILL after which a node that still has processes of the job is drained. Default 60;
@@ -51,6 +53,7 @@ impl Default for HealthConfig {
             interval_s: 0,
             timeout_s: 60,
             node_state: CheckedStates::default(),
+            after_fault: String::new(),
             resume: false,
             unkillable_step_timeout_s: limits::UNKILLABLE_STEP_S,
             unkillable_step_program: String::new(),
@@ -72,6 +75,7 @@ impl HealthConfig {
     pub fn fault(&self) -> Option<(&'static str, String)> {
         let programs = [
             ("program", &self.program),
+            ("after_fault", &self.after_fault),
             ("unkillable_step_program", &self.unkillable_step_program),
             ("reboot_program", &self.reboot_program),
         ];

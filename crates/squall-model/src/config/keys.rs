@@ -356,6 +356,10 @@ const PARTITIONS: &[Key] = &[
         "Whether a node is switched off as soon as its jobs, one of them of this partition, have ended.").or("`false`"),
     key("on_node_fail", &["OnNodeFail"], "word", "\"replace\"",
         "What happens to a running job when one of its nodes fails, unless `--on-node-fail` says: `end`, `requeue`, `replace` or `shrink`.").or("the cluster's"),
+    key("spare_nodes", &["SpareNodes"], "number", "2",
+        "Nodes that are kept free to replace failed ones of jobs of the partition, less those that are down.").or("0"),
+    key("spare_billing", &["SpareBilling"], "number", "0.5",
+        "Factor for the usage of the spare nodes that jobs hold (`--spare-nodes`), from 0 to 1.").or("1"),
 ];
 
 #[rustfmt::skip]
@@ -668,6 +672,8 @@ const HEALTH: &[Key] = &[
         "Time limit of a check.").of("seconds"),
     key("node_state", &["HealthCheckNodeState"], "words", "\"IDLE,CYCLE\"",
         "States in which nodes are checked: `ANY`, `IDLE`, `MIXED`, `ALLOC`, `CYCLE`, `START_ONLY`, as in Slurm."),
+    key("after_fault", &[], "path", "\"/etc/squall/after-fault\"",
+        "Program that runs on a node between a fault and its next job. The node is drained until it succeeds. Empty: none."),
     key("resume", &[], "boolean", "true",
         "Whether a node that a check has drained gets jobs again after a check that succeeds."),
     key("unkillable_step_timeout_s", &["UnkillableStepTimeout"], "number", "120",

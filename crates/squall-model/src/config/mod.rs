@@ -16,6 +16,7 @@ mod members;
 mod memory;
 mod network;
 mod node;
+mod partition;
 mod partition_state;
 mod ports;
 mod power;
@@ -34,7 +35,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
+use crate::gang::{Coscheduling, GangSwitch, Preempt, TimeSlice};
 use crate::places::OnNodeFail;
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::{gres, hostlist, license, limits};
@@ -53,6 +54,7 @@ pub use log::LogLevel;
 pub use memory::MemoryRules;
 pub use network::{RoutePolicy, SwitchConfig, TopologyFile};
 pub use node::{NodeConfig, NodeStart};
+pub use partition::{PartitionConfig, Share};
 pub use partition_state::PartitionState;
 pub use ports::Ports;
 pub use power::PowerConfig;
@@ -461,165 +463,6 @@ impl Default for Config {
             power: PowerConfig::default(),
             select_type_parameters: SelectTypeParameters::default(),
             coscheduling: None,
-        }
-    }
-}
-
-/// A partition: a set of nodes with limits and access rules for its jobs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PartitionConfig {
-    /// Name of the partition.
-    #[serde(alias = "PartitionName")]
-    pub name: String,
-    /// Nodes of the partition, as a host list. Empty or `ALL`: every node. `NONE`: no node.
-    #[serde(alias = "Nodes")]
-    pub nodes: String,
-    /// Whether jobs without `--partition` use this partition. If no partition has this set, the first that does not set
-    /// it to `false` is the default; if all set it to `false`, there is no default.
-    #[serde(alias = "Default", deserialize_with = "words::yes")]
-    pub default: bool,
-    /// Longest time limit of a job: seconds, or a text as in Slurm (`"1-00:00:00"`, `"60"`: minutes). None: unlimited.
-    #[serde(alias = "MaxTime", deserialize_with = "words::limit")]
-    pub max_time_s: Option<u64>,
-    /// Time limit of jobs without `--time`, in the same forms as `MaxTime`. None: `max_time_s`.
-    #[serde(alias = "DefaultTime", deserialize_with = "words::limit")]
-    pub default_time_s: Option<u64>,
-    /// Most nodes of one job. None: no limit.
-    #[serde(alias = "MaxNodes", deserialize_with = "words::count")]
-    pub max_nodes: Option<u32>,
-    /// Fewest nodes of one job. Default 1.
-    #[serde(alias = "MinNodes")]
-    pub min_nodes: u32,
-    /// Names of users that may use the partition. Empty: all.
-    #[serde(deserialize_with = "words::names")]
-    pub allow_users: Vec<String>,
-    /// Names of groups. Their members may use the partition. Empty: all users.
-    #[serde(alias = "AllowGroups", deserialize_with = "words::names")]
-    pub allow_groups: Vec<String>,
-    /// Priority tier. Jobs of a partition with a higher tier are scheduled first. Default 1.
-    #[serde(alias = "PriorityTier")]
-    pub priority_tier: u32,
-    /// Whether the partition accepts and starts jobs.
-    #[serde(alias = "State")]
-    pub state: PartitionState,
-    /// Priority factor of the partition relative to other partitions, used with `priority_weight_partition`. Default 1.
-    #[serde(alias = "PriorityJobFactor")]
-    pub priority_job_factor: u32,
-    /// What happens to preempted jobs of the partition. None: the cluster's `preempt_mode`.
-    #[serde(alias = "PreemptMode")]
-    pub preempt_mode: Option<PreemptMode>,
-    /// Time between warning and end of preempted jobs of the partition, seconds.
-    #[serde(alias = "GraceTime", deserialize_with = "Seconds::plain")]
-    pub grace_time_s: Seconds,
-    /// Name of the QOS with the limits that all jobs of the partition share. Empty: none.
-    #[serde(alias = "QOS", alias = "QoS")]
-    pub qos: String,
-    /// Accounts that may use the partition. Empty: all.
-    #[serde(alias = "AllowAccounts", deserialize_with = "words::names")]
-    pub allow_accounts: Vec<String>,
-    /// Accounts that may not use the partition.
-    #[serde(alias = "DenyAccounts", deserialize_with = "words::names")]
-    pub deny_accounts: Vec<String>,
-    /// QOS that may use the partition. Empty: all.
-    #[serde(alias = "AllowQos", deserialize_with = "words::names")]
-    pub allow_qos: Vec<String>,
-    /// QOS that may not use the partition.
-    #[serde(alias = "DenyQos", deserialize_with = "words::names")]
-    pub deny_qos: Vec<String>,
-    /// How many jobs may hold the same core of the partition at the same time.
-    #[serde(alias = "OverSubscribe")]
-    pub oversubscribe: OverSubscribe,
-    /// Whether all jobs of the partition run as with `--exclusive=user`: no other user's job runs on their nodes.
-    #[serde(alias = "ExclusiveUser", deserialize_with = "words::yes")]
-    pub exclusive_user: bool,
-    /// How many jobs a node may prefetch for each running job (leases). It starts prefetched jobs by itself, one after
-    /// the other. 0: none. For partitions of short jobs: a prefetched job waits for its node even if other nodes become
-    /// free.
-    pub lease_jobs: u32,
-    /// Memory for each CPU of a job that requests none, MiB. 0: the cluster's. Written only if set.
-    #[serde(skip_serializing_if = "words::is_zero")]
-    pub def_mem_per_cpu_mb: u64,
-    /// Memory on each node of a job that requests none, MiB. 0: the cluster's. Written only if set, as are the keys that follow.
-    #[serde(skip_serializing_if = "words::is_zero")]
-    pub def_mem_per_node_mb: u64,
-    /// Memory for each GPU of a job that requests GPUs and no memory, MiB. 0: the cluster's.
-    #[serde(skip_serializing_if = "words::is_zero")]
-    pub def_mem_per_gpu_mb: u64,
-    /// Most memory for each CPU of a job, MiB. A job that requests more gets more CPUs. 0: the cluster's.
-    #[serde(skip_serializing_if = "words::is_zero")]
-    pub max_mem_per_cpu_mb: u64,
-    /// Most memory on each node of a job, MiB. 0: the cluster's.
-    #[serde(skip_serializing_if = "words::is_zero")]
-    pub max_mem_per_node_mb: u64,
-    /// Most CPUs that all jobs of the partition together hold on a node. None: no limit.
-    #[serde(alias = "MaxCPUsPerNode", deserialize_with = "words::count", skip_serializing_if = "Option::is_none")]
-    pub max_cpus_per_node: Option<u32>,
-    /// Most CPUs that all jobs of the partition together hold on a socket. None: no limit.
-    #[serde(alias = "MaxCPUsPerSocket", deserialize_with = "words::count", skip_serializing_if = "Option::is_none")]
-    pub max_cpus_per_socket: Option<u32>,
-    /// As the cluster's, for jobs of the partition. None: the cluster's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_fence_s: Option<u64>,
-    /// Whether nodes with the most free CPUs are taken first, among nodes of equal weight.
-    #[serde(alias = "LLN", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
-    pub lln: bool,
-    /// Seconds without a job after which a node of the partition is switched off. None: as `[power]` says; -1: never.
-    #[serde(alias = "SuspendTime", skip_serializing_if = "Option::is_none")]
-    pub suspend_time_s: Option<i64>,
-    /// Seconds that a node of the partition needs to go down. None: as `[power]` says.
-    #[serde(alias = "SuspendTimeout", skip_serializing_if = "Option::is_none")]
-    pub suspend_timeout_s: Option<u64>,
-    /// Seconds that a node of the partition has for a reboot or a start. None: as `[health]` says.
-    #[serde(alias = "ResumeTimeout", skip_serializing_if = "Option::is_none")]
-    pub resume_timeout_s: Option<u64>,
-    /// Whether a node is switched off as soon as no job is there, after a job of the partition was.
-    #[serde(alias = "PowerDownOnIdle", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
-    pub power_down_on_idle: bool,
-    /// What happens to a running job when one of its nodes fails. None: as the cluster says.
-    #[serde(alias = "OnNodeFail", skip_serializing_if = "Option::is_none")]
-    pub on_node_fail: Option<OnNodeFail>,
-}
-
-impl Default for PartitionConfig {
-    fn default() -> Self {
-        Self {
-            name: "debug".into(),
-            nodes: "ALL".into(),
-            default: false,
-            max_time_s: None,
-            default_time_s: None,
-            max_nodes: None,
-            min_nodes: 1,
-            allow_users: Vec::new(),
-            allow_groups: Vec::new(),
-            priority_tier: 1,
-            state: PartitionState::Up,
-            priority_job_factor: 1,
-            preempt_mode: None,
-            grace_time_s: Seconds(0),
-            qos: String::new(),
-            allow_accounts: Vec::new(),
-            deny_accounts: Vec::new(),
-            allow_qos: Vec::new(),
-            deny_qos: Vec::new(),
-            oversubscribe: OverSubscribe::No,
-            exclusive_user: false,
-            lease_jobs: 0,
-            def_mem_per_cpu_mb: 0,
-            def_mem_per_node_mb: 0,
-            def_mem_per_gpu_mb: 0,
-            max_mem_per_cpu_mb: 0,
-            max_mem_per_node_mb: 0,
-            max_cpus_per_node: None,
-            max_cpus_per_socket: None,
-            node_fence_s: None,
-            lln: false,
-            suspend_time_s: None,
-            suspend_timeout_s: None,
-            resume_timeout_s: None,
-            power_down_on_idle: false,
-            on_node_fail: None,
         }
     }
 }

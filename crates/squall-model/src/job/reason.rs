@@ -88,6 +88,9 @@ pub enum PendingReason {
     /// The job runs, and a node of it does not answer.
     #[n(26)]
     NodeNotResponding,
+    /// The job runs, and another node is to take the place of one that failed.
+    #[n(27)]
+    NodeToBeReplaced,
 }
 
 /// Result of testing a node for a pending job: the first test that the node fails.

@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::job::JobAttempt;
+use crate::time::Time;
 
 /// Kind of a program that a daemon runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +18,8 @@ pub enum Hook {
     EpilogSlurmctld,
     /// `HealthCheckProgram`: on each node.
     Health,
+    /// `after_fault`: on a node with a fault, before its next job.
+    AfterFault,
     /// `UnkillableStepProgram`: on a node with processes that can't be killed.
     Unkillable,
     /// `RebootProgram`: on a node that is to reboot.
@@ -30,7 +33,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// Returns the key of slurm.conf that configures the program.
+    /// Returns the key of slurm.conf that configures the program, or ours where Slurm has none.
     pub fn name(self) -> &'static str {
         match self {
             Self::Prolog => "Prolog",
@@ -38,6 +41,7 @@ impl Hook {
             Self::PrologSlurmctld => "PrologSlurmctld",
             Self::EpilogSlurmctld => "EpilogSlurmctld",
             Self::Health => "HealthCheckProgram",
+            Self::AfterFault => "after_fault",
             Self::Unkillable => "UnkillableStepProgram",
             Self::Reboot => "RebootProgram",
             Self::Suspend => "SuspendProgram",
@@ -104,6 +108,16 @@ pub enum NodeNote {
         #[n(0)]
         error: String,
     },
+    /// The node was checked after a fault.
+    #[n(5)]
+    AfterFault {
+        /// When the fault was found, by the controller's clock.
+        #[n(0)]
+        fault: Time,
+        /// Why the check failed, as a text for users. None: it succeeded.
+        #[n(1)]
+        error: Option<String>,
+    },
 }
 
 impl NodeNote {
@@ -111,7 +125,7 @@ impl NodeNote {
     pub fn job(&self) -> Option<JobAttempt> {
         match self {
             Self::Prolog { job, .. } | Self::Epilog { job, .. } | Self::Unkillable { job } => Some(*job),
-            Self::Health { .. } | Self::Reboot { .. } => None,
+            Self::Health { .. } | Self::Reboot { .. } | Self::AfterFault { .. } => None,
         }
     }
 
@@ -123,6 +137,7 @@ impl NodeNote {
             Self::Unkillable { .. } => Hook::Unkillable,
             Self::Health { .. } => Hook::Health,
             Self::Reboot { .. } => Hook::Reboot,
+            Self::AfterFault { .. } => Hook::AfterFault,
         }
     }
 }

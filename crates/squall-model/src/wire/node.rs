@@ -10,6 +10,7 @@ use crate::job::{Digest, ExitCode, JobAttempt, Owner};
 use crate::resource::Hardware;
 use crate::rotation::ControllerKeys;
 use crate::step::{BatchStart, JobFacts, StepStart, Watcher};
+use crate::time::Time;
 use crate::version::ClusterVersion;
 use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 
@@ -224,6 +225,13 @@ pub enum Down {
     /// from 25 to 28 are left out.
     #[n(29)]
     Keys(#[n(0)] Box<ControllerKeys>),
+    /// Runs `after_fault` on a node that accepts no jobs before it succeeds. The numbers from 30 to 39 are left out.
+    #[n(40)]
+    Check {
+        /// When the fault was found, by the controller's clock. The report has the same.
+        #[n(0)]
+        fault: Time,
+    },
 }
 
 /// Order to nodes to write a received file to a path.

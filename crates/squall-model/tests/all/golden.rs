@@ -10,6 +10,7 @@ use std::sync::Arc;
 use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Reboot, Record, Requeue};
+use squall_model::fault::{FaultKind, NodeFault};
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
@@ -437,6 +438,7 @@ fn samples() -> Vec<Event> {
         Event::JobUpdated { id, change, whole: false },
         Event::JobShrunk { id, attempt, alloc: alloc(), vacant: Some(node) },
         Event::NodeReplaced { id, attempt, lost: node, node: NodeId(9), alloc: alloc(), gres: Vec::new() },
+        Event::NodeFault(NodeFault { node, kind: FaultKind::Lost, job: Some(id) }),
     ]);
     samples
 }

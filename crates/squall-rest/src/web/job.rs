@@ -280,6 +280,14 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
             body.put("<pre>{}</pre></section>", &[&why::silence_text(told, silent, &view.clock).trim_end()]);
             return;
         }
+        if !told.vacant.is_empty() {
+            card(body, "why", "A node is to be replaced");
+            for one in &told.vacant {
+                body.put("<p>{}</p>", &[&why::vacancy_text(one, &view.clock).trim_end()]);
+            }
+            body.raw("</section>");
+            return;
+        }
         if let Some((_, Some(seat))) = &told.runs {
             card(body, "why", "Place in the network");
             body.put("<p>{}</p></section>", &[&why::seat_text(seat)]);

@@ -358,6 +358,9 @@ pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>) -> H
         view.time(&mut body, Some(*at), "");
         body.raw("</dd></div>");
     }
+    if !node.faults.is_empty() {
+        body.put("<div class=\"wide\"><dt>Faults</dt><dd>{}</dd></div>", &[&node::faults(node, &view.clock)]);
+    }
     for (name, at) in [("Registered", node.registered), ("Last message", node.heard)] {
         body.put("<div><dt>{}</dt><dd>", &[&name]);
         view.time(&mut body, Some(at), "never");

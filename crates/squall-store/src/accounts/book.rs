@@ -323,6 +323,7 @@ impl Book {
             Event::JobHeld { whole: true, .. }
             | Event::ControllerStarted { .. }
             | Event::Forgotten { .. }
+            | Event::NodeFault(_)
             | Event::JobPreempted { .. }
             | Event::JobLeased { .. }
             | Event::LeaseReturned { .. }

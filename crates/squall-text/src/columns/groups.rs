@@ -8,7 +8,7 @@ use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::format::Field;
 use crate::format::clock::Clock;
-use crate::format::node::{Base, NodeState};
+use crate::format::node::{Base, NodeState, faults};
 use crate::format::words;
 
 /// A group of nodes that are printed on one line.
@@ -164,6 +164,7 @@ pub static FIELDS: &[F] = &[
     }),
     F::new(&["Disk"], 'd', "TMP_DISK", |g| g.least(|n| n.hardware.tmp_disk_mb)),
     F::new(&["Extra"], '\0', "EXTRA", |g| null(g.node(|n| n.extra.clone(), ""))),
+    F::new(&["Faults"], '\0', "FAULTS", |g| null(g.node(|n| faults(n, &g.clock), ""))),
     F::new(&["Features"], 'f', "AVAIL_FEATURES", |g| null(g.node(|n| n.features.join(","), ""))),
     F::new(&["features_act"], 'b', "ACTIVE_FEATURES", |g| null(g.node(|n| n.hardware.features.join(","), ""))),
     F::new(&["FreeMem"], 'e', "FREE_MEM", |g| g.measured(|n| n.free_mb, |mb| mb.to_string())),
@@ -239,7 +240,7 @@ pub fn kind(field: &Field<Group>) -> FieldScope {
     match field.names[0] {
         "Available" | "DefaultTime" | "Groups" | "MaxCPUsPerNode" | "OverSubscribe" | "Partition" | "PartitionName"
         | "PreemptMode" | "PriorityJobFactor" | "PriorityTier" | "Root" | "Size" | "Time" => FieldScope::Partition,
-        "AllocMem" | "Comment" | "Extra" | "Features" | "features_act" | "Gres" | "GresUsed" | "NodeAddr"
+        "AllocMem" | "Comment" | "Extra" | "Faults" | "Features" | "features_act" | "Gres" | "GresUsed" | "NodeAddr"
         | "NodeHost" | "Reason" | "Reservation" | "StateCompact" | "StateComplete" | "StateLong" | "TimeStamp"
         | "User" | "UserLong" => FieldScope::Node,
         "Cores" | "CPUs" | "CPUsLoad" | "CPUsState" | "Disk" | "FreeMem" | "Memory" | "Port" | "Sockets"

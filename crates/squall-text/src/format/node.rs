@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use squall_model::duration::format_memory_mb;
 use squall_model::event::NodeAdmin;
+use squall_model::fault::Fault;
 use squall_model::gres;
 use squall_model::power::{PowerPhase, PowerWish};
 use squall_model::wire::info::NodeInfo;
+
+use crate::format::clock::Clock;
 
 /// Base state of a node, to which flags are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -277,6 +280,17 @@ pub const STATES: [&str; 23] = [
     "UNKNOWN",
 ];
 
+/// Formats the faults of a node, the newest first, with the jobs that suffered: `lost@2026-11-28T21:00:00(12,14)`. Empty:
+/// it had none.
+pub fn faults(node: &NodeInfo, clock: &Clock) -> String {
+    let one = |fault: &Fault| {
+        let jobs: Vec<String> = fault.jobs.iter().map(ToString::to_string).collect();
+        let jobs = if jobs.is_empty() { String::new() } else { format!("({})", jobs.join(",")) };
+        format!("{}@{}{jobs}", fault.kind.name(), clock.show(fault.time))
+    };
+    node.faults.iter().rev().map(one).collect::<Vec<_>>().join(",")
+}
+
 /// Formats a node's resources: `cpu=8,mem=16G,billing=8,gres/gpu=4`.
 pub fn has(node: &NodeInfo) -> String {
     let hardware = &node.hardware;
@@ -317,15 +331,32 @@ pub fn devices(list: &str) -> BTreeMap<String, u32> {
 #[cfg(test)]
 mod tests {
     use squall_model::event::NodeAdmin;
+    use squall_model::fault::{Fault, FaultKind};
+    use squall_model::id::JobId;
     use squall_model::power::{Power, PowerPhase, PowerWish};
     use squall_model::resource::Hardware;
+    use squall_model::time::Time;
     use squall_model::wire::info::NodeInfo;
 
     use super::NodeState;
+    use crate::format::clock::{Clock, Style};
 
     fn node(name: &str) -> NodeInfo {
         let hardware = Hardware { cpus: 4, ..Hardware::default() }.into();
         NodeInfo { name: name.into(), up: true, responds: true, known: true, hardware, ..NodeInfo::default() }
+    }
+
+    #[test]
+    fn faults_are_told_the_newest_first_with_the_jobs_that_suffered() {
+        let at = |minutes: u64| Time::from_secs(minutes * 60);
+        let fault = |kind, minutes, jobs: &[u32]| {
+            Fault { kind, time: at(minutes), jobs: jobs.iter().map(|id| JobId(*id)).collect() }
+        };
+        let faults = vec![fault(FaultKind::Health, 1, &[]), fault(FaultKind::Lost, 5, &[12, 14])];
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: at(10) };
+        let told = super::faults(&NodeInfo { faults, ..node("n1") }, &clock);
+        assert_eq!(told, "lost@1970-01-01T00:05:00(12,14),health@1970-01-01T00:01:00");
+        assert_eq!(super::faults(&node("n1"), &clock), "");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
 use squall_model::policy::{Limit, Tres, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
 
 use crate::format::clock::Clock;
 use crate::format::colour;
@@ -33,9 +33,11 @@ pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
                 silence_text(told, silent, clock)
             );
         }
-        let mut text = format!("Job {} does not wait: it is {shown}", told.job);
+        let waits = if told.vacant.is_empty() { "does not wait: it " } else { "" };
+        let mut text = format!("Job {} {waits}is {shown}", told.job);
         let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
         let _ = writeln!(text, " on {nodes}.");
+        text.extend(told.vacant.iter().map(|one| vacancy_text(one, clock)));
         if let Some(seat) = seat {
             let _ = writeln!(text, "{}", seat_text(seat));
         }
@@ -86,6 +88,23 @@ pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
 pub fn silence(silent: &WhySilent, clock: &Clock) -> String {
     let does = if is_many(&silent.nodes) { "do" } else { "does" };
     format!("{} {does} not answer since {}", silent.nodes, clock.show(silent.since))
+}
+
+/// Returns which place of a running job waits for a node, since when, and for what, as lines.
+pub fn vacancy_text(vacant: &WhyVacant, clock: &Clock) -> String {
+    let WhyVacant { lost, place, since, cpus, memory_mb, gres, partition } = vacant;
+    let mut needs = format!("{cpus} CPU{}", if *cpus == 1 { "" } else { "s" });
+    if *memory_mb > 0 {
+        let _ = write!(needs, ", {} of memory", format_memory_mb(*memory_mb));
+    }
+    if !gres.is_empty() {
+        let _ = write!(needs, ", {gres}");
+    }
+    format!(
+        "The place of {lost} (node {place} of the job) is vacant since {}. It waits for a node of {partition} with {needs} \
+         free, before all pending jobs.\n",
+        clock.show(*since)
+    )
 }
 
 /// Returns whether a host list names several nodes.
@@ -247,6 +266,7 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::JobHoldMaxRequeue => "it was requeued too often: scontrol release",
         PendingReason::Cleaning => "its last run is not gone from all nodes yet",
         PendingReason::NodeNotResponding => "a node of it does not answer",
+        PendingReason::NodeToBeReplaced => "a node of it has failed, and no other one is free that fits",
         PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
     };
     Cow::Borrowed(words)
@@ -374,6 +394,11 @@ pub fn json(told: &Why) -> serde_json::Value {
             "given_up": silent.given_up.map(Time::secs),
             "runs_again": silent.again,
         })),
+        "vacant": told.vacant.iter().map(|one| serde_json::json!({
+            "node": one.lost,
+            "place": one.place,
+            "since": one.since.secs(),
+        })).collect::<Vec<_>>(),
     })
 }
 
@@ -383,7 +408,7 @@ mod tests {
     use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
     use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
-    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart};
+    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
 
     use super::{json, text};
     use crate::format::clock::{Clock, Style};
@@ -425,6 +450,25 @@ mod tests {
         insta::assert_snapshot!("silent_fenced", text(&fenced, &clock, false));
         let completing = JobState::Completing(squall_model::job::EndState::NodeFail);
         insta::assert_snapshot!("silent_completing", told("n3", None, true, completing));
+    }
+
+    #[test]
+    fn a_running_job_with_a_vacant_place_is_told_which_since_when_and_for_what_it_waits() {
+        let at = |minutes: u64| squall_model::time::Time::from_secs(minutes * 60);
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: at(10) };
+        let (job, runs) = (JobName { id: JobId(12), task: None }, Some(("n[1,3]".to_owned(), None)));
+        let one = |lost: &str, cpus, memory_mb, gres: &str| WhyVacant {
+            lost: lost.into(),
+            place: 1,
+            since: at(2),
+            cpus,
+            memory_mb,
+            gres: gres.into(),
+            partition: "train".into(),
+        };
+        let vacant = vec![one("n2", 1, 0, ""), one("n4", 8, 65_536, "gpu:4")];
+        let told = Why { job, state: JobState::Running, runs, vacant, ..Why::default() };
+        insta::assert_snapshot!("vacant", text(&told, &clock, false));
     }
 
     #[test]

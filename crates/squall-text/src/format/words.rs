@@ -170,6 +170,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::ReservationDeleted => "ReservationDeleted",
         PendingReason::Limit(whose, limit) => crate::limits::limit_reason(*whose, *limit),
         PendingReason::NodeNotResponding => "NodeNotResponding",
+        PendingReason::NodeToBeReplaced => "NodeToBeReplaced",
     }
 }
 

@@ -1,6 +1,6 @@
 //! `scontrol create partition` and `update partition`.
 
-use squall_model::config::{PartitionConfig, PartitionState};
+use squall_model::config::{PartitionConfig, PartitionState, Share};
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::gang::OverSubscribe;
 use squall_model::hostlist;
@@ -46,6 +46,8 @@ pub static KEYS: &[Key<PartitionConfig>] = &[
     row(&[("ExclusiveUser", 1)], Truth(|to, yes| to.exclusive_user = yes)),
     row(&[("PowerDownOnIdle", 2)], Truth(|to, yes| to.power_down_on_idle = yes)),
     row(&[("OnNodeFail", 2)], Own(on_node_fail)),
+    row(&[("SpareNodes", 6)], Number(|to, count| to.spare_nodes = Some(count).filter(|count| *count > 0))),
+    row(&[("SpareBilling", 6)], Own(spare_billing)),
     row(&[("OverSubscribe", 5), ("Shared", 2)], Own(oversubscribe)),
     row(&[("PreemptMode", 3)], Own(preempt_mode)),
     row(&[("PartitionName", 3)], Text(|to, name| to.name = name)),
@@ -139,6 +141,13 @@ fn on_node_fail(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result
         "NONE" => None,
         word => Some(OnNodeFail::parse(word).ok_or(Bad::Value)?),
     };
+    Ok(())
+}
+
+/// Reads the factor for the usage of spare nodes, from 0 to 1.
+fn spare_billing(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
+    let number: f64 = text.parse().map_err(|_| Bad::Value)?;
+    to.spare_billing = Share::try_from(number).map_err(|_| Bad::Value)?;
     Ok(())
 }
 

@@ -707,5 +707,6 @@ pub(crate) fn node(name: &str) -> NodeInfo {
         future: false,
         kept: None,
         next: None,
+        faults: Vec::new(),
     }
 }

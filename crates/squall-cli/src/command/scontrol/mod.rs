@@ -96,6 +96,8 @@ Valid <COMMAND> values are:
    hold <job_list>          prevent specified jobs from starting.
    uhold <job_list>         place user hold on specified jobs.
    release <job_list>       permit specified jobs to start.
+   replace <job_id> <node>  have another node take the place of a drained or failing one in a
+                            running job.
    requeue <job_list>       re-queue batch jobs.
    requeuehold <job_list>   re-queue and hold batch jobs.
    token [lifespan=<SECONDS>|infinite] [username=<NAME>]
@@ -233,6 +235,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         control::hold(call, manner, rest, false)
     } else if is("uhold", 5) || is("holdu", 5) {
         control::hold(call, manner, rest, true)
+    } else if is("replace", 3) {
+        reboot::replace(call, rest)
     } else if is("release", 3) {
         control::release(call, manner, rest)
     } else if is("suspend", 2) {

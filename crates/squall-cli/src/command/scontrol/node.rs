@@ -10,7 +10,7 @@ use crate::command::listing::lists::nodes_with;
 use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::clock::Clock;
-use squall_text::format::node::{NodeState, has, holds};
+use squall_text::format::node::{NodeState, faults, has, holds};
 use squall_text::shapes::{self, AnswerKind};
 
 const WHAT: &str = "slurm_load_nodes error";
@@ -131,6 +131,9 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
     lines.extend(texts.filter(|(_, text)| !text.is_empty()).map(|(key, text)| format!("{key}={text}")));
     if let Some((reason, uid, at)) = &node.reason {
         lines.push(format!("Reason={reason} [{}@{}]", name(*uid), clock.show(*at)));
+    }
+    if !node.faults.is_empty() {
+        lines.push(format!("Faults={}", faults(node, clock)));
     }
     let (id, kind) = &node.instance;
     if !id.is_empty() || !kind.is_empty() {

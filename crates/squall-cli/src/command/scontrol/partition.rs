@@ -1,6 +1,6 @@
 //! `scontrol show partition`.
 
-use squall_model::config::PartitionConfig;
+use squall_model::config::{PartitionConfig, Share};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::wire::info::PartitionInfo;
 
@@ -100,6 +100,12 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     }
     if let Some(action) = config.on_node_fail {
         lines.push(format!("OnNodeFail={}", action.name()));
+    }
+    if let Some(count) = config.spare_nodes {
+        lines.push(format!("SpareNodes={count}"));
+    }
+    if config.spare_billing != Share::default() {
+        lines.push(format!("SpareBilling={}", f64::from(config.spare_billing)));
     }
     if config.lease_jobs > 0 {
         lines.push(format!("LeaseJobs={}", config.lease_jobs));

@@ -1,10 +1,11 @@
-//! `scontrol reboot` and `scontrol cancel_reboot`.
+//! `scontrol reboot`, `scontrol cancel_reboot` and `scontrol replace`.
 
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::ask_done;
 
 /// Runs `reboot [ASAP] [nextstate=STATE] [reason=TEXT] ALL|NODES`.
@@ -23,6 +24,19 @@ pub(super) fn reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     let nodes = listed(call, &nodes, "Missing node list. Specify ALL|<NodeList>")?;
     let problem = format!("scontrol_reboot_nodes error for {nodes}");
     ask_done(call, &Request::Reboot { nodes, asap, next, reason }, &problem)
+}
+
+/// Runs `replace JOB NODE`.
+pub(super) fn replace(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let [id, node] = words else {
+        call.say("replace needs a job and one of its nodes: scontrol replace 12 n3");
+        return Err(Fail(1));
+    };
+    let Some(job) = target(id).filter(|target| target.step.is_none()).map(|target| id_of(&target.job)) else {
+        call.say("job replace failure: Invalid job id specified");
+        return Err(Fail(1));
+    };
+    ask_done(call, &Request::Replace(job, node.clone()), &format!("replacing {node} in job {id} failed"))
 }
 
 /// Runs `cancel_reboot NODES`.

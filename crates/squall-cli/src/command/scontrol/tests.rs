@@ -312,6 +312,10 @@ fn reboots_are_requested_and_cancelled() {
     assert_eq!(asked(&["reboot", "n[1-2]"]), reboot(false, None, None));
     let args = ["reboot", "ASAP", "nextstate=DOWN", "reason=new kernel", "n[1-2]"];
     assert_eq!(asked(&args), reboot(true, Some(NodeAdmin::Down), Some("new kernel")));
+    assert_eq!(asked(&["replace", "10", "n3"]), [Request::Replace(JobId(10), "n3".into())]);
+    for args in [&["replace", "10"][..], &["replace", "x", "n3"], &["replace", "10.0", "n3"]] {
+        assert_eq!(run("scontrol", scontrol, args).code, 1, "{args:?}");
+    }
     assert_eq!(asked(&["cancel_reboot", "n1"]), [Request::CancelReboot { nodes: "n1".into() }]);
 }
 

@@ -33,6 +33,7 @@ mod reboot;
 mod record;
 mod register;
 pub(crate) mod rehearsal;
+mod replace;
 pub(crate) mod reports;
 pub(crate) mod requeue;
 mod reserve;
@@ -130,6 +131,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         Request::Release { jobs } => hold::release(c, ask, &jobs, out),
         Request::Requeue { jobs, hold, from, special } => requeue::requeue(c, ask, &jobs, (hold, from, special), out),
         Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
+        Request::Replace(job, node) => replace::replace(c, ask, job, &node, out),
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
         Request::Top { jobs } => top::top(c, ask, &jobs, out),
         Request::UpdateStep { job, step, time_limit_s } => update_step::update(c, ask, (job, step), time_limit_s, out),

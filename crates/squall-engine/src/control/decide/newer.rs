@@ -17,7 +17,7 @@ use squall_model::wire::node::Registration;
 
 use crate::control::controller::Controller;
 use crate::control::decide::notes;
-use crate::control::effects::nodes::{self, AHEAD};
+use crate::control::effects::nodes::{self, AHEAD, Loss};
 use crate::control::effects::{notice, work};
 use crate::control::port::{LinkId, Out};
 use crate::control::state::State;
@@ -188,7 +188,7 @@ pub(crate) fn give_up_missing(c: &mut Controller, now: Time, node: NodeId, said:
     for id in work::jobs_on(c, node) {
         let missing = c.state.jobs.get(&id).is_some_and(|job| c.state.is_doubtful(job) && !names(said, id, node, job));
         if missing {
-            nodes::give_up(c, now, id, node, "gone when the state was restored", out);
+            nodes::give_up(c, now, id, node, Loss::Restored, out);
         }
     }
 }

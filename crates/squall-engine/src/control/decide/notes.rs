@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_model::event::{Event, NodeAdmin};
+use squall_model::fault::FaultKind;
 use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
@@ -11,6 +12,7 @@ use squall_model::wire::hook::NodeNote;
 
 use crate::control::controller::Controller;
 use crate::control::decide::reports::held;
+use crate::control::effects::faults;
 use crate::control::effects::lease;
 use crate::control::effects::programs;
 use crate::control::effects::reboot;
@@ -43,9 +45,16 @@ fn noted(c: &mut Controller, now: Time, node: NodeId, note: NodeNote, out: &mut 
         NodeNote::Epilog { job, .. } => drain_for(c, now, node, job, "Epilog error", out),
         NodeNote::Unkillable { job } => drain_for(c, now, node, job, "Kill task failed", out),
         NodeNote::Health { error: Some(error) } => {
+            let fresh = c.state.node(node).is_some_and(|node| node.admin == NodeAdmin::Resume);
             drain(c, now, node, format!("{UNHEALTHY}: {}", line(&error)), out);
+            if fresh {
+                faults::found(c, now, node, (FaultKind::Health, None), out);
+            }
         }
         NodeNote::Health { error: None } => recovered(c, now, node, out),
+        NodeNote::AfterFault { fault, error } => {
+            faults::checked(c, now, node, (fault, error.map(|error| line(&error))), out);
+        }
         NodeNote::Reboot { error } => reboot::failed(c, now, node, &format!("reboot failed: {}", line(&error)), out),
     }
 }
@@ -68,6 +77,7 @@ pub(crate) fn drain(c: &mut Controller, now: Time, id: NodeId, reason: String, o
 fn drain_for(c: &mut Controller, now: Time, node: NodeId, job: JobAttempt, reason: &str, out: &mut Out) {
     if held(c, &NodeSet::one(node), job).is_some() {
         drain(c, now, node, reason.to_owned(), out);
+        faults::found(c, now, node, (FaultKind::Cleanup, Some(job.job)), out);
     }
 }
 
@@ -90,6 +100,7 @@ fn prolog_failed(c: &mut Controller, now: Time, node: NodeId, (job, error): (Job
     }
     lease::begun(c, now, StepKey { job: id, attempt, step: StepNo::BATCH }, out);
     drain(c, now, node, "Prolog error".to_owned(), out);
+    faults::found(c, now, node, (FaultKind::Launch, Some(id)), out);
     let name = c.state.node(node).map_or("", |node| node.name.as_str());
     let reason = format!("Prolog error on {name}: {}", line(error));
     programs::fail_start(c, now, id, Some(node), reason, out);

@@ -19,10 +19,12 @@ use crate::control::controller::Controller;
 use crate::control::decide::newer;
 use crate::control::decide::notes;
 use crate::control::decide::upgrade;
+use crate::control::effects::faults;
 use crate::control::effects::gang;
 use crate::control::effects::lease;
 use crate::control::effects::members::farewell;
 use crate::control::effects::nodes;
+use crate::control::effects::nodes::Loss;
 use crate::control::effects::notice;
 use crate::control::effects::power;
 use crate::control::effects::programs;
@@ -86,6 +88,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     signals::registered(c, id);
     gang::registered(c, now, id);
     power::registered(c, now, id, out);
+    faults::order(c, id);
     notice::refresh(c, id);
     c.queue.kick = true;
 }
@@ -170,7 +173,7 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
             continue;
         }
         never_began(c, now, job, said, out);
-        nodes::give_up(c, now, job, id, "node restarted", out);
+        nodes::give_up(c, now, job, id, Loss::Restarted, out);
     }
     c.strays.remove(&id);
 }
@@ -212,7 +215,7 @@ fn give_up_forgotten(
         let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
         let known = said.steps.contains(&script) || said.unstarted.contains(&JobAttempt { job, attempt });
         if runs && run.start < until && !known {
-            nodes::give_up(c, now, job, id, "node has forgotten the job", out);
+            nodes::give_up(c, now, job, id, Loss::Forgotten, out);
         }
     }
 }

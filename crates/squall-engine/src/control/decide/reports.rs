@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_model::event::{Event, Requeue};
+use squall_model::fault::FaultKind;
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
 use squall_model::limits::REPORTS_PER_FRAME_MAX;
@@ -16,9 +17,11 @@ use crate::control::decide::newer;
 use crate::control::decide::notes;
 use crate::control::decide::register::register;
 use crate::control::effects::answers;
+use crate::control::effects::faults;
 use crate::control::effects::fence;
 use crate::control::effects::lease;
 use crate::control::effects::nodes;
+use crate::control::effects::nodes::Loss;
 use crate::control::effects::notice;
 use crate::control::effects::preempt;
 use crate::control::effects::steps;
@@ -246,7 +249,7 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     } else {
         // The job is gone without an order, and the job had not given back the nodes: they have lost it.
         if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
-            nodes::fail(c, now, job.job, node, "the job vanished from node", out);
+            nodes::fail(c, now, job.job, node, Loss::Vanished, out);
         }
         nodes::steps_gone(c, now, &nodes, job, out);
         c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
@@ -284,6 +287,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end, cut: None }, out);
     if node_fault {
         count_failure(c, now, node, error, out);
+        faults::found(c, now, node, (FaultKind::Launch, Some(id)), out);
     }
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("the job of a step that has just failed is known") };
     if step != StepNo::BATCH || !matches!(job.phase, Phase::Running(_)) {
@@ -295,9 +299,6 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let requeue =
         retry.then_some(Requeue { hold: false, not_before: Some(now + delay), special: None, expedite: None });
     let state = if node_fault { EndState::BootFail } else { EndState::Failed };
-    if retry {
-        c.queue.avoid.entry(id).or_default().insert(node);
-    }
     let outcome = Outcome { state, exit, reason: note };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
 }

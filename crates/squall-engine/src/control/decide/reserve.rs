@@ -204,7 +204,9 @@ fn overlaps(state: &State, new: &Reservation) -> Result<(), Refusal> {
     if shares(new) {
         return Ok(());
     }
-    let mut others = state.reservations.values().filter(|one| one.name != new.name && !shares(one));
+    // Spare nodes of a partition give way to other reservations.
+    let counts = |one: &&Reservation| one.name != new.name && !shares(one) && one.spares_of().is_none();
+    let mut others = state.reservations.values().filter(counts);
     match others.find(|one| !one.nodes.is_disjoint(&new.nodes) && one.ever_meets(new)) {
         Some(other) => Err(Refusal::ReservationOverlap(format!("{} has some of these nodes then", other.name))),
         None => Ok(()),

@@ -3,15 +3,16 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::network::Network;
 use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
 use squall_model::license;
+use squall_model::places::Vacancy;
 use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart, WhyVacant};
 use squall_sched::topology::Wish;
 use squall_sched::{Explained, Misfit, Queues, Scratch, explain};
 
@@ -30,7 +31,7 @@ use crate::control::info::forecast;
 use crate::control::info::forecast::Variant;
 use crate::control::info::silent;
 use crate::control::state::State;
-use crate::control::state::job::Hold;
+use crate::control::state::job::{Hold, Job};
 use crate::dependency::dependency_status;
 
 /// Maximum number of jobs ahead in the queue that an answer names.
@@ -53,6 +54,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
         told.reasons.extend(leased.then_some(PendingReason::Resources));
         told.silent = c.state.jobs.get(&id).and_then(|job| silent::of_job(c, job));
+        told.vacant = c.state.jobs.get(&id).map_or(Vec::new(), |job| vacant(&c.state, job));
         let is_silent = told.silent.is_some();
         told.runs = c.state.jobs.get(&id).filter(|job| job.is_running() || is_silent).and_then(|job| {
             let nodes = job.run()?.alloc.nodes();
@@ -114,6 +116,25 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         }
     }
     Ok(Some(Answer::Why(Box::new(told))))
+}
+
+/// Returns the places of a running job that wait for another node.
+fn vacant(state: &State, job: &Job) -> Vec<WhyVacant> {
+    let Some(run) = job.run().filter(|_| job.is_running()) else { return Vec::new() };
+    // The places are those of the nodes that the job had at its start.
+    let mut places: Vec<NodeId> = run.working_nodes().into_iter().map(|node| run.place_of(node)).collect();
+    places.extend(run.vacant().iter().map(|one| one.place));
+    places.sort_unstable();
+    let one = |one: &Vacancy| WhyVacant {
+        lost: state.node(one.lost).map_or_else(String::new, |node| node.name.clone()),
+        place: places.iter().position(|place| *place == one.place).unwrap_or_default() as u32,
+        since: one.since,
+        cpus: one.cpus,
+        memory_mb: one.memory_mb,
+        gres: one.gres.iter().map(|gres| format!("{}:{}", gres.name, gres.count)).collect::<Vec<_>>().join(","),
+        partition: run.partition.clone(),
+    };
+    run.vacant().iter().map(one).collect()
 }
 
 /// Adds the jobs ahead of a pending job to the explanation, if the job is in this partition's queue.

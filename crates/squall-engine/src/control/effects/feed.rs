@@ -177,6 +177,7 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::ForeignResolved { .. }
         | Event::IdsLost { .. }
         | Event::Restored { .. }
+        | Event::NodeFault(_)
         | Event::JobConfigured { .. }
         | Event::JobAwake { .. }
         | Event::PowerProgramEnded { .. }

@@ -4,6 +4,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::time::Time;
 
 use crate::control::controller::Controller;
+use crate::control::effects::nodes::Loss;
 use crate::control::effects::{nodes, work};
 use crate::control::index::timers::Timer;
 use crate::control::info::silent;
@@ -33,7 +34,7 @@ pub(crate) fn passed(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     }
     let (lost, later): (Vec<_>, Vec<_>) = shares(c, id).into_iter().partition(|(due, _)| *due <= now);
     for (_, job) in lost {
-        nodes::give_up(c, now, job, id, "node fence passed", out);
+        nodes::give_up(c, now, job, id, Loss::Fenced, out);
     }
     if let Some((due, _)) = later.into_iter().min() {
         c.timers.set(Timer::Fence(id), due);

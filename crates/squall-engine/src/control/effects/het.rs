@@ -57,7 +57,7 @@ impl Queue {
             need: request_of(state, other.spec)?,
             time_limit_s: other.standing.time_limit_s.or(other.spec.limit_s()),
             wish: self.wish(state, other),
-            avoid: self.avoid.get(&other.item.id).cloned(),
+            avoid: state.index.avoid.get(&other.item.id).cloned(),
             user: self.user(other.owner),
         })
     }

@@ -107,7 +107,7 @@ fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     if !may_be_leased(&c.state, &pending, &c.state.partitions[at].config.name) {
         return false;
     }
-    let avoid = c.queue.avoid.get(&item.id);
+    let avoid = c.state.index.avoid.get(&item.id);
     let here = c.leases.room.range((at, 0, JobId(0))..(at + 1, 0, JobId(0))).take(COMPARED);
     let fits = |id: &JobId| {
         let found = c.state.jobs.get(id).and_then(|job| Some((job, job.run()?.batch_node()?)));

@@ -3,6 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod broadcasts;
 pub(crate) mod cast;
+pub(crate) mod faults;
 pub(crate) mod feed;
 pub(crate) mod fence;
 pub(crate) mod foreign;
@@ -21,6 +22,7 @@ pub(crate) mod replace;
 pub(crate) mod reserve;
 pub(crate) mod shutdown;
 pub(crate) mod signals;
+pub(crate) mod spares;
 pub(crate) mod steps;
 pub(crate) mod wall;
 pub(crate) mod work;
@@ -165,6 +167,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             if !c.vacant.is_empty() {
                 replace::fill(c, now, out);
             }
+            spares::keep(c, now, out);
             if preempting < PREEMPTING_PASSES_MAX {
                 preempting += u32::from(work::schedule(c, now, out));
                 continue;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
+use squall_model::fault::FaultKind;
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome, Usage};
 use squall_model::places::OnNodeFail;
@@ -13,6 +14,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 
 use crate::control::controller::Controller;
+use crate::control::effects::faults;
 use crate::control::effects::fence;
 use crate::control::effects::queries;
 use crate::control::effects::replace;
@@ -186,7 +188,7 @@ pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
         return;
     }
     for job in work::jobs_on(c, id) {
-        give_up(c, now, job, id, "node did not respond", out);
+        give_up(c, now, job, id, Loss::Silent, out);
     }
 }
 
@@ -198,16 +200,67 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
     let connected = c.links.get(id).is_some();
     for job in work::jobs_on(c, id) {
         if connected {
-            fail(c, now, job, id, "node set down", out);
+            fail(c, now, job, id, Loss::SetDown { silent: false }, out);
         } else {
-            give_up(c, now, job, id, "node set down", out);
+            give_up(c, now, job, id, Loss::SetDown { silent: true }, out);
+        }
+    }
+}
+
+/// How a job loses a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The node was silent for too long.
+    Silent,
+    /// The node was silent until the job's node fence had passed.
+    Fenced,
+    /// The node has rebooted.
+    Restarted,
+    /// The node does not name the job any more.
+    Forgotten,
+    /// The node says that nothing of the job is left there.
+    Vanished,
+    /// The job may have ended after the backup that the state was restored from.
+    Restored,
+    /// An operator had the node powered down.
+    PoweredDown,
+    /// An operator set the node down.
+    SetDown {
+        /// Whether the node did not answer then.
+        silent: bool,
+    },
+}
+
+impl Loss {
+    /// Returns the reason of the job's end, without the node's name.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Silent => "node did not respond",
+            Self::Fenced => "node fence passed",
+            Self::Restarted => "node restarted",
+            Self::Forgotten => "node has forgotten the job",
+            Self::Vanished => "the job vanished from node",
+            Self::Restored => "gone when the state was restored",
+            Self::PoweredDown => "node powered down",
+            Self::SetDown { .. } => "node set down",
+        }
+    }
+
+    /// Returns the kind of the node's fault. None: the node is not at fault.
+    fn fault(self) -> Option<FaultKind> {
+        match self {
+            Self::Silent | Self::Fenced | Self::Forgotten | Self::Vanished | Self::SetDown { silent: true } => {
+                Some(FaultKind::Lost)
+            }
+            Self::Restarted => Some(FaultKind::Reboot),
+            Self::Restored | Self::PoweredDown | Self::SetDown { silent: false } => None,
         }
     }
 }
 
 /// Takes a lost node from a job for good. The job fails, or goes on with its other nodes.
-pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
-    fail(c, now, job, node, why, out);
+pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, loss: Loss, out: &mut Out) {
+    fail(c, now, job, node, loss, out);
     let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else {
         return invariant!("a job that a node is taken from is known");
     };
@@ -215,16 +268,30 @@ pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, w
     c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
 }
 
-/// Decides what becomes of a running job that has lost a node: with `--on-node-fail=replace` or `shrink` it goes on, unless
-/// its script ran on that node; otherwise it ends or is requeued.
-pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
+/// Handles that a running job has lost a node.
+pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
     // because the end of the job may be decided when its node fails
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };
     if c.state.leaves(id, node) || !run.left.contains(node) {
         return;
     }
+    // A leased job has not begun, as far as is known.
+    let kind = loss.fault().filter(|_| job.is_running());
     tell(c, id, node, out);
+    if let Some(kind) = kind {
+        faults::found(c, now, node, (kind, Some(id)), out);
+    }
+    decide(c, now, id, node, loss, out);
+}
+
+/// Decides what becomes of a running job that has lost a node: with `--on-node-fail=replace` or `shrink` it goes on, unless
+/// its script ran on that node; otherwise it ends or is requeued.
+fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
+    let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else {
+        return invariant!("a fault of its node ends no job by itself");
+    };
     let has_script = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
     let wanted = replace::wanted(&c.state, job, run);
     if run.left.len() > 1 && !has_script {
@@ -235,7 +302,7 @@ pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: 
         }
     }
     let name = c.state.node(node).map_or("", |node| node.name.as_str());
-    let reason = Some(format!("{why}: {name}"));
+    let reason = Some(format!("{}: {name}", loss.text()));
     let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
     let again = wanted != OnNodeFail::End && may_requeue(&c.state, job);
     // The node of the script can't be replaced: the job starts again, before all others.
@@ -256,9 +323,9 @@ fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
     out.answers.extend(callers.into_iter().map(notice));
 }
 
-/// Has a job go on without a node that has failed; with `replace` another node takes its place. As in Slurm its
+/// Has a job go on without a node that has failed, or is about to; with `replace` another node takes its place. As in Slurm its
 /// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves.
-fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
+pub(crate) fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
     let Phase::Running(run) = &job.phase else { return invariant!("a job that has further nodes runs") };
     // Such a job gives no node back before its end.

@@ -161,6 +161,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::ReservationGone { name } => reserve::changed(c, now, name),
         Event::ControllerStarted { .. } => c.started = now,
         Event::Forgotten { .. }
+        | Event::NodeFault(_)
         | Event::HetFormed { .. }
         | Event::GresGranted { .. }
         | Event::StepLimited { .. }
@@ -337,7 +338,6 @@ fn ended(c: &mut Controller, id: JobId) {
     c.queue.wake_watchers(&c.state, whole);
     let single = c.queue.names.single_like(&c.state, whole);
     c.queue.dirty.extend(single);
-    c.queue.avoid.remove(&id);
     c.timers.clear(Timer::Owner(id));
     c.timers.clear(Timer::Immediate(id));
 }

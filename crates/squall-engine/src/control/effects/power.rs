@@ -16,6 +16,7 @@ use squall_model::time::{Span, Time};
 
 use crate::control::controller::Controller;
 use crate::control::effects::nodes;
+use crate::control::effects::nodes::Loss;
 use crate::control::effects::reboot;
 use crate::control::effects::work;
 use crate::control::index::power::Times;
@@ -149,9 +150,9 @@ fn look(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
         let connected = c.links.get(id).is_some();
         for job in work::jobs_on(c, id) {
             if connected {
-                nodes::fail(c, now, job, id, "node powered down", out);
+                nodes::fail(c, now, job, id, Loss::PoweredDown, out);
             } else {
-                nodes::give_up(c, now, job, id, "node powered down", out);
+                nodes::give_up(c, now, job, id, Loss::PoweredDown, out);
             }
         }
     }

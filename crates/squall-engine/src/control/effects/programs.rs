@@ -150,9 +150,6 @@ pub(crate) fn fail_start(c: &mut Controller, now: Time, id: JobId, at: Option<No
     // A program of the controller's host would probably fail again at once.
     let not_before = at.is_none().then(|| now + RETRY);
     let requeue = retry.then_some(Requeue { hold, not_before, special: None, expedite: None });
-    if let Some(node) = at.filter(|_| retry) {
-        c.queue.avoid.entry(id).or_default().insert(node);
-    }
     let exit = ExitCode { code: 1, signal: 0 };
     let outcome = Outcome { state: EndState::BootFail, exit, reason: Some(reason) };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);

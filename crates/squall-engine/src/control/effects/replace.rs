@@ -9,6 +9,7 @@ use squall_model::event::Event;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::network::Network;
 use squall_model::places::{OnNodeFail, Vacancy};
+use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::node::Down;
@@ -31,9 +32,18 @@ pub(crate) fn wanted(state: &State, job: &Job, run: &Run) -> OnNodeFail {
     let own = own.or(job.spec.no_kill.then_some(OnNodeFail::Shrink));
     let of_partition = || state.partition(&run.partition).and_then(|partition| partition.config.on_node_fail);
     let wanted = own.or_else(of_partition).or(state.config.on_node_fail).unwrap_or(OnNodeFail::Requeue);
-    // A job that asked for positions in the network would not have them with another node.
-    let placed = job.spec.options.get().is_some_and(|options| options.network != Network::default());
-    if wanted == OnNodeFail::Replace && placed { OnNodeFail::Requeue } else { wanted }
+    if wanted == OnNodeFail::Replace && is_placed(job) { OnNodeFail::Requeue } else { wanted }
+}
+
+/// Returns whether a job asked for positions in the network, which it would not have with another node.
+pub(crate) fn is_placed(job: &Job) -> bool {
+    job.spec.options.get().is_some_and(|options| options.network != Network::default())
+}
+
+/// Returns whether some node could take the place of a node of a running job now.
+pub(crate) fn fits(c: &mut Controller, now: Time, id: JobId, node: NodeId) -> bool {
+    let Some(vacancy) = c.state.held_on(now, id, node) else { return false };
+    spare_for(c, id, node).is_some() || free_for(c, now, id, &vacancy).is_some()
 }
 
 /// Notes that a running job has got or lost vacant places.
@@ -108,11 +118,25 @@ fn free_for(c: &mut Controller, now: Time, id: JobId, vacancy: &Vacancy) -> Opti
     near.retain(|nodes| nodes.contains(vacancy.lost));
     near.sort_by_key(NodeSet::len);
     near.push(all.clone());
-    for nodes in near {
+    // Nodes with a fault from which the job suffered come last.
+    let avoid = c.state.index.avoid.get(&id).cloned().unwrap_or_default();
+    let sound = near.iter().map(|nodes| {
+        let mut sound = nodes.clone();
+        sound.subtract(&avoid);
+        sound
+    });
+    let near: Vec<NodeSet> = sound.chain(near.iter().filter(|_| !avoid.is_empty()).cloned()).collect();
+    // The partition's spare nodes come first.
+    let spares = Some(Reservation::name_of_spares(&c.state.partitions[at].config.name));
+    let spares = spares.filter(|name| c.state.reservations.contains_key(name));
+    for (reservation, nodes) in spares.iter().map(Some).chain([None]).flat_map(|one| near.iter().map(move |of| (one, of))) {
         let mut need = need.clone();
         let mut far = all.clone();
-        far.subtract(&nodes);
+        far.subtract(nodes);
         need.excluded.union_with(&far);
+        if reservation.is_some() {
+            need.reservation = reservation.cloned();
+        }
         let candidate = Candidate {
             item: Item { id, array: false },
             priority: 0,

@@ -139,7 +139,7 @@ impl<'a> Iterator for Ordered<'a> {
                 wish: queue.wish(state, &pending),
                 copies: pending.copies(state),
                 group: pending.group(state),
-                avoid: if place.item.array { None } else { queue.avoid.get(&place.item.id) },
+                avoid: if place.item.array { None } else { state.index.avoid.get(&place.item.id) },
                 alone: shape.want.het.is_some(),
                 others: shape.want.het.map_or(&[], |leader| queue.others(leader)),
                 user: shape.want.user,

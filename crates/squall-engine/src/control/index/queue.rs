@@ -77,8 +77,6 @@ pub(crate) struct Queue {
     pub(crate) names: Names,
     /// New questions to other cells about dependencies; sent at the end of the turn.
     pub(crate) questions: BTreeSet<Question>,
-    /// Nodes on which launches of a job failed, and which the job therefore avoids.
-    pub(crate) avoid: BTreeMap<JobId, NodeSet>,
     /// When the last scheduling pass began.
     pub(crate) now: Time,
     /// Nodes of running jobs that use the network links around them alone.

@@ -3,6 +3,7 @@
 use crate::control::index::bars::bars;
 use crate::control::index::victims::victims;
 use crate::control::state::gates;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::gang::Coscheduling;
@@ -229,6 +230,13 @@ impl View for Sight<'_> {
     }
     fn reachable(&self) -> &NodeSet {
         &self.queue.reachable
+    }
+    fn faulty(&self) -> Vec<NodeId> {
+        let newest = |id: NodeId| self.state.node(id)?.faults.last().filter(|fault| fault.is_recent(self.now));
+        let faulty = self.state.index.faulty.iter().filter_map(|id| Some((newest(id)?.time, id)));
+        let mut faulty: Vec<(Time, NodeId)> = faulty.collect();
+        faulty.sort_unstable_by_key(|(time, id)| (Reverse(*time), *id));
+        faulty.into_iter().map(|(_, id)| id).collect()
     }
     fn row(&self, id: NodeId, row: Row, without: &BTreeSet<JobId>) -> CoreSet {
         let ranked = self.state.is_ranked();

@@ -99,7 +99,7 @@ pub(crate) fn candidate<'a>(
         time_limit_s: limit_s.map(|limit| (limit != UNLIMITED_S).then_some(limit)),
         wish: queue.wish(state, pending),
         group: pending.group(state),
-        avoid: if pending.item.array { None } else { queue.avoid.get(&pending.item.id) },
+        avoid: if pending.item.array { None } else { state.index.avoid.get(&pending.item.id) },
         alone: pending.het.is_some(),
         others: if pending.het.is_some() { queue.others(pending.item.id) } else { &[] },
         user: queue.user(pending.owner),

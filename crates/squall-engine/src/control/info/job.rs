@@ -48,6 +48,10 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
                 && !silent::nodes(c, run).is_empty()
             {
                 info.reason = PendingReason::NodeNotResponding;
+            } else if let Phase::Running(run) = &job.phase
+                && !run.vacant().is_empty()
+            {
+                info.reason = PendingReason::NodeToBeReplaced;
             }
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use squall_model::gres;
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{AssocKey, Association, Qos, Tres};
+use squall_model::resource::Alloc;
 use squall_sched::Gate;
 
 use super::State;
@@ -153,12 +154,17 @@ pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
 
 /// Returns what a job that holds resources counts for in each of its shared limits.
 pub(crate) fn tally_of(spec: &JobSpec, run: &Run) -> Tally {
-    let nodes = run.alloc.nodes().len() as u32;
+    tally(spec, &run.alloc)
+}
+
+/// Returns what a job with this allocation counts for in each of its shared limits.
+pub(crate) fn tally(spec: &JobSpec, alloc: &Alloc) -> Tally {
+    let nodes = alloc.nodes().len() as u32;
     Tally {
         submitted: 0,
         jobs: 1,
-        cpus: u64::from(run.alloc.cpus()),
-        memory_mb: run.alloc.memory_mb(),
+        cpus: u64::from(alloc.cpus()),
+        memory_mb: alloc.memory_mb(),
         nodes: u64::from(nodes),
         gpus: gpus(spec, nodes),
     }

@@ -349,6 +349,10 @@ impl Run {
             Some(places) => places.in_order(&self.alloc.nodes()),
         }
     }
+    /// Returns the place of a node: the node's own, or that of the one that it replaced.
+    pub(crate) fn place_of(&self, node: NodeId) -> NodeId {
+        self.places.as_ref().map_or(node, |places| places.place_of(node))
+    }
     /// Returns the nodes that idle until they replace a failed one; mostly none.
     pub(crate) fn spares(&self) -> Option<&NodeSet> {
         self.places.as_ref().map(|places| &places.spares).filter(|spares| !spares.is_empty())

@@ -139,6 +139,10 @@ pub struct Index {
     pub by_weight: Vec<NodeId>,
     /// Nodes that are not powered up.
     pub asleep: NodeSet,
+    /// Nodes with faults.
+    pub faulty: NodeSet,
+    /// Nodes with faults from which a job suffered, by job. The job gets others as long as it fits there.
+    pub avoid: BTreeMap<JobId, NodeSet>,
     /// Number of licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
     /// Jobs and resources that count against shared limits.

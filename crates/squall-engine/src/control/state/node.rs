@@ -6,6 +6,7 @@ use std::sync::Arc;
 use minicbor::{Decode, Encode};
 use squall_model::config::{NodeConfig, PartitionConfig, PartitionState};
 use squall_model::event::{NodeAdmin, Reboot};
+use squall_model::fault::Fault;
 use squall_model::id::{Incarnation, JobId};
 use squall_model::power::{Power, PowerPhase};
 use squall_model::resource::Hardware;
@@ -63,6 +64,10 @@ pub struct Node {
     /// Description by the operator who created the node. None: the configuration describes it, or nothing does.
     #[n(21)]
     pub made: Option<Box<NodeConfig>>,
+    /// Faults of the node, the newest last. The numbers from 22 to 24 are left out.
+    #[n(25)]
+    #[cbor(default)]
+    pub faults: Vec<Fault>,
 }
 
 /// Why a node is down or drained.

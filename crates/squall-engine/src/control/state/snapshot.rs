@@ -352,6 +352,7 @@ impl State {
         state.count_gres();
         state.order_nodes();
         state.count_sleepers();
+        state.count_faults();
         for spec in all.wanting {
             state.want(&spec);
         }

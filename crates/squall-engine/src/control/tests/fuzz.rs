@@ -389,6 +389,7 @@ impl World {
             | Down::Notify { .. }
             | Down::Reboot { .. }
             | Down::Keys(_)
+            | Down::Check { .. }
             | Down::Strobe(_) => {}
             Down::Refused { reason, .. } => panic!("refused: {reason}"),
             Down::Expect { .. }

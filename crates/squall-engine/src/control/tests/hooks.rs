@@ -13,7 +13,7 @@ use crate::control::state::job::Hold;
 use crate::control::tests::driver::{Driver, batch};
 
 /// Returns a cluster of two nodes with this text in its configuration.
-fn cluster(text: &str) -> Driver {
+pub(super) fn cluster(text: &str) -> Driver {
     let mut d = Driver::empty(Config::from_toml(text).expect("it is right"));
     d.add_node("n1", 1);
     d.add_node("n2", 1);
@@ -32,7 +32,7 @@ fn one(list: Vec<(JobAttempt, String)>) -> (JobAttempt, String) {
 
 impl Driver {
     /// Returns state and reason of a node.
-    fn seen(&self, name: &str) -> (NodeAdmin, String) {
+    pub(super) fn seen(&self, name: &str) -> (NodeAdmin, String) {
         let state = self.c.state();
         let node = state.node(state.node_id(name).unwrap()).unwrap();
         (node.admin, node.reason.as_ref().map_or_else(String::new, |reason| reason.text.clone()))
@@ -227,6 +227,8 @@ fn return_to_service_is_slurms() {
 #[test]
 fn launches_that_fail_in_a_row_drain_the_node() {
     let mut d = cluster("health.launch_failures = 2\n");
+    let set = |admin| Request::UpdateNodes { nodes: "n2".into(), admin: Some(admin), reason: Some("x".into()), change: None };
+    d.ask(5, 0, set(NodeAdmin::Drain));
     for _ in 0..2 {
         let job = d.submit(JobSpec { requeue: Some(false), ..batch() });
         let key = StepKey { job, attempt: d.attempt(job).attempt, step: StepNo::BATCH };

@@ -10,6 +10,7 @@ mod cover;
 mod dependencies;
 mod described;
 mod driver;
+mod faults;
 mod feed;
 mod fence;
 mod foreign;

@@ -4,14 +4,16 @@ use squall_model::config::Config;
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::options::Chosen;
-use squall_model::job::{EndState, JobSpec, JobState, Need};
+use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::places::OnNodeFail;
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
+use squall_model::wire::info::WhyVacant;
 use squall_model::wire::node::Down;
+use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use crate::control::info::job::of_job;
 use crate::control::tests::driver::{ADA, Driver, batch, these};
@@ -246,4 +248,97 @@ fn spares_need_a_number_of_nodes_that_work() {
         matches!(&answers[..], [Answer::Refused(Refusal::InvalidValue { option, .. })] if option == "spare-nodes"),
         "{answers:?}"
     );
+}
+
+fn asked(d: &mut Driver, job: JobId, node: &str) -> Result<(), Refusal> {
+    match d.ask(8, ADA, Request::Replace(job, node.into())).pop() {
+        Some(Answer::Done) => Ok(()),
+        Some(Answer::Refused(refusal)) => Err(refusal),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_drained_node_is_replaced_ahead_whatever_the_job_says_of_failures() {
+    let mut d = Driver::new(4, 1);
+    let id = d.submit(job(3, OnNodeFail::End, 0));
+    let why = |refused: Result<(), Refusal>| match refused {
+        Err(Refusal::WrongState(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(asked(&mut d, id, "n2")).starts_with("n2 is neither drained nor failing: scontrol update"));
+    (0..2).for_each(|node| set(&mut d, node, NodeAdmin::Drain));
+    assert_eq!(why(asked(&mut d, id, "n4")), "n4 is no node of job 1");
+    assert!(why(asked(&mut d, id, "n1")).starts_with("the script of job 1 runs on n1: requeue"));
+    assert_eq!(asked(&mut d, id, "n9"), Err(Refusal::InvalidNode("n9".into())));
+    assert_eq!(asked(&mut d, JobId(9), "n2"), Err(Refusal::InvalidJobId));
+    assert!(matches!(ask_step(&mut d, 7, id, 3)[..], [Answer::StepCreated { .. }]));
+    let other = d.submit(batch());
+    assert!(why(asked(&mut d, id, "n2")).starts_with("no node is free that fits"), "n4 has a job");
+    assert_eq!(order(&d, id), [0, 1, 2], "a refusal changes nothing");
+    d.finish(other, 0);
+    assert_eq!(asked(&mut d, id, "n2"), Ok(()));
+    assert_eq!((order(&d, id), d.state_of(id)), (vec![0, 3, 2], Some(JobState::Running)));
+    check(&mut d);
+    let attempt = d.attempt(id);
+    d.report("n2", &[Report::JobGone { job: attempt }]);
+    assert_eq!((d.state_of(id), held(&d)), (Some(JobState::Running), vec![1, 0, 1, 1]));
+    assert!(d.c.state().nodes[1].faults.is_empty(), "it has not failed");
+}
+
+#[test]
+fn a_vacant_place_is_told_of() {
+    let mut d = Driver::new(3, 1);
+    let id = d.submit(job(3, OnNodeFail::Replace, 0));
+    d.pass(20);
+    set(&mut d, 1, NodeAdmin::Down);
+    let answers = d.ask(8, ADA, Request::Why { job: id });
+    let [Answer::Why(told)] = &answers[..] else { panic!("{answers:?}") };
+    let [vacant] = &told.vacant[..] else { panic!("{told:?}") };
+    let WhyVacant { lost, place, since, cpus, partition, .. } = vacant;
+    assert_eq!((lost.as_str(), *place, *since, *cpus, partition.as_str()), ("n2", 1, d.now, 1, "debug"));
+    let row = of_job(&d.c, id, &d.c.state().jobs[&id], false, d.now);
+    assert_eq!(row.info.reason, PendingReason::NodeToBeReplaced);
+}
+
+/// Numbers of the nodes in the reservation of spare nodes.
+fn spare(d: &Driver) -> Vec<u32> {
+    let kept = d.c.state().reservations.get("spare_debug");
+    kept.map_or(Vec::new(), |kept| kept.nodes.iter().map(|node| node.0).collect())
+}
+
+#[test]
+fn spare_nodes_of_a_partition_are_kept_for_jobs_that_replace() {
+    let text = "[[nodes]]\nname = \"n[1-5]\"\n[[partitions]]\nname = \"debug\"\nspare_nodes = 2\n";
+    let mut d = Driver::empty(Config::from_toml(text).expect("it is right"));
+    (1..=5).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    assert_eq!(spare(&d), [3, 4], "the last ones");
+    let id = d.submit(job(2, OnNodeFail::Replace, 0));
+    let (other, third) = (d.submit(batch()), d.submit(batch()));
+    assert_eq!((d.state_of(other), d.state_of(third)), (Some(JobState::Running), Some(JobState::Pending)));
+    set(&mut d, 1, NodeAdmin::Down);
+    assert_eq!((order(&d, id), spare(&d)), (vec![0, 3], vec![4]), "one is less, as a node is down");
+    check(&mut d);
+    set(&mut d, 2, NodeAdmin::Drain);
+    assert_eq!((spare(&d), d.state_of(third)), (vec![], Some(JobState::Running)));
+    // Nodes that are back make up for it as soon as they are free.
+    let attempt = d.attempt(id);
+    d.report("n2", &[Report::JobGone { job: attempt }]);
+    (1..3).for_each(|node| set(&mut d, node, NodeAdmin::Resume));
+    assert_eq!(spare(&d), [1]);
+    d.finish(third, 0);
+    assert_eq!(spare(&d), [1, 4]);
+    // A reservation of an operator goes before.
+    let change = Box::new(ReservationChange {
+        name: Some("maint".into()),
+        nodes: Some("n5".into()),
+        users: Some(ListChange::Set(vec!["ada".into()])),
+        start: Some(d.now),
+        duration_s: Some(60),
+        ..ReservationChange::default()
+    });
+    let made = d.ask(8, 0, Request::Reserve { change, create: true });
+    assert!(matches!(made[..], [Answer::Reserved(_)]), "{made:?}");
+    assert_eq!(spare(&d), [1]);
+    check(&mut d);
 }

@@ -4,8 +4,9 @@ use squall_model::config::{Config, HealthConfig, Hooks};
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::report::Report;
-use squall_model::time::Span;
+use squall_model::time::{Span, Time};
 use squall_model::wire::hook::{Hook, NodeNote};
+use squall_model::wire::node::Down;
 
 use super::{World, key, start_step};
 use crate::node::disk::end;
@@ -252,6 +253,31 @@ fn checks_follow_their_interval_and_the_states_of_the_node() {
     world.run();
     world.tick(Span::from_secs(120));
     assert_eq!(world.ran(Hook::Health), 2, "it is not idle");
+}
+
+#[test]
+fn after_a_fault_the_check_runs_until_it_passes() {
+    let mut world = world("[health]\nafter_fault = \"/c\"\n");
+    let ordered = |world: &mut World, at| world.order(Down::Check { fault: Time(at) });
+    ordered(&mut world, 1);
+    assert_eq!(world.ran(Hook::AfterFault), 1);
+    // Another fault meanwhile, and the order comes twice.
+    ordered(&mut world, 2);
+    ordered(&mut world, 2);
+    assert_eq!(world.ran(Hook::AfterFault), 1);
+    world.hook_ends(Hook::AfterFault, None, None);
+    assert_eq!(world.ran(Hook::AfterFault), 2);
+    world.hook_ends(Hook::AfterFault, None, Some("fan"));
+    world.tick(Span::from_secs(59));
+    assert_eq!(world.ran(Hook::AfterFault), 2);
+    world.tick(Span::from_secs(2));
+    assert_eq!(world.ran(Hook::AfterFault), 3);
+    world.hook_ends(Hook::AfterFault, None, None);
+    world.tick(Span::from_secs(200));
+    assert_eq!(world.ran(Hook::AfterFault), 3);
+    let said = [(1, None), (2, Some("fan")), (2, None)];
+    let said = said.map(|(at, error)| NodeNote::AfterFault { fault: Time(at), error: error.map(str::to_owned) });
+    assert_eq!(world.notes, said);
 }
 
 #[test]

@@ -571,6 +571,10 @@ pub enum Request {
         #[n(1)]
         keys: Option<Box<ControllerKeys>>,
     },
+    /// `scontrol replace`: another node takes the place of this drained or failing one in a running job. Answer: `Done`.
+    /// The numbers from 98 to 103 are left out.
+    #[n(104)]
+    Replace(#[n(0)] JobId, #[n(1)] String),
 }
 
 impl Request {

@@ -11,12 +11,13 @@ pub use fabric::FabricCounts;
 pub use page::JobsPage;
 pub use resources::{Kept, LicenseInfo};
 use std::sync::Arc;
-pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart};
+pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
 
 use minicbor::{Decode, Encode};
 
 use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
+use crate::fault::Fault;
 use crate::gang::Coscheduling;
 use crate::id::{Attempt, Epoch, JobId, StepNo};
 use crate::job::{ArrayTask, ExitCode, Het, JobSpec, JobState, Outcome, Owner, PendingReason, Usage};
@@ -347,6 +348,10 @@ pub struct NodeInfo {
     /// The numbers from 54 to 56 are left out.
     #[n(57)]
     pub next: Option<NodeAdmin>,
+    /// Faults of the node, the newest last. The numbers from 58 to 59 are left out.
+    #[n(60)]
+    #[cbor(default)]
+    pub faults: Vec<Fault>,
 }
 
 /// Configuration and size of a partition, as clients show it.

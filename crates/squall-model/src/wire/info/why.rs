@@ -13,7 +13,7 @@ pub struct Why {
     /// The job in question.
     #[n(0)]
     pub job: JobName,
-    /// State of the job. If the job is not pending, all other fields except `runs` and `silent` are empty.
+    /// State of the job. If the job is not pending, all other fields except `runs`, `silent` and `vacant` are empty.
     #[n(1)]
     pub state: JobState,
     /// For a running job: names of its nodes as a host list, and their positions in the network if nodes are not all
@@ -53,6 +53,36 @@ pub struct Why {
     /// For a running or completing job: its nodes that do not answer. None: all answer.
     #[n(13)]
     pub silent: Option<WhySilent>,
+    /// For a running job: places of failed nodes that wait for another node.
+    #[n(14)]
+    #[cbor(default)]
+    pub vacant: Vec<WhyVacant>,
+}
+
+/// A place of a running job that waits for a node.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct WhyVacant {
+    /// Name of the node that failed.
+    #[n(0)]
+    pub lost: String,
+    /// Number of the place in the order of the job's nodes: 0, 1, 2 … (`SLURM_NODEID`).
+    #[n(1)]
+    pub place: u32,
+    /// Since when the place is vacant.
+    #[n(2)]
+    pub since: Time,
+    /// CPUs that the job needs on the node.
+    #[n(3)]
+    pub cpus: u32,
+    /// Memory that the job needs on the node, MiB; 0: no limit.
+    #[n(4)]
+    pub memory_mb: u64,
+    /// Generic resources that the job needs on the node, such as `gpu:4`. Empty: none.
+    #[n(5)]
+    pub gres: String,
+    /// Partition from which the node may come.
+    #[n(6)]
+    pub partition: String,
 }
 
 /// Nodes of a job that do not answer, and what the job waits for.
@@ -92,6 +122,7 @@ impl Default for Why {
             start: None,
             changes: Vec::new(),
             silent: None,
+            vacant: Vec::new(),
         }
     }
 }

@@ -98,7 +98,7 @@ impl State {
             self.charge_job(time, id, false);
         }
         self.count_job(id, Sign::Minus);
-        let held = vacant.map(|lost| self.held_on(id, lost));
+        let held = vacant.map(|lost| self.held_on(time, id, lost));
         if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
             let (_, gone) = run.alloc.split(&kept.nodes());
             places::vacate(run, &gone.nodes(), held.flatten());

@@ -81,6 +81,7 @@ impl State {
         if was_gone {
             *node = Node { name: std::mem::take(&mut node.name), ..Node::default() };
             self.node_changes.remove(&id);
+            self.count_faults();
         }
     }
 

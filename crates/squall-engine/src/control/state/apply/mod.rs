@@ -2,6 +2,7 @@
 
 mod cluster;
 mod end;
+mod faults;
 mod foreign;
 mod forget;
 mod hold;
@@ -93,6 +94,7 @@ impl State {
             Event::NodeReplaced { id, attempt, lost, node, alloc, gres } => {
                 self.node_replaced(time, (*id, *attempt), (*lost, *node), alloc, gres);
             }
+            Event::NodeFault(found) => self.node_fault(time, *found),
             Event::ForeignResolved { replies } => self.foreign_resolved(replies),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),
         }

@@ -34,18 +34,19 @@ pub(super) fn vacate(run: &mut Run, gone: &NodeSet, vacant: Option<Vacancy>) {
 }
 
 impl State {
-    /// Returns what a job holds on a node, as a vacancy. None: the job does not hold the node.
-    pub(super) fn held_on(&self, id: JobId, lost: NodeId) -> Option<Vacancy> {
+    /// Returns what a job holds on a node, as a place that is vacant from `time` on. None: the job does not hold the node.
+    pub(in crate::control) fn held_on(&self, time: Time, id: JobId, lost: NodeId) -> Option<Vacancy> {
         let run = self.jobs.get(&id)?.run()?;
         let group = run.alloc.on(lost)?;
         let grants = run.gres.iter().filter(|grant| grant.nodes.contains(lost));
         let count = |grant: &Grant| Count { name: grant.name.clone(), model: None, count: grant.indices.len() as u32 };
         Some(Vacancy {
-            place: run.places.as_ref().map_or(lost, |places| places.place_of(lost)),
+            place: run.place_of(lost),
             lost,
             cpus: group.cores.len() as u32,
             memory_mb: group.memory_mb,
             gres: grants.map(count).collect(),
+            since: time,
         })
     }
 

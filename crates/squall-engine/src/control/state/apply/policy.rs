@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use squall_model::config::Share;
 use squall_model::id::{Attempt, JobId};
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{AssocKey, PolicyChange, Tres, Whose};
@@ -170,16 +171,34 @@ impl State {
         let own = gates::association_of(self, owner, spec, &run.partition);
         let of_own = own.map(|own| (Whose::Association, own.id, Decay::of(&self.config)));
         let held = gates::tally_of(spec, run);
+        let spares = self.spares_of(spec, run);
+        let amount = |tres: Tres| {
+            let all = held.of(tres) as f64;
+            spares.as_ref().map_or(all, |(working, share)| {
+                let working = working.of(tres) as f64;
+                working + (all - working) * share
+            })
+        };
         for (whose, id, decay) in of_own.into_iter().chain(of_qos) {
             for tres in Tres::ALL {
                 // Most kinds of resource have no usage to charge. CPUs are always charged, as their ledger also counts
                 // the run time.
                 if tres == Tres::Cpu || held.of(tres) > 0 {
-                    let rate = held.of(tres) as f64 * factor;
+                    let rate = amount(tres) * factor;
                     self.ledger_mut(whose, tres).run(id, rate, starts, time, decay);
                 }
             }
         }
+    }
+
+    /// Returns what a job with spare nodes holds without them, and the share of these that it is charged for. None: it has
+    /// none, or all of them count.
+    fn spares_of(&self, spec: &JobSpec, run: &Run) -> Option<(Tally, f64)> {
+        let spares = run.spares()?;
+        let share = self.partition(&run.partition)?.config.spare_billing;
+        let mut working = run.alloc.nodes();
+        working.subtract(spares);
+        (share != Share::default()).then(|| (gates::tally(spec, &run.alloc.split(&working).0), share.into()))
     }
 
     /// Returns the usage ledger of associations or of QOS for a kind of resource; a missing one is made.
