@@ -240,9 +240,9 @@ pub fn kind(field: &Field<Group>) -> FieldScope {
     match field.names[0] {
         "Available" | "DefaultTime" | "Groups" | "MaxCPUsPerNode" | "OverSubscribe" | "Partition" | "PartitionName"
         | "PreemptMode" | "PriorityJobFactor" | "PriorityTier" | "Root" | "Size" | "Time" => FieldScope::Partition,
-        "AllocMem" | "Comment" | "Extra" | "Faults" | "Features" | "features_act" | "Gres" | "GresUsed" | "NodeAddr"
-        | "NodeHost" | "Reason" | "Reservation" | "StateCompact" | "StateComplete" | "StateLong" | "TimeStamp"
-        | "User" | "UserLong" => FieldScope::Node,
+        "AllocMem" | "Comment" | "Extra" | "Faults" | "Features" | "features_act" | "Gres" | "GresUsed"
+        | "NodeAddr" | "NodeHost" | "Reason" | "Reservation" | "StateCompact" | "StateComplete" | "StateLong"
+        | "TimeStamp" | "User" | "UserLong" => FieldScope::Node,
         "Cores" | "CPUs" | "CPUsLoad" | "CPUsState" | "Disk" | "FreeMem" | "Memory" | "Port" | "Sockets"
         | "SocketCoreThread" | "Threads" | "Version" | "Weight" => FieldScope::Size,
         _ => FieldScope::Sum,

@@ -349,8 +349,10 @@ mod tests {
     #[test]
     fn faults_are_told_the_newest_first_with_the_jobs_that_suffered() {
         let at = |minutes: u64| Time::from_secs(minutes * 60);
-        let fault = |kind, minutes, jobs: &[u32]| {
-            Fault { kind, time: at(minutes), jobs: jobs.iter().map(|id| JobId(*id)).collect() }
+        let fault = |kind, minutes, jobs: &[u32]| Fault {
+            kind,
+            time: at(minutes),
+            jobs: jobs.iter().map(|id| JobId(*id)).collect(),
         };
         let faults = vec![fault(FaultKind::Health, 1, &[]), fault(FaultKind::Lost, 5, &[12, 14])];
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: at(10) };

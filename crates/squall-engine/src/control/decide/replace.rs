@@ -48,7 +48,9 @@ fn decide(state: &State, id: JobId, name: &str) -> Result<NodeId, Refusal> {
     }
     let leaves = state.node(node).is_some_and(|node| matches!(node.admin, NodeAdmin::Drain | NodeAdmin::Fail));
     if !leaves {
-        return Err(wrong(format!("{name} is neither drained nor failing: scontrol update NodeName={name} State=DRAIN")));
+        return Err(wrong(format!(
+            "{name} is neither drained nor failing: scontrol update NodeName={name} State=DRAIN"
+        )));
     }
     if state.cluster_version < ClusterVersion::NODES_REPLACED {
         return Err(wrong("nodes of jobs are replaced from version 3 of the cluster on: scontrol upgrade"));

@@ -129,7 +129,9 @@ fn free_for(c: &mut Controller, now: Time, id: JobId, vacancy: &Vacancy) -> Opti
     // The partition's spare nodes come first.
     let spares = Some(Reservation::name_of_spares(&c.state.partitions[at].config.name));
     let spares = spares.filter(|name| c.state.reservations.contains_key(name));
-    for (reservation, nodes) in spares.iter().map(Some).chain([None]).flat_map(|one| near.iter().map(move |of| (one, of))) {
+    for (reservation, nodes) in
+        spares.iter().map(Some).chain([None]).flat_map(|one| near.iter().map(move |of| (one, of)))
+    {
         let mut need = need.clone();
         let mut far = all.clone();
         far.subtract(nodes);

@@ -26,7 +26,8 @@ pub(crate) fn keep(c: &mut Controller, now: Time, out: &mut Out) {
     let kept = c.state.reservations.values().filter_map(|one| Some((one.spares_of()?, one)));
     let idle = |name: &str| !c.state.partitions.iter().any(|one| wanted(one) && one.config.name == name);
     let mut events: Vec<Event> = Vec::new();
-    events.extend(kept.filter(|(name, _)| idle(name)).map(|(_, one)| Event::ReservationGone { name: one.name.clone() }));
+    events
+        .extend(kept.filter(|(name, _)| idle(name)).map(|(_, one)| Event::ReservationGone { name: one.name.clone() }));
     for partition in c.state.partitions.iter().filter(|partition| wanted(partition)) {
         let name = Reservation::name_of_spares(&partition.config.name);
         let known = c.state.reservations.get(&name);

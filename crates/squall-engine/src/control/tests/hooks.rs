@@ -227,7 +227,8 @@ fn return_to_service_is_slurms() {
 #[test]
 fn launches_that_fail_in_a_row_drain_the_node() {
     let mut d = cluster("health.launch_failures = 2\n");
-    let set = |admin| Request::UpdateNodes { nodes: "n2".into(), admin: Some(admin), reason: Some("x".into()), change: None };
+    let set =
+        |admin| Request::UpdateNodes { nodes: "n2".into(), admin: Some(admin), reason: Some("x".into()), change: None };
     d.ask(5, 0, set(NodeAdmin::Drain));
     for _ in 0..2 {
         let job = d.submit(JobSpec { requeue: Some(false), ..batch() });
