@@ -138,7 +138,8 @@ fn a_step_waits_until_a_node_is_free_that_goes_to_the_job_before_all_others() {
 
 #[test]
 fn in_a_list_of_nodes_the_name_of_a_failed_one_stands_for_its_replacement() {
-    let mut d = Driver::new(5, 1);
+    let mut d = Driver::new(6, 1);
+    set(&mut d, 5, NodeAdmin::Drain);
     let id = d.submit(job(3, OnNodeFail::Replace, 0));
     let ask = |d: &mut Driver, node: &str| {
         let spec = StepSpec { ntasks: Some(1), nodelist: Some(node.into()), overlap: true, ..StepSpec::default() };
@@ -151,11 +152,11 @@ fn in_a_list_of_nodes_the_name_of_a_failed_one_stands_for_its_replacement() {
     set(&mut d, 3, NodeAdmin::Down);
     assert_eq!(order(&d, id), [0, 4, 2]);
     assert_eq!((ask(&mut d, "n2"), ask(&mut d, "n4"), ask(&mut d, "n3")), ("n5".into(), "n5".into(), "n3".into()));
-    // It waits for the replacement, which may be the node itself.
+    // It waits for the replacement.
     set(&mut d, 4, NodeAdmin::Down);
     assert_eq!(ask(&mut d, "n5"), "");
-    set(&mut d, 1, NodeAdmin::Resume);
-    assert_eq!((order(&d, id), started(&mut d).concat()), (vec![0, 1, 2], "n2".to_owned()));
+    set(&mut d, 5, NodeAdmin::Resume);
+    assert_eq!((order(&d, id), started(&mut d).concat()), (vec![0, 5, 2], "n6".to_owned()));
     check(&mut d);
 }
 
