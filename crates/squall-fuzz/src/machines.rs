@@ -1,6 +1,7 @@
 //! Machines that stand in the middle of their work and get whatever decodes.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use squall_engine::control::state::State;
@@ -218,6 +219,7 @@ pub(crate) fn node(bytes: &[u8]) {
         pinned: Pinned::default(),
         hooks: Hooks::default(),
         health: HealthConfig::default(),
+        fenced: BTreeSet::new(),
     });
     let mut out = NodeOut::default();
     machine.step(NOW, NodeInput::Net(NetInput::ParentOpened), &mut out);

@@ -6,6 +6,7 @@
 //! daemon and the zygote may be dead or stopped, and the next node daemon goes on writing the same file. A guard ends when
 //! the job's own file in the same folder is removed.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -23,6 +24,7 @@ use squall_model::time::{Span, Time};
 
 use crate::cgroup;
 use crate::processes;
+use crate::spool::parse_attempt;
 use crate::sys::clock::since_boot_us;
 use crate::sys::realtime::stay_in_memory;
 use crate::sys::signals::SignalFd;
@@ -82,10 +84,11 @@ impl FenceFolder {
         (steps, group): (&Path, Option<&Path>),
     ) -> io::Result<u32> {
         let mark = self.mark(job);
-        File::options().write(true).create(true).truncate(false).mode(0o600).open(&mark)?;
+        let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&mark)?;
         if let Some(pid) = guard_of(&mark) {
             return Ok(pid);
         }
+        file.set_len(0)?;
         let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
         let argv = [
             c"squall".to_owned(),
@@ -109,6 +112,13 @@ impl FenceFolder {
         if let Some(pid) = guard_of(&mark) {
             processes::kill_if(pid, |pid| guards(pid, &mark));
         }
+    }
+
+    /// Returns the jobs that their guards have ended, by the marks in the folder `path`.
+    pub(crate) fn ended(path: &Path) -> BTreeSet<JobAttempt> {
+        let marks = fs::read_dir(path).into_iter().flatten().flatten();
+        let over = marks.filter(|mark| mark.metadata().is_ok_and(|data| data.is_file() && data.len() > 0));
+        over.filter_map(|mark| parse_attempt(mark.file_name().to_str()?)).collect()
     }
 
     fn mark(&self, job: JobAttempt) -> PathBuf {
@@ -150,11 +160,15 @@ pub fn serve(args: &[OsString]) -> i32 {
     let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
     let _blocked = SignalFd::new(&signals);
     let _ = (fs::write("/proc/self/oom_score_adj", "-1000"), stay_in_memory());
-    let (mut guard, mut looks) = (Guard::new(term), 0);
+    let (mut guard, mut looks, mut marked) = (Guard::new(term), 0, false);
     while job.mark.exists() && looks < LOOKS_MAX {
         if let Some(until) = guard.look(Time(since_boot_us()), read(&proven)) {
             sleep_until(until);
         } else {
+            // The next node daemon has to know that the job did not end by itself.
+            if !std::mem::replace(&mut marked, true) {
+                let _ = fs::write(&job.mark, "over");
+            }
             looks = if job.kill() { 0 } else { looks + 1 };
             std::thread::sleep(PAUSE);
         }

@@ -364,6 +364,7 @@ impl Daemon {
         logging::configure(config.slurmd_debug);
         let Equipment { cgroups, hardware, device_files, binds } = Equipment::find(args, &config);
         let all = life::node_names(&config).map_err(io::Error::other)?;
+        let fences = Fences::new(witness::place(args.place.dir(), &args.name).as_deref(), &path);
         let boot = Boot {
             above: Tree::new(&config, &all).above(&args.name),
             name: args.name.clone(),
@@ -375,6 +376,7 @@ impl Daemon {
             pinned: Pinned(Some(reach.known())),
             hooks: config.hooks.clone(),
             health: config.health.clone(),
+            fenced: fences.ended(),
         };
         let (intake, found) = Intake::start(Keeping::open(&args.place, &args.name)?, events.clone())?;
         info!(node = args.name, boot = remembered.life, "node daemon starts");
@@ -398,7 +400,7 @@ impl Daemon {
             null: File::options().read(true).write(true).open("/dev/null")?,
             ears: ears(&reach, &config, events.clone()),
             gang: Gang::new(config.gang_switch.0),
-            fences: Fences::new(witness::place(args.place.dir(), &args.name).as_deref(), &path),
+            fences,
             frequencies: Frequencies::open(Path::new(frequency::CPUS), path.join("frequencies")),
             hooks: Hooks::of(&config),
             net: Net::open((reach, far), config, events.clone())?,

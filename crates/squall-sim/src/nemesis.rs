@@ -261,6 +261,10 @@ impl World {
     pub(crate) fn lose_folders(&mut self, node: usize, lost: impl IntoIterator<Item = StepKey>) {
         for key in lost {
             self.nodes[node].spool.steps.remove(&key);
+            // How the step ended may have stood there only.
+            if self.nodes[node].steps.get(&key).is_none_or(|step| !step.has_live_tasks()) {
+                self.judge.lose_sight(key, node);
+            }
             self.strike(Fault::FolderLost, node as u64);
         }
     }

@@ -279,6 +279,7 @@ impl World {
             pinned,
             hooks: self.setup.config.hooks.clone(),
             health: self.setup.config.health.clone(),
+            fenced: host.guards.iter().filter(|(_, guard)| guard.is_over()).map(|(job, _)| *job).collect(),
         };
         host.hears.clear();
         host.daemon = Some(Daemon { machine: NodeMachine::new(boot), parent: None, shut_down: false, tick_at: None });

@@ -75,6 +75,7 @@ impl Disk {
             pinned: self.pinned.clone(),
             hooks: self.programs.0.clone(),
             health: self.programs.1.clone(),
+            fenced: BTreeSet::new(),
         });
         let jobs = self.marks.values().map(|facts| NodeInput::FoundJob { facts: facts.clone() });
         let steps = self.spool.values().map(|(launch, state)| {

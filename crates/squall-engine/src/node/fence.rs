@@ -7,7 +7,7 @@
 //! At the end of a term this machine ends the job, if it runs. What can be relied upon is the guard, a process of its own
 //! that the host starts for each such job. It does the same without this daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::Epoch;
 use squall_model::job::JobAttempt;
@@ -57,9 +57,16 @@ pub(super) struct Fence {
     proven: Option<Time>,
     /// Jobs with a fence: the length of a term, and whether one is over. It then stays over.
     jobs: BTreeMap<JobAttempt, (Span, bool)>,
+    /// Jobs of earlier runs of the daemon of which a term was over.
+    pub(super) fenced: BTreeSet<JobAttempt>,
 }
 
 impl Fence {
+    /// Returns what a new run of the daemon knows: the jobs that guards have ended.
+    pub(super) fn of(fenced: BTreeSet<JobAttempt>) -> Self {
+        Self { fenced, ..Self::default() }
+    }
+
     /// Notes that a registration is sent.
     pub(super) fn registers(&mut self, now: Time) {
         self.registering = now;
@@ -68,11 +75,14 @@ impl Fence {
     /// Returns whether a term of the job is over.
     pub(super) fn is_over(&self, job: JobAttempt, now: Time) -> bool {
         let ends = |term| self.proven.is_some_and(|proven| proven + term <= now);
-        self.jobs.get(&job).is_some_and(|(term, over)| *over || ends(*term))
+        self.fenced.contains(&job) || self.jobs.get(&job).is_some_and(|(term, over)| *over || ends(*term))
     }
 
     /// Returns when the first term is over. None: there is none.
     pub(super) fn deadline(&self) -> Option<Time> {
+        if self.jobs.iter().any(|(job, (_, over))| !over && self.fenced.contains(job)) {
+            return Some(Time(0));
+        }
         let first = self.jobs.values().filter(|(_, over)| !over).map(|(term, _)| *term).min();
         self.proven.zip(first).map(|(proven, term)| proven + term)
     }
@@ -121,6 +131,7 @@ impl NodeMachine {
 
     /// Records that nothing is left of a job.
     pub(super) fn unguard(&mut self, job: JobAttempt, out: &mut NodeOut) {
+        self.fence.fenced.remove(&job);
         if self.fence.jobs.remove(&job).is_some() {
             out.acts.push(NodeAct::Fence(FenceAct::Drop { job }));
         }
@@ -162,6 +173,11 @@ impl Guard {
     /// Makes the guard of a job with terms of this length.
     pub fn new(term: Span) -> Self {
         Self { term, over: false }
+    }
+
+    /// Returns whether a term is over: the guard kills what is left of the job.
+    pub fn is_over(&self) -> bool {
+        self.over
     }
 
     /// Returns until when the guard has nothing to do, as of now. `proven`: when the newest message was sent that the

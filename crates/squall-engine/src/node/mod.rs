@@ -97,6 +97,8 @@ pub struct Boot {
     pub hooks: Hooks,
     /// How the node is checked and rebooted.
     pub health: HealthConfig,
+    /// Jobs of earlier runs that the guards of their node fences have ended.
+    pub fenced: BTreeSet<JobAttempt>,
 }
 
 /// State, at the start of a daemon's run, of a step that an earlier run was told to spawn.
@@ -425,7 +427,7 @@ impl NodeMachine {
             leases: Vec::new(),
             outbox: Outbox::default(),
             hooks: hooks::Hooks::default(),
-            fence: Fence::default(),
+            fence: Fence::of(boot.fenced.clone()),
             timers: BTreeSet::new(),
             found: Vec::new(),
             last_job: JobId(0),

@@ -286,6 +286,8 @@ impl NodeMachine {
             self.jobs.insert(attempt, Job { around, ..Job::new(&facts) });
             self.job_is_fresh(attempt);
             let gres = self.id.map(|here| gres::on_node(&facts.gres, here)).unwrap_or_default();
+            // What an earlier cluster left behind under this id is not meant.
+            self.fence.fenced.remove(&attempt);
             self.guard(&facts, out);
             out.acts.push(NodeAct::OpenJob { facts, memory_mb, batch, gres });
         }
@@ -298,8 +300,13 @@ impl NodeMachine {
         self.job_opened(now, attempt, out);
     }
 
-    /// Spawns a step, once the job's prolog has ended.
+    /// Spawns a step, once the job's prolog has ended. One that comes after the job's node fence has passed is refused: a daemon
+    /// that was stopped may hear it when the job runs elsewhere.
     pub(super) fn launch(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
+        if self.fence.is_over(attempt_of(launch.key), now) {
+            self.refuse(launch.key, "its node fence has passed".to_owned(), true);
+            return self.end_fenced(now, out);
+        }
         // because a launch that waits for the prolog of its job is held
         let Some(launch) = self.hold(now, launch, out) else { return };
         let key = launch.key;
@@ -529,7 +536,7 @@ impl NodeMachine {
             Finish::Ended(mut end) => {
                 // Also after the step's daemon died: the host told the step to end, or it was killed as overdue.
                 let by_signal = [SIGTERM, SIGKILL].contains(&end.exit.signal);
-                if fenced && by_signal {
+                if fenced && (by_signal || end.lost) {
                     end.note_fenced();
                 } else if told && by_signal {
                     end.note_told();
@@ -603,11 +610,15 @@ impl NodeMachine {
             self.timers.remove(&(due, Timer::Unkillable(attempt)));
         }
         let mut reports = Vec::new();
+        let fenced = self.fence.is_over(attempt, now);
         let shared = job.turn.take().is_some();
         out.acts.extend(shared.then_some(NodeAct::Gang(GangAct::Drop { job: attempt })));
         for (no, step) in job.steps.iter_mut().filter(|(_, step)| step.is_live()) {
             step.phase = StepPhase::Told;
-            let end = never_seen(now, "the node lost sight of the step");
+            let mut end = never_seen(now, "the node lost sight of the step");
+            if fenced {
+                end.note_fenced();
+            }
             reports.push(Report::StepEnded { key: key_of(attempt, *no), end });
         }
         self.push_reports(reports);

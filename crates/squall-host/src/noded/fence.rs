@@ -1,6 +1,6 @@
 //! The node daemon's side of node fences: starts the guards of jobs, and tells them when this node was heard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,11 @@ impl Fences {
     pub(super) fn new(witness: Option<&Path>, spool: &Path) -> Self {
         let path = witness.map_or_else(|| spool.join("fence"), |witness| witness.with_extension("fence"));
         Self { path, folder: None, proven: Time(0), guards: BTreeMap::new() }
+    }
+
+    /// Returns the jobs that guards have ended while no daemon ran.
+    pub(super) fn ended(&self) -> BTreeSet<JobAttempt> {
+        FenceFolder::ended(&self.path)
     }
 
     fn folder(&mut self) -> io::Result<&FenceFolder> {

@@ -259,12 +259,15 @@ impl Judge {
     /// Records that a running job has got a node in the place of one that failed. `alloc`: what it holds from then on.
     fn replaced_event(&mut self, id: JobId, attempt: u32, node: NodeId, alloc: &Alloc) {
         self.note_kept(id, alloc);
+        let host = self.host(node);
         if let Some(file) = self.files.get_mut(&id).filter(|file| file.attempt == attempt) {
             // A node that had the job before and comes back still has to forget that.
-            if !file.nodes.insert(node) {
-                file.back.insert(node);
-            }
+            let is_back = !file.nodes.insert(node);
             file.left.insert(node);
+            if let Some(host) = host.filter(|_| is_back) {
+                file.back.insert(node);
+                self.programs_owed_again(host, JobAttempt { job: id, attempt: Attempt(attempt) });
+            }
         }
     }
 

@@ -41,6 +41,12 @@ impl Judge {
         }
     }
 
+    /// Records that a node which had a job before gets another share of it: its programs run again.
+    pub(super) fn programs_owed_again(&mut self, node: usize, job: JobAttempt) {
+        self.programs.opened.retain(|(place, of)| (place.0, *of) != (node, job));
+        self.programs.ended.retain(|(place, of, _)| (place.0, *of) != (node, job));
+    }
+
     /// Checks the start of a program.
     pub(crate) fn program_runs(&mut self, place: Place, job: JobAttempt, hook: Hook) {
         let lost = self.programs.lost.contains(&(place.0, job, hook));
