@@ -1,5 +1,6 @@
 //! The page of a job: what was asked and used, its steps, why it waits, and what would let it start sooner.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,14 +10,15 @@ use axum::response::Response;
 use serde::Deserialize;
 use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, format_memory_mb, format_short};
 use squall_model::id::JobId;
-use squall_model::job::{GpuUse, JobState, Usage};
-use squall_model::time::Span;
+use squall_model::job::{GpuUse, JobKind, JobState, Usage};
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request, Tail};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
 use squall_text::columns::{accounting, jobs as columns};
 use squall_text::format::accounting::{Row, cpu_text};
 use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
+use squall_text::report::{JobUsage, Report};
 
 use crate::caller::Identity;
 use crate::routes::{Server, ServerHandle};
@@ -111,19 +113,21 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Job
     body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &job.spec.name]);
     row::state(&mut body, job.info.state);
     body.raw("</h1>");
+    let record = Record::of(view, known.rows.clone()).filter(|_| matches!(job.info.state, JobState::Ended(_)));
+    cause(&mut body, record.as_ref());
     act::offer(&mut body, view, &job);
     if let Some(told) = &known.why {
         reason(&mut body, view, told);
     }
     let ran = job.info.attempt.0 > 0;
     body.raw(if ran { "<div class=\"grid\">" } else { "<div>" });
-    facts(&mut body, view, &job);
+    facts(&mut body, view, &job, known.why.as_deref());
     if ran {
-        usage(&mut body, view, &job, known);
+        usage(&mut body, view, &job, (known, record.as_ref()));
     }
     body.raw("</div>");
     over_time(&mut body, view, known);
-    steps(&mut body, view, &job, known);
+    steps(&mut body, view, &steps_of(&job, known));
     files(&mut body, &job, known.tail.as_deref());
     fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
     view.page("/jobs", &title, &body)
@@ -135,7 +139,7 @@ fn fact(body: &mut Html, name: &str, value: &str) {
     }
 }
 
-fn facts(body: &mut Html, view: &View, job: &JobRow) {
+fn facts(body: &mut Html, view: &View, job: &JobRow, told: Option<&Why>) {
     card(body, "facts", "Asked for");
     body.put(
         "<dl class=\"facts\"><div><dt>User</dt><dd><a href=\"{}\"><bdi>{}</bdi></a></dd></div>",
@@ -167,8 +171,11 @@ fn facts(body: &mut Html, view: &View, job: &JobRow) {
         _ => ("Started", "Ends at the latest"),
     };
     let limit = job.info.time_limit_s.filter(|_| job.info.state == JobState::Pending).map(Span::from_secs);
-    let ends = job.info.start.zip(limit).map(|(start, limit)| start + limit).or(job.info.end);
-    for (name, at) in [(start, job.info.start), (end, ends)] {
+    // One expected start on a page: the one that is told with the reasons.
+    let expected = told.and_then(|told| told.start.as_ref()).map(|start| start.time);
+    let begins = expected.filter(|_| job.info.state == JobState::Pending).or(job.info.start);
+    let ends = begins.zip(limit).map(|(start, limit)| start + limit).or(job.info.end);
+    for (name, at) in [(start, begins), (end, ends)] {
         body.put("<div><dt>{}</dt><dd>", &[&name]);
         view.time(body, at, "not known");
         body.raw("</dd></div>");
@@ -191,9 +198,8 @@ fn share(body: &mut Html, name: &str, value: &str, (part, whole): (u64, u64)) {
     body.raw("</dd></div>");
 }
 
-fn usage(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
+fn usage(body: &mut Html, view: &View, job: &JobRow, (known, record): (&JobDetails, Option<&Record>)) {
     card(body, "used", "Used");
-    let mut hints = None;
     body.raw("<dl class=\"facts\">");
     let (ran, limit) = (job.time_used(), job.info.time_limit_s.unwrap_or(0));
     share(body, "Time", &format!("{} of {}", format_short(ran), job.time_limit()), (ran, limit));
@@ -205,8 +211,6 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
         let held_kb = job.info.memory_mb.saturating_mul(1024);
         let of = if held_kb > 0 { format!(" of {}", format_memory_mb(job.info.memory_mb)) } else { String::new() };
         share(body, "Memory, peak", &format!("{}{of}", memory(peak_kb)), (peak_kb, held_kb));
-        hints = matches!(job.info.state, JobState::Ended(_))
-            .then(|| self::hints((ran, limit), (cpu_s, held_s), (peak_kb, held_kb)));
     }
     for (kind, count) in job.granted() {
         fact(body, kind, &count.to_string());
@@ -216,37 +220,63 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
         fact(body, "Reason", &Some(job.reason()).filter(|reason| reason != "None").unwrap_or_default());
     }
     body.raw("</dl>");
-    if let Some(hints) = hints.filter(|hints| !hints.is_empty()) {
-        body.raw("<h3>Next time</h3><ul class=\"hints\">");
-        for hint in hints {
-            body.put("<li>{}</li>", &[&hint]);
-        }
-        body.raw("</ul>");
-    }
+    hints(body, record);
     if !view.may(job.owner.uid) {
         body.raw("<p class=\"note\">What it used is for its owner and operators.</p>");
     }
     body.raw("</section>");
 }
 
-/// Returns what would let a job like this start sooner: it used much less than it held.
-fn hints(time: (u64, u64), cpu: (u64, u64), memory_kb: (u64, u64)) -> Vec<String> {
-    let mut all = Vec::new();
-    let little = |(used, held): (u64, u64), most: u64| held > 0 && percent(used, held) < most;
-    if little(time, 50) {
-        let limit = format_limit(Some(time.0.saturating_add(time.0 / 4)));
-        all.push(format!(
-            "It ran {}: with --time={limit} the scheduler finds room for it sooner.",
-            format_short(time.0)
-        ));
+/// What accounting has of a job and of its steps.
+struct Record {
+    job: Row,
+    steps: Vec<Row>,
+    /// Name of the user who cancelled the job; empty: nobody did.
+    cancelled_by: String,
+}
+
+impl Record {
+    /// Returns the record in rows of accounting. None: none is of a job.
+    fn of(view: &View, rows: Vec<AccountingRow>) -> Option<Self> {
+        let (clock, cluster) = (Rc::new(view.clock.clone()), Rc::from(view.cluster.as_str()));
+        let rows = rows.into_iter().map(|data| Row::new(data, &clock, &cluster));
+        let (mut steps, mut jobs): (Vec<Row>, Vec<Row>) = rows.partition(Row::is_step);
+        let job = jobs.pop()?;
+        steps.retain(|step| (step.data.id, step.data.attempt) == (job.data.id, job.data.attempt));
+        let owner = &job.data.owner;
+        let name = |uid| match uid {
+            0 => "root".to_owned(),
+            uid if uid == owner.uid => owner.user.clone(),
+            uid => format!("user {uid}"),
+        };
+        let cancelled_by = job.cancelled_by().map_or_else(String::new, name);
+        Some(Self { job, steps, cancelled_by })
     }
-    if little(cpu, 50) && time.0 >= 60 {
-        all.push(format!("Its CPUs worked {} % of the time: fewer may do.", percent(cpu.0, cpu.1)));
+
+    /// Returns what `squall report` tells of it.
+    fn report(&self) -> Report<'_> {
+        let Self { job, steps, cancelled_by } = self;
+        Report { job, steps, why: None, cancelled_by, is_hidden: false }
     }
-    if little(memory_kb, 50) && memory_kb.0 > 0 {
-        all.push(format!("It used {} of memory: with less it fits on more nodes.", memory(memory_kb.0)));
+}
+
+/// Appends in a sentence why a job that has ended did.
+fn cause(body: &mut Html, record: Option<&Record>) {
+    if let Some(record) = record {
+        body.put("<p class=\"lead\">{}</p>", &[&record.report().cause()]);
     }
-    all
+}
+
+/// Appends what to ask for next time.
+fn hints(body: &mut Html, record: Option<&Record>) {
+    let hints = record.map_or(Vec::new(), |record| record.report().hints());
+    if !hints.is_empty() {
+        body.raw("<h3>Next time</h3><ul class=\"hints\">");
+        for hint in hints {
+            body.put("<li>{}</li>", &[&hint]);
+        }
+        body.raw("</ul>");
+    }
 }
 
 /// Formats KiB with three figures at most.
@@ -388,8 +418,38 @@ fn gpus_over_time(body: &mut Html, view: &View, step: &StepInfo, seen: &[UsageSa
     body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
 }
 
-fn steps(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
-    let steps = &job.info.run().steps;
+/// A line of the table of steps.
+struct StepLine<'a> {
+    id: String,
+    name: &'a str,
+    state: JobState,
+    tasks: u32,
+    start: Option<Time>,
+    end: Option<Time>,
+    usage: Option<Usage>,
+    nodes: &'a str,
+}
+
+/// Returns the steps of a job that the controller knows.
+fn steps_of<'a>(job: &'a JobRow, known: &JobDetails) -> Vec<StepLine<'a>> {
+    let line = |step: &'a StepInfo| {
+        let row = known.rows.iter().find(|row| row.step == Some(step.step) && row.end.is_some()).map(|row| row.usage);
+        let live = known.used.iter().find(|(seen, _)| seen.step == step.step).and_then(|(_, seen)| seen.last());
+        StepLine {
+            id: step.step.to_string(),
+            name: &step.name,
+            state: step.end.as_ref().map_or(JobState::Running, |(_, outcome)| JobState::Ended(outcome.state)),
+            tasks: step.num_tasks,
+            start: Some(step.start),
+            end: step.end.as_ref().map(|(at, _)| *at),
+            usage: row.or(live.map(|(_, usage)| *usage)),
+            nodes: &step.nodes,
+        }
+    };
+    job.info.run().steps.iter().map(line).collect()
+}
+
+fn steps(body: &mut Html, view: &View, steps: &[StepLine<'_>]) {
     if steps.is_empty() {
         return;
     }
@@ -401,24 +461,20 @@ fn steps(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
          </tr></thead><tbody>",
     );
     for step in steps.iter().take(100) {
-        let state = step.end.as_ref().map_or(JobState::Running, |(_, outcome)| JobState::Ended(outcome.state));
-        let row = known.rows.iter().find(|row| row.step == Some(step.step) && row.end.is_some()).map(|row| row.usage);
-        let live = known.used.iter().find(|(seen, _)| seen.step == step.step).and_then(|(_, seen)| seen.last());
-        let usage = row.or(live.map(|(_, usage)| *usage));
-        let cpu = usage.map(|u| cpu_text(Span(u.user.0.saturating_add(u.system.0))));
+        let cpu = step.usage.map(|u| cpu_text(Span(u.user.0.saturating_add(u.system.0))));
         body.put("<tr><th scope=\"row\" data-name=\"Step\">{}</th><td data-name=\"Name\" class=\"cut\"><bdi>{}</bdi></td><td data-name=\"State\">", &[
-            &step.step, &step.name,
+            &step.id, &step.name,
         ]);
-        row::state(body, state);
-        body.put("</td><td class=\"n\" data-name=\"Tasks\">{}</td><td data-name=\"Started\">", &[&step.num_tasks]);
-        view.time(body, Some(step.start), "");
+        row::state(body, step.state);
+        body.put("</td><td class=\"n\" data-name=\"Tasks\">{}</td><td data-name=\"Started\">", &[&step.tasks]);
+        view.time(body, step.start, "");
         body.raw("</td><td data-name=\"Ended\">");
-        view.time(body, step.end.as_ref().map(|(at, _)| *at), "–");
+        view.time(body, step.end, "–");
         body.put("</td><td class=\"n\" data-name=\"CPU time\">{}</td><td class=\"n\" data-name=\"Memory\">{}</td><td data-name=\"Nodes\">", &[
             &cpu.unwrap_or_default(),
-            &usage.map(|u| memory(u.total_rss_kb)).unwrap_or_default(),
+            &step.usage.map(|u| memory(u.total_rss_kb)).unwrap_or_default(),
         ]);
-        row::nodes(body, &step.nodes);
+        row::nodes(body, step.nodes);
         body.raw("</td></tr>");
     }
     body.raw("</tbody></table>");
@@ -439,6 +495,8 @@ fn files(body: &mut Html, job: &JobRow, tail: Option<&Tail>) {
     body.raw("</dl>");
     if let Some(tail) = tail {
         end_of_output(body, tail);
+    } else if job.is_batch() && !job.started() {
+        body.raw("<p class=\"note\">It has written nothing yet.</p>");
     } else if job.is_batch() {
         body.raw("<p class=\"note\">Only its owner sees here what it has written.</p>");
     }
@@ -492,31 +550,100 @@ async fn ended(server: &Server, who: &Identity, view: View, id: &str) -> Result<
     made(move || past(&view, rows)).await
 }
 
-/// Returns the page of a job from its rows of accounting.
+/// Returns the page of a job from its rows of accounting. Of an array it shows each task that they name.
 pub(crate) fn past(view: &View, rows: Vec<AccountingRow>) -> Html {
-    let (clock, cluster) = (Rc::new(view.clock.clone()), Rc::from(view.cluster.as_str()));
-    let row = |data| Row::new(data, &clock, &cluster);
     let mut body = Html::new();
-    let mut title = String::new();
-    for row in rows.into_iter().map(row) {
-        if row.is_step() {
-            body.put(
-                "<details class=\"card\"><summary>Step {} <bdi>{}</bdi>: {}</summary><dl class=\"facts\">",
-                &[&row.id(), &row.data.name, &row.state()],
-            );
-        } else {
-            title = format!("Job {}", row.id());
-            body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &row.data.name]);
-            row::state(&mut body, row.data.state);
-            body.raw("</h1><section class=\"card\"><h2>Accounting</h2><dl class=\"facts\">");
-        }
-        for column in accounting::FIELDS {
-            let value = (column.get)(&row);
-            if value != "Unknown" && value != "0" {
-                fact(&mut body, column.name, &value);
-            }
-        }
-        body.raw(if row.is_step() { "</dl></details>" } else { "</dl></section>" });
+    let Some(record) = Record::of(view, rows) else {
+        body.raw("<p class=\"dim\">There is no such job.</p>");
+        return view.page("/jobs", "Job", &body);
+    };
+    let (row, data) = (&record.job, &record.job.data);
+    let title = format!("Job {}", row.id());
+    body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &data.name]);
+    row::state(&mut body, data.state);
+    body.raw("</h1>");
+    cause(&mut body, Some(&record));
+    body.raw("<div class=\"grid\">");
+    past_facts(&mut body, view, row);
+    if data.start.is_some() {
+        past_usage(&mut body, &record);
     }
+    body.raw("</div>");
+    steps(&mut body, view, &record.steps.iter().map(recorded_step).collect::<Vec<_>>());
+    card(&mut body, "files", "Command and output");
+    body.raw("<dl class=\"facts one\">");
+    fact(&mut body, "Submitted by", &data.submit_line);
+    fact(&mut body, "Folder", &data.spec.work_dir);
+    if data.spec.kind == JobKind::Batch {
+        let (out, err) = (accounting::stdout(row), accounting::stderr(row));
+        fact(&mut body, "Output", &out);
+        fact(&mut body, "Errors", if err == out { "" } else { &err });
+    }
+    body.raw("</dl></section>");
+    fields(&mut body, accounting::FIELDS.iter().map(|column| (column.name, (column.get)(row))));
     view.page("/jobs", &title, &body)
+}
+
+fn recorded_step(step: &Row) -> StepLine<'_> {
+    StepLine {
+        id: step.data.step.map_or(String::new(), |step| step.to_string()),
+        name: &step.data.name,
+        state: step.data.state,
+        tasks: step.data.num_tasks,
+        start: step.data.start,
+        end: step.end(),
+        usage: Some(step.data.usage),
+        nodes: &step.data.nodes,
+    }
+}
+
+fn past_facts(body: &mut Html, view: &View, row: &Row) {
+    let data = &row.data;
+    card(body, "facts", "Asked for");
+    body.put(
+        "<dl class=\"facts\"><div><dt>User</dt><dd><a href=\"{}\"><bdi>{}</bdi></a></dd></div>",
+        &[&link("/jobs", &[("user", &data.owner.user)]), &data.owner.user],
+    );
+    let limit = format_limit(data.time_limit_s);
+    let memory = if data.memory_mb > 0 { Cow::Owned(format_memory_mb(data.memory_mb)) } else { Cow::Borrowed("") };
+    for (name, value) in [
+        ("Partition", &*data.partition),
+        ("Account", &data.account),
+        ("QOS", &data.qos),
+        ("Nodes", &data.num_nodes.to_string()),
+        ("CPUs", &data.num_cpus.max(data.req_cpus).to_string()),
+        ("Memory", &memory),
+        ("Time limit", &limit),
+    ] {
+        fact(body, name, value);
+    }
+    for (name, at) in [("Submitted", Some(data.submit)), ("Started", data.start), ("Ended", row.end())] {
+        body.put("<div><dt>{}</dt><dd>", &[&name]);
+        view.time(body, at, "never");
+        body.raw("</dd></div>");
+    }
+    fact(body, "Waited", &format_short(row.planned()));
+    if !data.nodes.is_empty() {
+        body.raw("<div class=\"wide\"><dt>Where</dt><dd>");
+        row::nodes(body, &data.nodes);
+        body.raw("</dd></div>");
+    }
+    body.raw("</dl></section>");
+}
+
+fn past_usage(body: &mut Html, record: &Record) {
+    let row = &record.job;
+    let JobUsage { cpu_s, held_cpu_s, memory_kb, asked_kb } = JobUsage::of(row, &record.steps);
+    card(body, "used", "Used");
+    body.raw("<dl class=\"facts\">");
+    let (ran, limit) = (row.elapsed(), row.data.time_limit_s);
+    share(body, "Time", &format!("{} of {}", format_short(ran), format_limit(limit)), (ran, limit.unwrap_or_default()));
+    let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_cpu_s));
+    share(body, "CPU time", &text, (cpu_s, held_cpu_s));
+    let of = if asked_kb > 0 { format!(" of {}", memory(asked_kb)) } else { String::new() };
+    share(body, "Memory, peak", &format!("{}{of}", memory(memory_kb)), (memory_kb, asked_kb));
+    fact(body, "Exit code", &words::exit_code(row.data.exit));
+    body.raw("</dl>");
+    hints(body, Some(record));
+    body.raw("</section>");
 }
