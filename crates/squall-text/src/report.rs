@@ -19,6 +19,12 @@ use crate::format::accounting::{Row, cpu_text};
 use crate::format::{harmless, why, words};
 use crate::options::values::signal::signal_text;
 
+pub mod many;
+
+/// Signal number by which Slurm and Squall mark a job that could not be started, such as for an output file that can't be
+/// written: `0:53`.
+const NO_START: u8 = 53;
+
 /// What a job has used of the CPUs and the memory that it holds or held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobUsage {
@@ -87,6 +93,9 @@ impl Ending<'_> {
             EndState::Completed => "It ended by itself, with exit code 0.".to_owned(),
             EndState::Failed => match self.reason {
                 Some(reason) if self.exit.is_ok() => format!("It failed: {}.", harmless(reason)),
+                Some(reason) if self.exit.signal == NO_START => {
+                    format!("It could not be started: {}.", harmless(reason))
+                }
                 _ => exit_text(self.exit),
             },
             EndState::OutOfMemory => match (self.memory_mb, self.peak_kb) {
@@ -167,6 +176,8 @@ pub struct Report<'a> {
     pub why: Option<&'a Why>,
     /// Name of the user who cancelled the job; empty: nobody did.
     pub cancelled_by: &'a str,
+    /// Whether what the job has used so far is not known: it runs, and is another user's.
+    pub is_hidden: bool,
 }
 
 impl Report<'_> {
@@ -287,12 +298,13 @@ impl Report<'_> {
     }
 
     /// Returns in a sentence why the job is in its state.
-    fn cause(&self) -> String {
+    pub fn cause(&self) -> String {
         let (data, used) = (&self.job.data, self.used());
         match (self.ending(), data.state) {
             (None, JobState::Pending) => self.why.map_or_else(|| "It waits in the queue.".to_owned(), why::headline),
             (None, JobState::Suspended) => "It is suspended.".to_owned(),
             (None, JobState::Configuring) => "It has its nodes, and waits until they are ready.".to_owned(),
+            (None, _) if self.is_hidden => "It is running; what it has used is for its owner and operators.".to_owned(),
             (None, _) => "It is running; what it has used so far is below.".to_owned(),
             (Some(how), _) => {
                 let ending = Ending {
@@ -321,13 +333,16 @@ impl Report<'_> {
         let elapsed = self.job.elapsed();
         let share = data.time_limit_s.map_or(String::new(), |limit| format!("{:5.1} %", percent(elapsed, limit)));
         row("time", &format_elapsed(elapsed), &format_limit(data.time_limit_s), share);
-        let share = format!("{:5.1} % of {}", percent(used.cpu_s, used.held_cpu_s), counted(data.num_cpus, "CPU"));
-        row("CPU", &format_elapsed(used.cpu_s), &format_elapsed(used.held_cpu_s), share);
-        let (asked, share) = match used.asked_kb {
-            0 => ("-".to_owned(), String::new()),
-            asked => (amount(asked), format!("{:5.1} %", percent(used.memory_kb, asked))),
-        };
-        row("memory", &amount(used.memory_kb), &asked, share);
+        let asked = if used.asked_kb > 0 { amount(used.asked_kb) } else { "-".to_owned() };
+        if self.is_hidden {
+            row("CPU", "-", &format_elapsed(used.held_cpu_s), format!("of {}", counted(data.num_cpus, "CPU")));
+            row("memory", "-", &asked, String::new());
+        } else {
+            let share = format!("{:5.1} % of {}", percent(used.cpu_s, used.held_cpu_s), counted(data.num_cpus, "CPU"));
+            row("CPU", &format_elapsed(used.cpu_s), &format_elapsed(used.held_cpu_s), share);
+            let share = format!("{:5.1} %", percent(used.memory_kb, used.asked_kb));
+            row("memory", &amount(used.memory_kb), &asked, if used.asked_kb > 0 { share } else { String::new() });
+        }
         if self.gpus() > 0 {
             row("GPUs", "-", &self.gpus().to_string(), "their use is not measured".to_owned());
         }
@@ -378,12 +393,18 @@ impl Report<'_> {
     }
 
     /// Returns what follows from the numbers for the next job like this one.
-    fn hints(&self) -> Vec<String> {
+    pub fn hints(&self) -> Vec<String> {
         let (data, used) = (&self.job.data, self.used());
         let (elapsed, mut hints) = (self.job.elapsed(), Vec::new());
         match self.ending() {
             Some(EndState::Completed) if data.start.is_some() => hints.extend(self.smaller_memory(used)),
             Some(EndState::OutOfMemory) => hints.extend(self.larger_memory()),
+            Some(EndState::Failed) if data.exit.signal == NO_START => {
+                hints.push(
+                    "files that you may write, in a folder that exists on its nodes: --output, --error, --chdir"
+                        .to_owned(),
+                );
+            }
             Some(EndState::Timeout) => {
                 let longer = data.time_limit_s.map_or(0, |limit| limit.saturating_mul(3) / 2);
                 hints.push(format!(

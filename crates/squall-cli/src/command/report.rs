@@ -1,10 +1,13 @@
 //! `squall report JOB`: what a job used of what it asked for, how it ended and why, and what to ask for next time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use squall_model::id::JobId;
 use squall_model::job::JobState;
+use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::{AccountingRow, Why};
 
@@ -13,21 +16,25 @@ use squall_text::format::accounting::Row;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
-use squall_text::report::Report;
+use squall_text::report::{Report, many};
 
-const OPTIONS: &[Flag] =
-    &[flag("json", '\0', Arg::None, "produce JSON output"), flag("help", 'h', Arg::None, "show this help")];
+const OPTIONS: &[Flag] = &[
+    flag("each", '\0', Arg::None, "report each task of an array"),
+    flag("json", '\0', Arg::None, "produce JSON output"),
+    flag("help", 'h', Arg::None, "show this help"),
+];
 
 /// What `squall report` is, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
     name: "squall report",
     about: "say what a job used, how it ended, and what to ask for next time",
-    synopsis: &["JOB [--json]"],
+    synopsis: &["[JOB] [--each] [--json]"],
     options: Options::Own(OPTIONS),
     notes: "\
-JOB is a job, an array (a report for each task) or a task: 17, 18, 18_3. Of a running job it
-shows what its steps have used until now. With --json: an object with a list, `jobs`; times are
-seconds.
+JOB is a job, an array or a task: 17, 18, 18_3. Of an array it says how many tasks are in each state,
+why some failed, and how to run these again; with --each it reports each task. Without JOB it lists
+which of your jobs have ended since yesterday, those that failed first. Of a running job it shows
+what its steps have used until now. With --json: an object with a list, `jobs`; times are seconds.
 ",
 };
 
@@ -41,45 +48,74 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn report(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
-    let [job] = given.operands.as_slice() else {
-        return call.fail("which job? `squall report JOB`; sacct lists them");
+    let (query, missing) = match given.operands.as_slice() {
+        [job] => {
+            let ids = call.targets(job)?.into_iter().map(|target| target.job).collect();
+            let missing = format!("there is no job {job} that you may see; `sacct` lists yours");
+            (AccountingQuery { ids, ..AccountingQuery::default() }, Some(missing))
+        }
+        [] => (ended_since_yesterday(call), None),
+        [_, more, ..] => return call.fail(&format!("one job at a time: `{more}` is one too many")),
     };
-    let ids = call.targets(job)?.into_iter().map(|target| target.job).collect();
-    let mut rows = call.accounting(WHAT, AccountingQuery { ids, ..AccountingQuery::default() })?;
-    if rows.iter().all(|row| row.step.is_some()) {
-        return call.fail(&format!("there is no job {job} that you may see; `sacct` lists yours"));
+    let mut rows = call.accounting(WHAT, query)?;
+    if let Some(missing) = missing.as_ref().filter(|_| rows.iter().all(|row| row.step.is_some())) {
+        return call.fail(missing);
     }
-    for row in &mut rows {
-        measure(call, row);
+    if missing.is_none() {
+        rows.retain(|row| matches!(row.state, JobState::Ended(_)));
     }
+    let hidden: BTreeSet<JobId> = rows.iter_mut().filter_map(|row| (!measure(call, row)).then_some(row.id)).collect();
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
     let row = |data| Row::new(data, &clock, &cluster);
     let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) = rows.into_iter().partition(|row| row.step.is_none());
-    let (mut texts, mut objects): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
-    for job in jobs {
-        let own = steps.iter().filter(|step| step.id == job.id && step.attempt == job.attempt);
-        let (steps, job) = (own.cloned().map(row).collect::<Vec<_>>(), row(job));
-        let why = why(call, &job.data);
-        let cancelled_by = job.cancelled_by().map_or_else(String::new, |uid| call.people.user(uid));
-        let told = Report { job: &job, steps: &steps, why: why.as_deref(), cancelled_by: &cancelled_by };
-        if given.has("json") {
-            objects.push(told.json());
-        } else {
-            texts.push(told.text());
-        }
+    let mut steps_of = BTreeMap::<(JobId, u32), Vec<Row>>::new();
+    for step in steps {
+        steps_of.entry((step.id, step.attempt.0)).or_default().push(row(step));
     }
-    let text = if given.has("json") { format!("{:#}\n", json!({ "jobs": objects })) } else { texts.join("\n") };
+    let mut all = Vec::new();
+    for job in jobs {
+        let why = why(call, &job);
+        let (steps, job) = (steps_of.remove(&(job.id, job.attempt.0)).unwrap_or_default(), row(job));
+        let cancelled_by = job.cancelled_by().map_or_else(String::new, |uid| call.people.user(uid));
+        all.push((job, steps, why, cancelled_by));
+    }
+    let reports: Vec<Report<'_>> = all
+        .iter()
+        .map(|(job, steps, why, cancelled_by)| {
+            let is_hidden = hidden.contains(&job.data.id);
+            Report { job, steps, why: why.as_deref(), cancelled_by, is_hidden }
+        })
+        .collect();
+    let text = if given.has("json") {
+        let objects: Vec<Value> = reports.iter().map(Report::json).collect();
+        format!("{:#}\n", json!({ "jobs": objects }))
+    } else if missing.is_none() {
+        many::ended_text("since yesterday", &reports)
+    } else if !given.has("each") && many::are_one_array(&reports) {
+        many::array_text(&reports)
+    } else {
+        reports.iter().map(Report::text).collect::<Vec<_>>().join("\n")
+    };
     call.print(&text);
     Ok(())
 }
 
-/// Replaces what accounting has of a running step by what it has used until now. Without an answer, which only the
-/// job's user and operators get, nothing is replaced.
-fn measure(call: &mut Call<'_>, row: &mut AccountingRow) {
-    let Some(step) = row.step.filter(|_| row.state == JobState::Running) else { return };
-    if let Ok(Answer::Measured(usage, _)) = call.controller.ask(&Request::Measure { job: row.id, step }) {
-        row.usage = usage;
-    }
+/// Returns the query for the caller's jobs that have ended since the beginning of yesterday.
+fn ended_since_yesterday(call: &Call<'_>) -> AccountingQuery {
+    let clock = call.clock(call.now);
+    let today = clock.midnight().unwrap_or(call.now);
+    let (users, start) = (vec![call.people.me()], Some(today - Span::from_secs(86_400)));
+    AccountingQuery { users, start, ..AccountingQuery::default() }
+}
+
+/// Replaces what accounting has of a running step by what it has used until now. Returns false without an answer, which
+/// only the job's user and operators get.
+fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> bool {
+    let Some(step) = row.step.filter(|_| row.state == JobState::Running) else { return true };
+    let answer = call.controller.ask(&Request::Measure { job: row.id, step });
+    let Ok(Answer::Measured(usage, _)) = answer else { return false };
+    row.usage = usage;
+    true
 }
 
 /// Asks why a pending job waits. None: it does not wait, or there is no answer.
@@ -185,7 +221,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let said = |args: &[&str]| run_with(&mut fake(), NAME, report, args, &[]).err;
-        assert_eq!(said(&[]), "squall report: error: which job? `squall report JOB`; sacct lists them\n");
+        let many = "squall report: error: one job at a time: `41` is one too many\n";
+        assert_eq!(said(&["40", "41"]), many);
         let missing = "squall report: error: there is no job 99999 that you may see; `sacct` lists yours\n";
         assert_eq!(said(&["99999"]), missing);
     }

@@ -47,7 +47,7 @@ impl Clock {
     }
 
     /// Returns the beginning of the present day. None: there is none in this time zone.
-    fn midnight(&self) -> Option<Time> {
+    pub fn midnight(&self) -> Option<Time> {
         let now = self.local(self.now);
         let midnight = now.start_of_day().ok()?;
         u64::try_from(midnight.timestamp().as_second()).ok().map(Time::from_secs)
