@@ -64,7 +64,13 @@ fn report(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if missing.is_none() {
         rows.retain(|row| matches!(row.state, JobState::Ended(_)));
     }
-    let hidden: BTreeSet<JobId> = rows.iter_mut().filter_map(|row| (!measure(call, row)).then_some(row.id)).collect();
+    let me = call.people.me();
+    let mut hidden = BTreeSet::new();
+    for row in &mut rows {
+        if !measure(call, row) && row.owner.uid != me {
+            hidden.insert(row.id);
+        }
+    }
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
     let row = |data| Row::new(data, &clock, &cluster);
     let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) = rows.into_iter().partition(|row| row.step.is_none());
@@ -135,10 +141,10 @@ mod tests {
     use std::sync::Arc;
 
     use squall_model::id::{JobId, StepNo};
-    use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Need, PendingReason, Usage};
+    use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Need, Owner, PendingReason, Usage};
     use squall_model::resource::Memory;
     use squall_model::time::{Span, Time};
-    use squall_model::wire::client::{Answer, JobName};
+    use squall_model::wire::client::{Answer, JobName, Refusal};
     use squall_model::wire::info::{AccountingRow, Why};
 
     use super::report;
@@ -186,7 +192,10 @@ mod tests {
         fake.rows.extend(ran(61, EndState::Failed, ExitCode { code: 127, signal: 0 }, 10, 1000));
         fake.rows.extend(ran(62, EndState::OutOfMemory, killed, 9000, 16_700_000));
         fake.rows.extend(ran(63, EndState::Timeout, ExitCode { code: 0, signal: 15 }, 11_000, 9_000_000));
-        check("report", &shown(&mut fake, &["40", "41", "42", "60", "61", "62", "63", "51"]));
+        let [mut job, script] = ran(64, EndState::Failed, ExitCode { code: 0, signal: 53 }, 0, 0);
+        job.reason = Some("Could not open stdout file /root/x.out: Permission denied".to_owned());
+        fake.rows.extend([job, script]);
+        check("report", &shown(&mut fake, &["40", "41", "42", "60", "61", "62", "63", "64", "51"]));
     }
 
     #[test]
@@ -207,6 +216,53 @@ mod tests {
         fake.answers = vec![Answer::Why(Box::new(why))];
         text += &shown(&mut fake, &["71"]);
         check("report-live", &text);
+    }
+
+    #[test]
+    fn an_array_is_told_as_a_whole_and_the_line_that_runs_its_failed_tasks_again() {
+        let mut fake = fake();
+        let failed = (EndState::Failed, ExitCode { code: 3, signal: 0 });
+        let ends = [(EndState::Completed, ExitCode::OK), failed, (EndState::Timeout, ExitCode::OK), failed];
+        fake.rows.clear();
+        for (index, (end, exit)) in ends.into_iter().enumerate() {
+            let mut rows = ran(91 + index as u32, end, exit, 10, 1_200_000);
+            for row in &mut rows {
+                row.task = Some(ArrayTask { array: JobId(90), index: index as u32 });
+                row.submit_line = "sbatch -a 0-9 sweep.sh".to_owned();
+            }
+            fake.rows.extend(rows);
+        }
+        let left = accounting(90, None, JobState::Pending);
+        fake.rows.push(AccountingRow { pending_tasks: Some((4..10).collect()), start: None, end: None, ..left });
+        let mut text = shown(&mut fake, &["90"]);
+        fake.rows.truncate(4);
+        text += &run_with(&mut fake, NAME, report, &["90", "--each"], &[]).out;
+        check("report-array", &text);
+    }
+
+    #[test]
+    fn without_a_job_it_tells_what_has_ended_failed_ones_first() {
+        let mut fake = fake();
+        fake.rows = ran(60, EndState::Completed, ExitCode::OK, 2900, 1_200_000).into();
+        for (id, index) in [(61, 3), (62, 4)] {
+            let mut rows = ran(id, EndState::Failed, ExitCode { code: 127, signal: 0 }, 10, 1000);
+            rows.iter_mut().for_each(|row| row.task = Some(ArrayTask { array: JobId(58), index }));
+            fake.rows.extend(rows);
+        }
+        let text = run_with(&mut fake, NAME, report, &[], &[]).out;
+        fake.rows.clear();
+        check("report-ended", &(text + &run_with(&mut fake, NAME, report, &[], &[]).out));
+    }
+
+    #[test]
+    fn what_another_user_s_job_uses_is_not_known() {
+        let mut fake = fake();
+        let owner = Arc::new(Owner { uid: 4242, user: "eve".into(), ..Owner::default() });
+        let running =
+            |step| AccountingRow { end: None, owner: Arc::clone(&owner), ..accounting(70, step, JobState::Running) };
+        fake.rows = vec![running(None), running(Some(StepNo(0)))];
+        fake.answers = vec![Answer::Refused(Refusal::AccessDenied)];
+        check("report-hidden", &shown(&mut fake, &["70"]));
     }
 
     #[test]
