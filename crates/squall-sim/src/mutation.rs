@@ -200,6 +200,8 @@ mutations! {
     RebootIgnored = "reboot-ignored",
     /// It is not journaled that nodes are to reboot.
     RebootUnjournaled = "reboot-unjournaled",
+    /// It is not journaled that nodes had faults.
+    FaultUnjournaled = "fault-unjournaled",
     /// Jobs do not wait for nodes that are up, but have others switched on at once.
     DelayIgnored = "delay-ignored",
     /// A node does not notice that its parent in the tree says nothing.

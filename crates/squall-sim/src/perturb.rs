@@ -196,6 +196,9 @@ impl World {
         if self.is_planted(Mutation::RestorationUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::Restored { .. }));
         }
+        if self.is_planted(Mutation::FaultUnjournaled) {
+            out.events.retain(|event| !matches!(event, Event::NodeFault(_)));
+        }
         if self.is_planted(Mutation::RebootUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::NodesReboot { .. }));
         }

@@ -1,7 +1,7 @@
 //! Programs around jobs and on nodes, with real processes: prologs, epilogs, checks, reboots.
 
 use std::fs;
-
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Cluster, text};
@@ -236,4 +236,27 @@ fn a_job_that_asks_for_it_gets_nodes_that_have_rebooted() {
     assert_eq!(told, ["0 . n[1-2]", "1 . n[1-2]"], "once, on nodes that it got first");
     assert!(before.iter().zip(pids()).all(|(old, new)| *old != new), "other daemons run: {before:?}, {:?}", pids());
     c.seen(&["sinfo", "-h", "-N", "-o", "%t"], |said| said == "idle\nidle");
+}
+
+#[test]
+fn a_node_that_has_killed_a_job_is_checked_before_its_next_one() {
+    let tables = "[health]\nafter_fault = \"DIR/check\"\ninterval_s = 1\n";
+    let check = "echo $SLURMD_NODENAME >> DIR/checked; test -e DIR/good || { echo fan is broken; exit 1; }";
+    let reboot = REBOOT.replace("SQUALL", env!("CARGO_BIN_EXE_squall"));
+    let c = cluster("after-fault", tables, &[("check", check), ("reboot", &reboot)]);
+    let job = c.submit("sleep 60").trim().to_owned();
+    let queue = ["squeue", "-h", "-j", &job, "-o", "%t %N"];
+    c.seen(&queue, |said| said == "R n1");
+    let run = Command::new("sh").arg(c.dir.join("reboot")).env("SLURMD_NODENAME", "n1").status().unwrap();
+    assert!(run.success());
+    c.seen(&queue, |said| said == "R n2");
+    c.until("the check fails", || c.state_of("n1") == "drain after_fault: fan is broken");
+    let shown = c.ok(&["scontrol", "show", "node", "n1"]);
+    assert!(shown.contains("Faults=reboot@") && shown.contains(&format!("({job})")), "{shown}");
+    let listed = c.ok(&["sinfo", "-h", "-N", "-n", "n1,n2", "-O", "NodeHost:4,Faults:80"]);
+    assert!(listed.contains("n1  reboot@") && listed.contains("n2  (null)"), "{listed}");
+    fs::write(c.dir.join("good"), "").unwrap();
+    c.until("the check passes", || c.state_of("n1").starts_with("idle"));
+    assert!(c.read("checked").lines().all(|node| node == "n1"));
+    assert_eq!(c.ok(&["srun", "-w", "n1", "echo", "back"]), "back");
 }

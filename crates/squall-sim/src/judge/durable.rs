@@ -34,6 +34,8 @@ impl Judge {
         }
         self.last_record = record.seq;
         self.note_shown(record);
+        self.raised(std::slice::from_ref(record));
+        self.check_faults(record);
         for event in &record.events {
             self.event(now, record.time, event, clients);
             self.check_members(event);
@@ -52,7 +54,7 @@ impl Judge {
 
     /// Returns the heterogeneous job that a job is a component of: the id of its first component, and the number of
     /// components.
-    fn het_of(&self, id: JobId) -> Option<(JobId, u32)> {
+    pub(super) fn het_of(&self, id: JobId) -> Option<(JobId, u32)> {
         let (&leader, &size) = self.hets.range(..=id).next_back()?;
         (id.0 - leader.0 < size).then_some((leader, size))
     }

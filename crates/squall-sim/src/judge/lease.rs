@@ -64,6 +64,11 @@ impl Judge {
         self.leases.open.remove(&(id, attempt))
     }
 
+    /// Returns whether an attempt is leased, and its start is not durable.
+    pub(super) fn is_open(&self, id: JobId, attempt: u32) -> bool {
+        self.leases.open.contains(&(id, attempt))
+    }
+
     /// Records that a job is placed outside any line.
     pub(super) fn leave_place(&mut self, id: JobId) {
         self.leases.line_of.remove(&id);

@@ -63,7 +63,7 @@ impl Judge {
         self.log.term
     }
 
-    /// Notes the version of the cluster after these records, which etcd has.
+    /// Notes the version of the cluster after these records, which are durable.
     pub(crate) fn raised(&mut self, records: &[Record]) {
         let raised = records.iter().filter_map(Record::raises).max();
         self.log.version = self.log.version.max(raised.unwrap_or_default());

@@ -5,6 +5,7 @@ mod boot;
 mod drains;
 mod durable;
 mod fabric;
+mod faults;
 pub(crate) mod feed;
 mod lease;
 mod limits;

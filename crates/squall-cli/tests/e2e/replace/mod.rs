@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Cluster, SQUALL};
+use crate::harness::{Cluster, SQUALL, text};
 use crate::traces::processes;
 
 const NODES: &str = "[[nodes]]\nname = \"n[1-5]\"\ncpus = 1\nforce = true\n";
@@ -167,4 +167,29 @@ fn an_srun_of_its_own_goes_on_too_and_ends_with_its_job_when_nothing_is_replaced
     assert!(!srun.wait().unwrap().success());
     assert!(c.read("log").contains("Node failure on"), "{}", c.read("log"));
     assert_eq!(c.ran().len(), 2, "not again");
+}
+
+#[test]
+fn a_drained_node_is_replaced_ahead_and_a_vacant_place_says_for_what_it_waits() {
+    let c = cluster("ahead");
+    let job = c.submit(&["-N3", "--on-node-fail=replace"], "@ srun --restarts=3 DIR/task");
+    c.until("all tasks run", || c.ran().len() == 3);
+    let refused = c.squall(&["scontrol", "replace", &job, "n2"]);
+    assert!(!refused.status.success() && text(&refused).contains("neither drained nor failing"), "{}", text(&refused));
+    c.ok(&["scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=fan"]);
+    c.ok(&["scontrol", "replace", &job, "n2"]);
+    c.until("all tasks run again", || c.ran().len() == 6);
+    assert_eq!(c.ok(&["squeue", "-h", "-o", "%N %r"]), "n[1,3-4] None");
+    c.until("the node is free", || c.ok(&["sinfo", "-h", "-n", "n2", "-o", "%t"]) == "drain");
+    c.ok(&["scontrol", "update", "NodeName=n5", "State=DRAIN", "Reason=fan"]);
+    c.fail("n3");
+    c.until("a place is vacant", || c.ok(&["squeue", "-h", "-o", "%N %r"]) == "n[1,4] NodeToBeReplaced");
+    let why = c.ok(&["why", &job]);
+    assert!(why.contains("The place of n3 (node 2 of the job) is vacant since"), "{why}");
+    c.ok(&["scontrol", "update", "NodeName=n2", "State=RESUME"]);
+    c.until("all tasks run once more", || c.ran().len() == 9);
+    let last: Vec<String> = c.ran().into_iter().filter(|line| line.ends_with(" 2")).collect();
+    assert_eq!(last, ["0 0 n1 2", "1 1 n4 2", "2 2 n2 2"]);
+    c.write("go", "");
+    c.until("the job has ended", || c.ok(&["squeue", "-h"]).is_empty());
 }
