@@ -357,16 +357,15 @@ impl Daemon {
             voucher::open(&args.place.controller_socket(), voucher::Way::of(membership))?;
         }
         visits::open(&args.place.login_socket(&args.name), events.clone())?;
-        let remembered =
-            spool.begin(&Ground::here()?, random()?, witness::place(args.place.dir(), &args.name).as_deref())?;
+        let witness = witness::place(args.place.dir(), &args.name);
+        let remembered = spool.begin(&Ground::here()?, random()?, witness.as_deref())?;
         remembered.notes.iter().for_each(|note| warn!("{note}"));
         let config = configuration(&args.place)?;
         logging::configure(config.slurmd_debug);
         let Equipment { cgroups, hardware, device_files, binds } = Equipment::find(args, &config);
-        let all = life::node_names(&config).map_err(io::Error::other)?;
-        let fences = Fences::new(witness::place(args.place.dir(), &args.name).as_deref(), &path);
+        let fences = Fences::new(witness.as_deref(), &path);
         let boot = Boot {
-            above: Tree::new(&config, &all).above(&args.name),
+            above: Tree::new(&config, &life::node_names(&config).map_err(io::Error::other)?).above(&args.name),
             name: args.name.clone(),
             incarnation: remembered.incarnation,
             life: remembered.life,

@@ -216,8 +216,6 @@ mutations! {
     FenceRenewedByArrival = "fence-renewed-by-arrival",
     /// A controller that starts counts node fences from before it started.
     FenceUnawaited = "fence-unawaited",
-    /// A node that was replaced, and is back, is not told to end its share of the job.
-    ReplacedNotEnded = "replaced-not-ended",
     /// A controller that was stopped counts the time against the nodes.
     LatenessUncounted = "lateness-uncounted",
     /// Appends compare nothing with what etcd holds.

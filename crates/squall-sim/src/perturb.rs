@@ -246,11 +246,6 @@ impl World {
                     }
                 }
             }
-            Some(Mutation::ReplacedNotEnded) => {
-                let judge = &self.judge;
-                let ends = |message: &Down| matches!(message, Down::EndJob { job, .. } if judge.runs(*job));
-                for_each_parcel(frame, |parcel| parcel.messages.retain(|message| !ends(message)));
-            }
             Some(Mutation::EndJobLost) => {
                 for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));
             }

@@ -426,7 +426,8 @@ impl Report<'_> {
                 format_elapsed(enough)
             ));
         }
-        if self.ending().is_some() && elapsed >= 60 && data.num_cpus > 1 && used.cpu_s * 2 < used.held_cpu_s {
+        let is_told_by_use = matches!(self.ending(), Some(EndState::Completed | EndState::Timeout));
+        if is_told_by_use && elapsed >= 60 && data.num_cpus > 1 && used.cpu_s * 2 < used.held_cpu_s {
             let busy = used.cpu_s as f64 / elapsed as f64;
             hints.push(format!(
                 "on average {busy:.1} of {} CPUs were busy: ask for fewer, or look whether the program uses all",

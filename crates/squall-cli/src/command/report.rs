@@ -246,7 +246,9 @@ mod tests {
         fake.rows = ran(60, EndState::Completed, ExitCode::OK, 2900, 1_200_000).into();
         for (id, index) in [(61, 3), (62, 4)] {
             let mut rows = ran(id, EndState::Failed, ExitCode { code: 127, signal: 0 }, 10, 1000);
-            rows.iter_mut().for_each(|row| row.task = Some(ArrayTask { array: JobId(58), index }));
+            for row in &mut rows {
+                row.task = Some(ArrayTask { array: JobId(58), index });
+            }
             fake.rows.extend(rows);
         }
         let text = run_with(&mut fake, NAME, report, &[], &[]).out;

@@ -25,6 +25,7 @@ use crate::machine::Machine;
 use crate::node::disk::{Disk, Spooled, end};
 use crate::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 
+mod ends;
 mod fence;
 mod found;
 mod hooks;
@@ -405,30 +406,6 @@ fn a_sweep_that_takes_long_does_not_delay_the_end_of_the_script() {
     world.run();
     assert_eq!(world.gone.len(), 1);
     assert!(world.disk.spool.is_empty());
-}
-
-#[test]
-fn on_several_nodes_the_controller_ends_the_job() {
-    let mut world = World::new();
-    world.start(1, 2);
-    world.run();
-    let step = key(1, StepNo(0));
-    world.send(vec![start_step(step, 2)]);
-    world.run();
-    let job = attempt_of(step);
-    world.mute = true;
-    world.finish(key(1, BATCH), end(0));
-    world.run();
-    assert!(!world.acts.contains(&NodeAct::Sweep { job }) && world.is_live(step));
-    world.mute = false;
-    world.tick(Span::from_secs(6));
-    let why = EndReason::Cancelled;
-    assert!(world.acts.contains(&NodeAct::Tell { key: step, message: ToStepd::End { kill_wait_s: 30, why } }));
-    world.tick(Span::from_secs(60));
-    assert!(world.acts.contains(&NodeAct::KillStep { key: step }), "it does not answer");
-    assert_eq!(world.gone.len(), 1);
-    assert_eq!(world.reports_of(step), 1);
-    assert!(world.disk.spool.is_empty() && world.disk.marks.is_empty());
 }
 
 #[test]

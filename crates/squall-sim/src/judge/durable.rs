@@ -59,12 +59,6 @@ impl Judge {
         (id.0 - leader.0 < size).then_some((leader, size))
     }
 
-    /// Returns whether a job runs this attempt, as far as is durable.
-    pub(crate) fn runs(&self, job: JobAttempt) -> bool {
-        let file = self.files.get(&job.job);
-        file.is_some_and(|file| file.attempt == job.attempt.0 && file.phase == Phase::Running)
-    }
-
     /// Returns whether a job is a component of a heterogeneous job other than the first.
     pub(crate) fn is_component(&self, id: JobId) -> bool {
         self.het_of(id).is_some_and(|(leader, _)| leader != id)

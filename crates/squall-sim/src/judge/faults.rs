@@ -35,7 +35,8 @@ impl Judge {
     fn ran(&self, id: JobId) -> bool {
         let file = self.files.get(&id).filter(|_| self.het_of(id).is_none());
         file.is_some_and(|file| {
-            matches!(file.phase, Phase::Starting | Phase::Running | Phase::Unreported) && !self.is_open(id, file.attempt)
+            matches!(file.phase, Phase::Starting | Phase::Running | Phase::Unreported)
+                && !self.is_open(id, file.attempt)
         })
     }
 }

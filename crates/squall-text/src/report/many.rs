@@ -19,11 +19,11 @@ fn has_failed(how: EndState) -> bool {
 }
 
 /// Returns the line that submits these tasks of an array again: the line that submitted it, with other indices. None: a
-/// program other than sbatch has submitted it.
+/// program other than sbatch has submitted it, or the quotes around its command are not known.
 fn again(submit_line: &str, tasks: &IndexSet) -> Option<String> {
     let mut words: Vec<&str> = submit_line.split(' ').collect();
     let is_sbatch = words.first().is_some_and(|program| program.rsplit('/').next() == Some("sbatch"));
-    if !is_sbatch {
+    if !is_sbatch || words.iter().any(|word| word.starts_with("--wrap")) {
         return None;
     }
     let own = format!("--array={tasks}");
@@ -92,9 +92,10 @@ pub fn array_text(tasks: &[Report<'_>]) -> String {
         let _ = writeln!(text, "  ... and {} causes more", failed.len() - LINES_MAX);
     }
     let all: IndexSet = failed.values().flat_map(IndexSet::iter).collect();
-    if let Some(again) = again(&data.submit_line, &all) {
-        let _ = writeln!(text, "\nTo run them again:\n  {}", harmless(&again));
-    }
+    let _ = match again(&data.submit_line, &all) {
+        Some(again) => writeln!(text, "\nTo run them again:\n  {}", harmless(&again)),
+        None => writeln!(text, "\nTo run them again: submit it with --array={all}"),
+    };
     text
 }
 
@@ -187,5 +188,6 @@ mod tests {
         }
         assert_eq!(again("", &tasks), None);
         assert_eq!(again("python submit.py", &tasks), None);
+        assert_eq!(again("sbatch --array=1-4 --wrap=echo a b", &tasks), None);
     }
 }

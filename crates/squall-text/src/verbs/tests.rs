@@ -186,7 +186,7 @@ fn keys_of_partitions() {
     let fresh = squall_model::config::PartitionConfig { min_nodes: 9, default: false, ..Default::default() };
     let mut seen = Vec::new();
     for key in partition::KEYS {
-        let values = ["7", "DRAIN", "YES", "EXCLUSIVE", "CANCEL", "REPLACE", "n[1-3]"];
+        let values = ["7", "0.5", "DRAIN", "YES", "EXCLUSIVE", "CANCEL", "REPLACE", "n[1-3]"];
         let found = values.iter().find_map(|value| set(key.name(), None, value, &fresh).ok().filter(|to| *to != fresh));
         let found = found.unwrap_or_else(|| panic!("{} sets nothing", key.name()));
         assert!(!seen.contains(&found), "{} sets what another key sets", key.name());

@@ -263,11 +263,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         job::completing(call)
     } else if is("wait_job", 4) {
         control::wait_job(call, rest)
-    } else if is("listjobs", 5) {
-        process::jobs(call, false);
-        Ok(())
-    } else if is("liststeps", 5) {
-        process::jobs(call, true);
+    } else if is("listjobs", 5) || is("liststeps", 5) {
+        process::jobs(call, is("liststeps", 5));
         Ok(())
     } else if is("listpids", 5) {
         process::list(call, rest)

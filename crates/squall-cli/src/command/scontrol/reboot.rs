@@ -1,12 +1,13 @@
 //! `scontrol reboot`, `scontrol cancel_reboot` and `scontrol replace`.
 
+use squall_client::ClientError;
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
-use squall_model::wire::client::Request;
+use squall_model::wire::client::{Refusal, Request};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
-use crate::command::scontrol::ask_done;
+use crate::command::scontrol::{ask_done, done};
 
 /// Runs `reboot [ASAP] [nextstate=STATE] [reason=TEXT] ALL|NODES`.
 pub(super) fn reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
@@ -36,7 +37,12 @@ pub(super) fn replace(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail>
         call.say("job replace failure: Invalid job id specified");
         return Err(Fail(1));
     };
-    ask_done(call, &Request::Replace(job, node.clone()), &format!("replacing {node} in job {id} failed"))
+    let what = format!("replacing {node} in job {id} failed");
+    match call.controller.ask(&Request::Replace(job, node.clone())) {
+        // Slurm's text would not say why.
+        Err(ClientError::Refused(Refusal::WrongState(why))) if !why.is_empty() => call.fail(&format!("{what}: {why}")),
+        answer => done(call, answer, &what),
+    }
 }
 
 /// Runs `cancel_reboot NODES`.

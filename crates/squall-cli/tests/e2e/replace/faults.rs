@@ -144,7 +144,9 @@ fn the_table_of_what_dies_on_a_job_s_node_with_and_without_a_fence() {
     all_go_on();
     assert!(cases.iter().all(|case| case.begins(&c) == 1));
     let struck = Instant::now();
-    cases.iter().for_each(|case| case.strike(&c));
+    for case in &cases {
+        case.strike(&c);
+    }
     for case in &cases {
         let (reason, why) = case.row.shows;
         c.until(&case.name(), || c.ok(&["squeue", "-h", "-j", &case.job, "-o", "%r"]) == reason);
@@ -156,7 +158,9 @@ fn the_table_of_what_dies_on_a_job_s_node_with_and_without_a_fence() {
     let took = struck.elapsed();
     assert!((Duration::from_secs(25)..Duration::from_secs(55)).contains(&took), "fences have passed in {took:?}");
     assert!(cases.iter().filter(|case| !again(case)).all(|case| case.begins(&c) == 1), "others wait");
-    cases.iter().for_each(|case| case.undo(&c));
+    for case in &cases {
+        case.undo(&c);
+    }
     c.ok(&["up"]);
     c.until("all nodes answer", || !c.ok(&["sinfo", "-hN", "-o", "%t"]).contains('*'));
     c.write("go", "");
@@ -169,4 +173,5 @@ fn the_table_of_what_dies_on_a_job_s_node_with_and_without_a_fence() {
         assert_eq!(case.begins(&c), runs, "{}", case.name());
         case.ran_one_at_a_time(&c);
     }
+    c.clean();
 }

@@ -61,6 +61,7 @@ impl Trial<'_> {
         assert_eq!(ended.split_whitespace().collect::<Vec<_>>(), ["COMPLETED", "3", "0"], "one attempt: {ended}");
         // Daemons that start again remove what the killed ones have left.
         trial.bring_back();
+        c.clean();
         for file in ["go", "ran", "out"] {
             std::fs::remove_file(c.path(file)).unwrap();
         }
@@ -95,7 +96,7 @@ impl Trial<'_> {
             self.down.push(node.clone());
         }
         c.until(&format!("all ranks run again after {fault:?} of {node}"), || self.starts() == wanted);
-        println!("{node} {fault:?}: all ranks run {:.2} s after it was lost", lost.elapsed().as_secs_f64());
+        eprintln!("{node} {fault:?}: all ranks run {:.2} s after it was lost", lost.elapsed().as_secs_f64());
         assert_eq!(self.nodes()[&rank] == node, matches!(fault, Fault::Restarted), "a node that is well is kept");
     }
 

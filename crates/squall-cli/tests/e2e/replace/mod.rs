@@ -46,9 +46,17 @@ trait Failing {
     fn of_node(&self, node: &str, kind: Kind) -> Vec<u32>;
     fn ran(&self) -> Vec<String>;
     fn submit(&self, options: &[&str], script: &str) -> String;
+    fn clean(&self);
 }
 
 impl Failing for Cluster {
+    /// Starts the daemons of killed nodes again: they remove what is left of their jobs.
+    fn clean(&self) {
+        self.ok(&["up"]);
+        let states = || self.ok(&["sinfo", "-hN", "-o", "%t"]);
+        self.until("all nodes are clean", || states().lines().all(|state| ["idle", "drain", "down"].contains(&state)));
+    }
+
     /// Writes a shell script with the cluster's folder for `DIR` and the program for `@`.
     fn program(&self, name: &str, text: &str) {
         self.write(name, &format!("#!/bin/sh\n{text}\n").replace("DIR", &self.path("")).replace('@', SQUALL));
@@ -126,6 +134,7 @@ fn a_spare_takes_the_place_of_a_failed_node_and_the_step_starts_again_in_the_sam
     }
     let ended = c.ok(&["sacct", "-n", "-X", "-j", &job, "-o", "State,NNodes,Restarts"]);
     assert_eq!(ended.split_whitespace().collect::<Vec<_>>(), ["COMPLETED", "3", "0"], "one attempt: {ended}");
+    c.clean();
 }
 
 #[test]
@@ -143,6 +152,7 @@ fn only_the_tasks_of_the_failed_node_start_again_where_the_others_go_on() {
     for words in ["0: rank 0 of 3", "1: rank 1 of 3", "2: rank 2 of 3", "srun: 0\n"] {
         assert_eq!(out.matches(words).count(), 1, "{words}: {out}");
     }
+    c.clean();
 }
 
 #[test]
@@ -167,6 +177,7 @@ fn an_srun_of_its_own_goes_on_too_and_ends_with_its_job_when_nothing_is_replaced
     assert!(!srun.wait().unwrap().success());
     assert!(c.read("log").contains("Node failure on"), "{}", c.read("log"));
     assert_eq!(c.ran().len(), 2, "not again");
+    c.clean();
 }
 
 #[test]
@@ -192,4 +203,5 @@ fn a_drained_node_is_replaced_ahead_and_a_vacant_place_says_for_what_it_waits() 
     assert_eq!(last, ["0 0 n1 2", "1 1 n4 2", "2 2 n2 2"]);
     c.write("go", "");
     c.until("the job has ended", || c.ok(&["squeue", "-h"]).is_empty());
+    c.clean();
 }

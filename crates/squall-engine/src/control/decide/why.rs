@@ -50,17 +50,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let mut told = Why { job: c.state.name_of(id), state: state_of(&c.state, id), ..Why::default() };
     let item = pending::item_of(&c.state, id);
     let Some(pending) = item.and_then(|item| pending::pending(&c.state, item)) else {
-        // A leased job waits on its node for the jobs before it in its line.
-        let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
-        told.reasons.extend(leased.then_some(PendingReason::Resources));
-        told.silent = c.state.jobs.get(&id).and_then(|job| silent::of_job(c, job));
-        told.vacant = c.state.jobs.get(&id).map_or(Vec::new(), |job| vacant(&c.state, job));
-        let is_silent = told.silent.is_some();
-        told.runs = c.state.jobs.get(&id).filter(|job| job.is_running() || is_silent).and_then(|job| {
-            let nodes = job.run()?.alloc.nodes();
-            let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
-            Some((names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish)))
-        });
+        of_running(c, id, &mut told);
         return Ok(Some(Answer::Why(Box::new(told))));
     };
     told.state = JobState::Pending;
@@ -116,6 +106,23 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         }
     }
     Ok(Some(Answer::Why(Box::new(told))))
+}
+
+/// Tells of a job that does not wait in the queue: where it runs, and what became of its nodes.
+fn of_running(c: &Controller, id: JobId, told: &mut Why) {
+    // because an array as a whole runs nowhere
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    // A leased job waits on its node for the jobs before it in its line.
+    told.reasons.extend(job.is_leased().then_some(PendingReason::Resources));
+    told.silent = silent::of_job(c, job);
+    told.vacant = vacant(&c.state, job);
+    if job.is_running() || told.silent.is_some() {
+        told.runs = job.run().map(|run| {
+            let nodes = run.alloc.nodes();
+            let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
+            (names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish))
+        });
+    }
 }
 
 /// Returns the places of a running job that wait for another node.

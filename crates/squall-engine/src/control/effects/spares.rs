@@ -50,7 +50,9 @@ pub(crate) fn keep(c: &mut Controller, now: Time, out: &mut Out) {
             }
         }
     }
-    events.into_iter().for_each(|event| c.commit(now, event, out));
+    for event in events {
+        c.commit(now, event, out);
+    }
 }
 
 /// Chooses the spare nodes of a partition: idle ones, less a node for each that is down. Those that are spare already stay;

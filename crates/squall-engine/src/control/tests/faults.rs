@@ -58,12 +58,16 @@ fn a_job_does_not_return_to_the_node_that_killed_it_while_another_fits() {
     d.restart();
     d.register("n1", &[others]);
     d.register("n2", &[attempt]);
-    ["n3", "n4", "n5"].iter().for_each(|name| d.register(name, &[]));
+    for name in ["n3", "n4", "n5"] {
+        d.register(name, &[]);
+    }
     d.finish(other, 0);
     d.reboot("n2");
     assert_eq!(nodes(&d, id), [2]);
     // Where nothing else fits, it takes one of them.
-    [1, 3, 4].iter().for_each(|node| set(&mut d, *node, NodeAdmin::Drain));
+    for node in [1, 3, 4] {
+        set(&mut d, node, NodeAdmin::Drain);
+    }
     d.reboot("n3");
     assert_eq!(nodes(&d, id), [0]);
     let answers = d.ask(5, ADA, Request::Nodes);
