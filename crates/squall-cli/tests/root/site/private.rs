@@ -29,7 +29,7 @@ fn left(test: &str) -> Vec<String> {
     let base = format!("/var/tmp/squall-private-{}-{test}", std::process::id());
     let nodes = fs::read_dir(base).into_iter().chain(fs::read_dir("/dev/shm")).flatten().flatten();
     // Guards of other tests' node fences have marks of jobs.
-    let is_private = |name: &str| name.starts_with("squall-") && !name.ends_with(".fence");
+    let is_private = |name: &str| name.starts_with("squall-") && !name.contains(".fence");
     let nodes = nodes.filter(|node| is_private(&node.file_name().to_string_lossy()) && node.path().is_dir());
     let jobs = nodes.flat_map(|node| fs::read_dir(node.path()).into_iter().flatten().flatten());
     // Others may have folders in memory meanwhile, but none that is named as a job's.
