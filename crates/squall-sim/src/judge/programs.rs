@@ -41,10 +41,9 @@ impl Judge {
         }
     }
 
-    /// Records that a node which had a job before gets another share of it: its programs run again.
+    /// Records that a node which had a job before gets another share of it: its programs may run again.
     pub(super) fn programs_owed_again(&mut self, node: usize, job: JobAttempt) {
-        self.programs.opened.retain(|(place, of)| (place.0, *of) != (node, job));
-        self.programs.ended.retain(|(place, of, _)| (place.0, *of) != (node, job));
+        self.programs.lost.extend([Hook::Prolog, Hook::Epilog].map(|hook| (node, job, hook)));
     }
 
     /// Checks the start of a program.
