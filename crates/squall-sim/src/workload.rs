@@ -136,10 +136,7 @@ impl Workload {
         if order.vary >> 8 & 7 == 3 && order.array.is_none() && !self.levels && order.nodes + beside <= most {
             order.beside = beside;
         }
-        // Larger worlds with replaced nodes have open faults: seeds 476788 and 4390534 of 64 nodes.
-        if self.nodes <= 8 {
-            may_lose_nodes(&mut order, most);
-        }
+        may_lose_nodes(&mut order, most);
         if seed.chance(120_000) && !before.is_empty() {
             for _ in 0..seed.spread(1, 3) {
                 let Some(&(other, is_array)) = seed.pick(before) else { continue };

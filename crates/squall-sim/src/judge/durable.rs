@@ -258,8 +258,8 @@ impl Judge {
         let host = self.host(node);
         if let Some(file) = self.files.get_mut(&id).filter(|file| file.attempt == attempt) {
             // A node that had the job before and comes back still has to forget that.
-            let is_back = !file.nodes.insert(node);
-            file.left.insert(node);
+            let is_spare = !file.left.insert(node);
+            let is_back = !file.nodes.insert(node) && !is_spare;
             if let Some(host) = host.filter(|_| is_back) {
                 file.back.insert(node);
                 self.programs_owed_again(host, JobAttempt { job: id, attempt: Attempt(attempt) });

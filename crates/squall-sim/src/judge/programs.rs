@@ -41,9 +41,10 @@ impl Judge {
         }
     }
 
-    /// Records that a node which had a job before gets another share of it: its programs may run again.
+    /// Records that a node which had a job before gets another share of it: its programs run again.
     pub(super) fn programs_owed_again(&mut self, node: usize, job: JobAttempt) {
-        self.programs.lost.extend([Hook::Prolog, Hook::Epilog].map(|hook| (node, job, hook)));
+        self.programs.opened.retain(|(place, of)| (place.0, *of) != (node, job));
+        self.programs.ended.retain(|(place, of, _)| (place.0, *of) != (node, job));
     }
 
     /// Checks the start of a program.

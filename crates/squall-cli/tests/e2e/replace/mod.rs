@@ -197,6 +197,10 @@ fn a_drained_node_is_replaced_ahead_and_a_vacant_place_says_for_what_it_waits() 
     c.until("a place is vacant", || c.ok(&["squeue", "-h", "-o", "%N %r"]) == "n[1,4] NodeToBeReplaced");
     let why = c.ok(&["why", &job]);
     assert!(why.contains("The place of n3 (node 2 of the job) is vacant since"), "{why}");
+    c.ok(&["scontrol", "update", "NodeName=n2", "State=RESUME"]);
+    c.until("all tasks run once more", || c.ran().len() == 9);
+    let last: Vec<String> = c.ran().into_iter().filter(|line| line.ends_with(" 2")).collect();
+    assert_eq!(last, ["0 0 n1 2", "1 1 n4 2", "2 2 n2 2"]);
     c.write("go", "");
     c.until("the job has ended", || c.ok(&["squeue", "-h"]).is_empty());
     c.clean();

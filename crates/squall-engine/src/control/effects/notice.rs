@@ -153,6 +153,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::NodeReplaced { id, node, .. } => {
             refresh(c, *node);
             replace::changed(c, *id);
+            boots(c, *id);
             c.queue.note_end(&c.state, *id);
             c.todo.touched.insert(*id);
         }
@@ -279,6 +280,7 @@ fn boots(c: &mut Controller, id: JobId) {
 fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     replace::changed(c, id);
+    boots(c, id);
     c.todo.leaving.insert(id);
     c.todo.touched.insert(id);
     let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else {

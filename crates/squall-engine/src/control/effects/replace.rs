@@ -77,15 +77,17 @@ pub(crate) fn fill(c: &mut Controller, now: Time, out: &mut Out) {
 
 /// Gives a vacant place to a node, which is told of the job unless it knows it as a spare.
 fn take(c: &mut Controller, now: Time, id: JobId, (lost, node): (NodeId, NodeId), given: Option<Given>, out: &mut Out) {
-    let found = c.state.jobs.get(&id).and_then(|job| Some((job.attempt, job.run()?.alloc.clone())));
-    let Some((attempt, mut alloc)) = found else { return invariant!("a job with a vacant place has resources") };
-    let is_new = given.is_some();
+    let found = c.state.jobs.get(&id).and_then(|job| Some((job.attempt, job.run()?)));
+    let Some((attempt, run)) = found else { return invariant!("a job with a vacant place has resources") };
+    let (mut alloc, boots) = (run.alloc.clone(), run.booting.is_some());
+    // A job that waits until its nodes are up tells all of them together.
+    let is_told = given.is_some() && !boots;
     let gres = given.map_or(Vec::new(), |given| {
         given.alloc.groups.into_iter().for_each(|group| alloc.add(group));
         given.gres
     });
     c.commit(now, Event::NodeReplaced { id, attempt, lost, node, alloc, gres }, out);
-    if is_new && let Some(facts) = facts::facts(&c.state, id) {
+    if is_told && let Some(facts) = facts::facts(&c.state, id) {
         // The node may be the lost one, which is back: it forgets its share of before, and then gets this one.
         c.links.acknowledge();
         c.links.put(&NodeSet::one(node), Down::StartJob { facts: Arc::new(facts), batch: None });

@@ -5,6 +5,7 @@ use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, JobId};
 use squall_model::job::options::Chosen;
 use squall_model::job::{EndState, JobKind, JobSpec, JobState, Need};
+use squall_model::places::OnNodeFail;
 use squall_model::power::{Power, PowerPhase, PowerWish};
 use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, Request};
@@ -165,6 +166,24 @@ fn a_job_of_which_one_node_does_not_come_leaves_the_others() {
     assert_eq!(d.called(), [("/failed".to_owned(), "n2".to_owned()), ("/on".into(), "n3".into())]);
     d.reboot("n3");
     assert_eq!((d.launched().len(), d.shown(job)), (1, JobState::Running));
+}
+
+#[test]
+fn a_job_that_goes_on_without_a_node_that_does_not_come_begins() {
+    for action in [OnNodeFail::Shrink, OnNodeFail::Replace] {
+        let mut d = asleep(2);
+        let mut spec = wide(2);
+        spec.options = Chosen { on_node_fail: Some(action), ..Chosen::default() }.into();
+        let job = d.submit(spec);
+        d.reboot("n1");
+        assert_eq!(d.shown(job), JobState::Configuring);
+        d.pass(60);
+        assert_eq!(
+            (d.shown(job), d.launched()),
+            (JobState::Running, vec![(d.attempt(job), "n1".to_owned())]),
+            "{action:?}"
+        );
+    }
 }
 
 #[test]

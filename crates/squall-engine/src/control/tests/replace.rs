@@ -114,6 +114,9 @@ fn a_step_waits_until_a_node_is_free_that_goes_to_the_job_before_all_others() {
     set(&mut d, 1, NodeAdmin::Down);
     assert_eq!((order(&d, id), d.c.state().jobs[&id].run().unwrap().vacant().len()), (vec![0], 1));
     assert_eq!(ask_step(&mut d, 7, id, 2), [], "it waits");
+    let (program, key) = (Box::new(TaskProgram::default()), d.key());
+    let whole = Request::CreateStep { job: id, spec: Box::new(StepSpec::default()), program, key };
+    assert_eq!(d.ask(8, ADA, whole), [], "so does a step on all nodes");
     let updated = d.ask(
         9,
         ADA,

@@ -23,6 +23,12 @@ pub(crate) fn place_step(
     wanted: Wanted<'_>,
 ) -> Result<Placed, Unplaced> {
     let spec = wanted.spec;
+    let run = state.jobs.get(&job).and_then(|job| job.run());
+    let is_whole_job = spec.nodes_min.is_none() && spec.ntasks.is_none() && spec.nodelist.is_none() && !spec.overlap;
+    if is_whole_job && run.is_some_and(|run| !run.vacant().is_empty()) {
+        // A step on all nodes of its job waits for the one that is to replace a failed one.
+        return Err(Unplaced::Busy);
+    }
     let packs = request.program.options.distribution.as_ref().and_then(|given| given.value.packs);
     let mut rooms = Cow::Borrowed(rooms);
     if let Some(packs) = packs {
