@@ -155,7 +155,7 @@ impl Judge {
             Event::NodeReplaced { id, attempt, node, alloc, .. } => self.replaced_event(*id, attempt.0, *node, alloc),
             Event::StepNodesEnded { job, attempt, step, nodes, end, .. } => {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };
-                nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
+                nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end, clients));
             }
             Event::JobEnding { id, outcome, requeue } => {
                 self.check_reason(now, *id, outcome);
@@ -316,9 +316,13 @@ impl Judge {
         }
     }
 
-    fn step_ended_event(&mut self, now: Time, key: StepKey, node: NodeId, end: &StepEnd) {
+    fn step_ended_event(&mut self, now: Time, key: StepKey, node: NodeId, end: &StepEnd, clients: &Clients) {
         let Some(host) = self.host(node) else { return };
-        if self.live.contains(&(key, host)) && !self.is_given_up(host, now) {
+        let order = self.files.get(&key.job).and_then(|file| clients.order(file.order));
+        let fence_s = order.and_then(|order| order.options.node_fence_s);
+        let given_up = self.is_given_up(host, now);
+        let gone = given_up || fence_s.is_some_and(|fence_s| self.is_silent_for(host, fence_s, now));
+        if self.live.contains(&(key, host)) && !given_up {
             self.violate(
                 "a step that is reported ended has no processes",
                 format!("step {key} on {}", self.names[host]),
@@ -329,7 +333,7 @@ impl Judge {
                 let text = format!("step {key}: {:?} was reported, {exit:?} was true", end.exit);
                 self.violate("exit codes are what the processes did", text);
             }
-            Some(&(_, false)) if end.lost && !end.is_fenced() => {
+            Some(&(_, false)) if end.lost && !end.is_fenced() && !gone => {
                 self.violate("exit codes are lost only where nobody saw them", format!("step {key}"));
             }
             _ => {}
@@ -436,6 +440,8 @@ impl Judge {
         let hosts = &self.hosts;
         let on_it = |file: &JobFile| file.left.iter().any(|node| hosts.get(&node) == Some(&host));
         self.files.values_mut().filter(|file| on_it(file)).for_each(|file| file.may_repeat = true);
+        let here = self.exits.iter_mut().filter(|((_, on), _)| *on == host);
+        here.for_each(|(_, (_, unseen))| *unseen = true);
     }
 
     /// Checks that no process that hid from its step is alive on a released node.

@@ -330,11 +330,12 @@ impl Judge {
     /// count the last answers of a session that ended meanwhile, so the silence may seem longer by the heartbeats that
     /// were in flight.
     fn is_given_up(&self, host: usize, now: Time) -> bool {
-        let silent = self.node_lost_s.is_some_and(|lost_s| {
-            let slack = (2 * HEARTBEAT_S).min(lost_s / 6).max(2);
-            now.since(self.heard[host]).secs() + slack >= lost_s
-        });
-        self.down.contains(&host) || silent
+        self.down.contains(&host) || self.node_lost_s.is_some_and(|lost_s| self.is_silent_for(host, lost_s, now))
+    }
+
+    fn is_silent_for(&self, host: usize, secs: u64, now: Time) -> bool {
+        let slack = (2 * HEARTBEAT_S).min(secs / 6).max(2);
+        now.since(self.heard[host]).secs() + slack >= secs
     }
 
     /// Returns whether a job exists and has not ended.

@@ -199,6 +199,8 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
     }
     let connected = c.links.get(id).is_some();
     for job in work::jobs_on(c, id) {
+        // A job that waits for its nodes to boot may go on with this one.
+        c.todo.waking.insert(job);
         if connected {
             fail(c, now, job, id, Loss::SetDown { silent: false }, out);
         } else {
