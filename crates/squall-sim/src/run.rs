@@ -191,7 +191,8 @@ fn controllers_of(settings: &Settings) -> u32 {
     }
 }
 
-/// Returns policy changes that create two QOS with limits that no single job exceeds. Jobs of the QOS `high` may
+/// Returns policy changes that create two QOS with limits that no single job exceeds, which has at most eight nodes and a
+/// spare one. `cpus`: CPUs of so many nodes. Jobs of the QOS `high` may
 /// preempt jobs of the QOS `low`.
 fn levels(seed: &mut Seed, cpus: u64) -> Vec<PolicyChange> {
     let mut low = Qos { grace_s: seed.below(3) * seed.spread(1, 30), ..Qos::default() };
@@ -207,7 +208,7 @@ pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     world.workload = Some(Workload::new(until, per_hour, &world.setup));
     world.after(Span::from_secs(1), Happening::Work);
     if world.setup.config.preempt_type == PreemptType::Qos {
-        let levels = levels(seed, u64::from(world.setup.cores) * 8);
+        let levels = levels(seed, u64::from(world.setup.cores) * 9);
         world.wish(Wish::Policy(levels));
     }
     if settings.mutation.map_or(settings.seed % 2 == 1, Mutation::is_of_events) {

@@ -154,6 +154,10 @@ fn strobe(c: &Controller, now: Time) -> Strobe {
 
 /// Sends nodes one message with all time slices that changed in this turn.
 fn tell_turns(c: &mut Controller) {
+    // because most turns change none
+    if c.todo.turns.is_empty() {
+        return;
+    }
     let jobs = std::mem::take(&mut c.todo.turns);
     let (mut to, mut turns) = (NodeSet::new(), Vec::new());
     for id in jobs {

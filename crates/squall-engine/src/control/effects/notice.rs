@@ -65,22 +65,24 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
 /// Takes the pending job, or the array that a pending task is part of, out of the queue and marks it for examination.
 /// With `whole` it also does so with the array's tasks that have a record of their own.
 fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
-    let mut items: Vec<Item> = Vec::new();
-    if whole {
-        items.push(Item { id, array: true });
-        items.extend(c.state.touched(id).filter(|(_, job)| job.is_pending()).map(|(id, _)| Item { id, array: false }));
-    } else {
-        let Some(item) = item_of(&c.state, id) else { return invariant!("a job that changes is known") };
-        items.push(item);
-        if item.array {
-            // The event gives the task a record of its own.
-            c.queue.dirty.insert(Item { id, array: false });
-        }
-    }
-    for item in items {
+    let out = |c: &mut Controller, item: Item| {
         c.queue.withdraw(&c.state, &mut c.timers, item);
         c.queue.dirty.insert(item);
+    };
+    if whole {
+        out(c, Item { id, array: true });
+        let pending = c.state.touched(id).filter(|(_, job)| job.is_pending());
+        for item in pending.map(|(id, _)| Item { id, array: false }).collect::<Vec<_>>() {
+            out(c, item);
+        }
+        return;
     }
+    let Some(item) = item_of(&c.state, id) else { return invariant!("a job that changes is known") };
+    if item.array {
+        // The event gives the task a record of its own.
+        c.queue.dirty.insert(Item { id, array: false });
+    }
+    out(c, item);
 }
 
 /// Updates the queue for nodes after an operator changed their state. With `down` the jobs on these nodes are lost.

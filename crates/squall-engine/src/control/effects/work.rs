@@ -318,7 +318,7 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
 
 /// Sends nodes the order to end the jobs for which the end was decided in this turn.
 pub(crate) fn send_ends(c: &mut Controller) {
-    for id in std::mem::take(&mut c.todo.ending) {
+    while let Some(id) = c.todo.ending.pop_first() {
         // because every node may have released the job in the same turn
         let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
         let nodes = run.left.clone();
@@ -330,7 +330,7 @@ pub(crate) fn send_ends(c: &mut Controller) {
 
 /// Sends the order to end a job to the nodes that the running job has given back.
 pub(crate) fn send_leaves(c: &mut Controller) {
-    for id in std::mem::take(&mut c.todo.leaving) {
+    while let Some(id) = c.todo.leaving.pop_first() {
         let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes()).unwrap_or_default();
         let (failed, others): (Vec<NodeId>, Vec<NodeId>) = gone.iter().partition(|node| is_down(c, *node));
         for nodes in [failed, others] {
