@@ -268,9 +268,10 @@ fn one(call: &mut Call<'_>, way: &CancelOptions, jobs: JobSelection, step: Optio
         None | Some(SIGKILL) if !way.batch && !way.full => None,
         signal => Some((signal.unwrap_or(SIGKILL), target)),
     };
-    // With a filter Slurm looks the jobs up first, and one that it doesn't find among those that have not ended is an
-    // error. Without, that is no failure.
+    // With a filter Slurm looks the jobs up first, and a named one that it doesn't find among those that have not ended is
+    // an error. Without, that is no failure, and neither is one that ends while the filter finds it.
     let filtered = jobs.is_filtered();
+    let named = filtered && !jobs.ids.is_empty();
     let request = Request::Cancel { jobs, signal, step, verbose: way.verbose || filtered };
     let (done, refused) = match call.controller.ask(&request) {
         Ok(Answer::Affected { jobs, refused }) => (jobs, refused),
@@ -307,8 +308,8 @@ fn one(call: &mut Call<'_>, way: &CancelOptions, jobs: JobSelection, step: Optio
     let mut result = Ok(());
     for (job, why) in &refused {
         let unknown = matches!(why, Refusal::InvalidJobId | Refusal::AlreadyDone);
-        let harmless = matches!(why, Refusal::InvalidStepId) || (unknown && !filtered);
-        let why = if unknown && filtered { &Refusal::InvalidJobId } else { why };
+        let harmless = matches!(why, Refusal::InvalidStepId) || (unknown && !named);
+        let why = if unknown && named { &Refusal::InvalidJobId } else { why };
         if !way.quiet && (way.verbose || !harmless) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
             let kind = if step.is_some() { "job step id" } else { "job id" };

@@ -227,8 +227,11 @@ fn across_cells(cluster: &Cluster) {
 fn singletons(cluster: &Cluster) {
     let script = "mkdir only || touch twice; sleep 0.05; rmdir only";
     let args = ["-J", "only", "-d", "singleton", "--wrap", script];
-    let jobs: Vec<u32> = (0..8).map(|_| cluster.submit(&args)).collect();
-    assert!(jobs.iter().any(|job| *job < CELL_1) && jobs.iter().any(|job| *job >= CELL_1), "{jobs:?}");
+    let mut jobs = Vec::new();
+    cluster.until("both cells have some", || {
+        jobs.push(cluster.submit(&args));
+        jobs.len() >= 8 && jobs.iter().any(|job| *job < CELL_1) && jobs.iter().any(|job| *job >= CELL_1)
+    });
     for job in jobs {
         assert_eq!(cluster.end_of(job), "COMPLETED|0:0");
     }

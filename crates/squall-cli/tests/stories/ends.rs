@@ -103,9 +103,11 @@ fn special_exit(c: &Cluster) {
     c.ok(&["scancel", &runs]);
     // faults P11: a job that has ended matches no filter.
     assert!(c.end_of(&runs).starts_with("CANCELLED by "));
-    let refused = c.run(&["scancel", "-t", "RUNNING", &runs]);
     let error = format!("scancel: error: Kill job error on job id {runs}: Invalid job id specified\n");
-    assert_eq!((refused.status, refused.err), (1, error));
+    c.until("it is over", || {
+        let refused = c.run(&["scancel", "-t", "RUNNING", &runs]);
+        (refused.status, &refused.err) == (1, &error)
+    });
     assert_eq!(c.run(&["scancel", &runs]).status, 0);
 }
 

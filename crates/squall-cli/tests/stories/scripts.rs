@@ -46,7 +46,7 @@ fn around_tasks(c: &Cluster) {
 
 fn failing_prolog(c: &Cluster) {
     script(c, "fails.sh", "exit 3");
-    let done = c.run(&["srun", "--task-prolog=fails.sh", "touch", "ran"]);
+    let done = c.run(&["srun", "-w", "n1", "--task-prolog=fails.sh", "touch", "ran"]);
     assert_eq!(done.status, 3, "{done:?}");
     assert!(done.err.contains("slurmstepd: error: --task-prolog failed status=3\n"), "{done:?}");
     assert!(done.err.contains("srun: error: n1: task 0: Exited with exit code 3"), "{done:?}");
