@@ -1,4 +1,4 @@
-//! The site: three heads with a controller and a member of etcd each, a node, and a login host.
+//! The site: three heads with a controller and a member of etcd each, nodes, and a login host.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,13 +32,18 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts everything. None: that can't be done here; why is printed.
+    /// Starts everything, with one node. None: that can't be done here; why is printed.
     pub(crate) fn start(name: &str) -> Option<Self> {
+        Self::with_nodes(name, 1, "")
+    }
+
+    /// Starts everything, with so many nodes and with more lines of the configuration.
+    pub(crate) fn with_nodes(name: &str, nodes: usize, config: &str) -> Option<Self> {
         if !Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok_and(|s| s.success()) {
             eprintln!("skipped: etcd is not installed");
             return None;
         }
-        let Some(network) = Network::new() else {
+        let Some(network) = Network::new(nodes) else {
             eprintln!("skipped: network namespaces can't be made here (root and `ip netns` are needed)");
             return None;
         };
@@ -51,15 +56,15 @@ impl Cluster {
         for member in Host::members() {
             cluster.begin(member);
         }
-        cluster.found();
+        cluster.found(nodes, config);
         Some(cluster)
     }
 
     /// Starts the first head, and lets the others join.
-    fn found(&mut self) {
+    fn found(&mut self, nodes: usize, config: &str) {
         let first = Host::Head(0);
         fs::create_dir_all(self.state(first)).unwrap();
-        fs::write(self.state(first).join("squall.toml"), configuration()).unwrap();
+        fs::write(self.state(first).join("squall.toml"), configuration(nodes, config)).unwrap();
         self.begin(first);
         self.until("the first controller leads", |c| c.squall_on(first, &["sinfo"]).status.success());
         for head in &Host::heads()[1..] {
@@ -68,10 +73,13 @@ impl Cluster {
             self.ok(*head, &args.iter().map(String::as_str).collect::<Vec<_>>());
             self.begin(*head);
         }
-        self.invite(first, Host::Node, &[]);
+        for node in 0..nodes {
+            self.invite(first, Host::Node(node), &[]);
+        }
         self.invite_login(first);
         self.until("commands work on the login host", |c| c.squall(&["sinfo"]).status.success());
-        self.until("the node is up", |c| output(&c.squall(&["sinfo", "-h", "-o", "%n %t"])).contains("n1 idle"));
+        let idle = |c: &Self| output(&c.squall(&["sinfo", "-hN", "-o", "%n %t"])).matches(" idle\n").count();
+        self.until("the nodes are up", |c| idle(c) == nodes);
         self.await_leader();
     }
 
@@ -194,7 +202,7 @@ impl Cluster {
         let name = host.name();
         let child = match host {
             Host::Head(_) => self.spawn(host, &["controller", "--name", &name]),
-            Host::Node => self.spawn(host, &["node", &name]),
+            Host::Node(_) => self.spawn(host, &["node", &name]),
             Host::Login => self.spawn(host, &["login", &name]),
             Host::Etcd(_) => {
                 let (client, peer) =
@@ -384,7 +392,11 @@ impl Cluster {
             lines[lines.len().saturating_sub(most)..].join("\n")
         };
         let log = |host: Host| format!("--- {}\n{}\n", host.name(), last(&self.log(host), 25));
-        format!("{}\n{}", last(&self.done.concat(), 30), Host::all().into_iter().map(log).collect::<String>())
+        format!(
+            "{}\n{}",
+            last(&self.done.concat(), 30),
+            self.network.hosts.iter().map(|host| log(*host)).collect::<String>()
+        )
     }
 }
 
@@ -406,16 +418,16 @@ impl Drop for Cluster {
     }
 }
 
-/// Three controllers, and a node with more slots than a load fills.
-fn configuration() -> String {
+/// Three controllers, and nodes with more slots than a load fills.
+fn configuration(nodes: usize, more: &str) -> String {
     let controller =
         |head: Host| format!("[[controllers]]\nname = \"{}\"\naddress = \"{}:6817\"\n", head.name(), head.address());
     let members: Vec<String> =
         Host::members().into_iter().map(|member| format!("\"{}:2379\"", member.address())).collect();
     let controllers: String = Host::heads().into_iter().map(controller).collect();
     format!(
-        "cluster = \"drill\"\nkill_wait_s = 2\n{controllers}[log]\netcd = [{}]\n\
-         [[nodes]]\nname = \"n1\"\nremote = true\ncpus = 16\nforce = true\n",
+        "cluster = \"drill\"\nkill_wait_s = 2\n{more}\n{controllers}[log]\netcd = [{}]\n\
+         [[nodes]]\nname = \"n[1-{nodes}]\"\nremote = true\ncpus = 16\nforce = true\n",
         members.join(", ")
     )
 }

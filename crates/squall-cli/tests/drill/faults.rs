@@ -108,8 +108,9 @@ impl Fault {
     /// Does it. `leader`: the controller that leads.
     pub(crate) fn begin(self, cluster: &mut Cluster, leader: Host, member: Host) {
         cluster.note(&format!("{} ({})", self.name(), leader.name()));
+        let all = cluster.network.hosts.clone();
         let others =
-            |these: &[Host]| -> Vec<Host> { Host::all().into_iter().filter(|host| !these.contains(host)).collect() };
+            |these: &[Host]| -> Vec<Host> { all.iter().copied().filter(|host| !these.contains(host)).collect() };
         match self {
             Self::LeaderKilled | Self::LeaderRestarted | Self::TwoLeadersKilled => cluster.kill(leader),
             Self::LeaderStopped | Self::LeaderStoppedLong => cluster.signal(leader, "STOP"),
@@ -120,7 +121,7 @@ impl Fault {
             Self::LeaderUnheard => cluster.network.cut(&[leader], &others(&[leader])),
             Self::LeaderDeaf => cluster.network.cut(&others(&[leader]), &[leader]),
             Self::LeaderCutFromEtcd => cluster.network.part(&[leader], &Host::members()),
-            Self::LeaderCutFromUsers => cluster.network.part(&[leader], &[Host::Node, Host::Login]),
+            Self::LeaderCutFromUsers => cluster.network.part(&[leader], &[Host::Node(0), Host::Login]),
             Self::EtcdMemberKilled | Self::EtcdLeaderKilled => cluster.kill(member),
             Self::Asked => {
                 let done = cluster.squall(&["scontrol", "takeover"]);

@@ -144,7 +144,7 @@ fn until_known(cluster: &Cluster, keys: &Keys) {
     };
     cluster.until("the node and the login host have the same key", |c| {
         drop(c.squall(&["squeue"]));
-        pinned(Host::Node) == pinned(Host::Login)
+        pinned(Host::Node(0)) == pinned(Host::Login)
     });
 }
 
@@ -189,7 +189,7 @@ fn impostor_leads_nobody(cluster: &mut Cluster, old: &Keys) {
     }
     let mut impostor = cluster.impostor(&old.copy);
     // They know of no leader that was later.
-    let before = [Host::Login, Host::Node].map(|host| (host, cluster.log(host).len()));
+    let before = [Host::Login, Host::Node(0)].map(|host| (host, cluster.log(host).len()));
     for (host, _) in before {
         cluster.kill(host);
         cluster.begin(host);

@@ -14,6 +14,7 @@
 mod audit;
 mod cluster;
 mod faults;
+mod fences;
 mod figures;
 mod heads;
 mod joins;

@@ -11,8 +11,8 @@ pub(crate) enum Host {
     Head(usize),
     /// Has a member of etcd. It stands beside the head of the same number.
     Etcd(usize),
-    /// Has the node daemon.
-    Node,
+    /// Has a node daemon.
+    Node(usize),
     /// Users submit there.
     Login,
 }
@@ -21,9 +21,10 @@ pub(crate) enum Host {
 pub(crate) const HEADS: usize = 3;
 
 impl Host {
-    pub(crate) fn all() -> Vec<Self> {
+    /// Returns all hosts of a site with so many nodes.
+    fn all(nodes: usize) -> Vec<Self> {
         let heads = (0..HEADS).flat_map(|number| [Self::Head(number), Self::Etcd(number)]);
-        heads.chain([Self::Node, Self::Login]).collect()
+        heads.chain((0..nodes).map(Self::Node)).chain([Self::Login]).collect()
     }
 
     pub(crate) fn heads() -> Vec<Self> {
@@ -38,7 +39,7 @@ impl Host {
         match self {
             Self::Head(number) => format!("head{}", number + 1),
             Self::Etcd(number) => format!("etcd{}", number + 1),
-            Self::Node => "n1".to_owned(),
+            Self::Node(number) => format!("n{}", number + 1),
             Self::Login => "login".to_owned(),
         }
     }
@@ -47,7 +48,7 @@ impl Host {
         match self {
             Self::Head(number) => format!("10.96.0.{}", number + 1),
             Self::Etcd(number) => format!("10.96.0.{}", number + 11),
-            Self::Node => "10.96.0.21".to_owned(),
+            Self::Node(number) => format!("10.96.0.{}", number + 21),
             Self::Login => "10.96.0.31".to_owned(),
         }
     }
@@ -58,22 +59,23 @@ impl Host {
 pub(crate) struct Network {
     /// Begins the name of each.
     prefix: String,
+    pub(crate) hosts: Vec<Host>,
 }
 
 impl Network {
-    /// Makes the hosts. None: no namespace can be made here.
-    pub(crate) fn new() -> Option<Self> {
+    /// Makes the hosts, of which so many are nodes. None: no namespace can be made here.
+    pub(crate) fn new(nodes: usize) -> Option<Self> {
         // Tests of one process run side by side.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let network = Self { prefix: format!("sqd{}-{number}-", std::process::id()) };
+        let network = Self { prefix: format!("sqd{}-{number}-", std::process::id()), hosts: Host::all(nodes) };
         let switch = format!("{}switch", network.prefix);
         if !ip(&["netns", "add", &switch]) {
             return None;
         }
         let made = ip(&["-n", &switch, "link", "add", "switch", "type", "bridge"])
             && ip(&["-n", &switch, "link", "set", "switch", "up"])
-            && Host::all().into_iter().all(|host| network.plug(host, &switch));
+            && network.hosts.iter().all(|host| network.plug(*host, &switch));
         assert!(made, "a namespace was made, and no network in it");
         Some(network)
     }
@@ -116,8 +118,8 @@ impl Network {
 
     /// All links work again.
     pub(crate) fn heal(&self) {
-        for host in Host::all() {
-            self.batch(host, "neigh flush dev eth0 nud permanent\n");
+        for host in &self.hosts {
+            self.batch(*host, "neigh flush dev eth0 nud permanent\n");
         }
     }
 
@@ -132,8 +134,8 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for host in Host::all() {
-            ip(&["netns", "del", &self.namespace(host)]);
+        for host in &self.hosts {
+            ip(&["netns", "del", &self.namespace(*host)]);
         }
         ip(&["netns", "del", &format!("{}switch", self.prefix)]);
     }

@@ -1,9 +1,8 @@
 //! What dies or stops on the node of a job, with and without a node fence: what its user sees, and what runs. Nothing runs
 //! twice at the same time.
 //!
-//! Other tests have the cases that need more than this: jobs of several nodes and `srun` (`life/silence.rs`, `kills.rs`),
-//! relays (`life/silence.rs`), take-overs, and links that are cut in one or both directions (the simulator's scenarios, and
-//! the test `drill`).
+//! Other tests have the cases that need more than this: jobs of several nodes and `srun` (`life/silence.rs`, `kills.rs`);
+//! stopped relays, take-overs, an upgrade, and links that are cut in one or both directions (`drill/fences.rs`).
 
 use std::time::{Duration, Instant};
 
