@@ -9,7 +9,7 @@ use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, JobSpec, Owner};
 use squall_model::policy::PolicyChange;
-use squall_model::step::{ClientAddress, FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
+use squall_model::step::StepLaunch;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request};
 use squall_model::wire::node::SignalTarget;
@@ -29,7 +29,7 @@ use crate::world::{Happening, World};
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) placed: Vec<PlacedOrder>,
-    calls: Vec<Call>,
+    pub(crate) calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
     /// The controller that users try first.
@@ -61,8 +61,8 @@ pub(crate) struct PlacedOrder {
     array_limit: Option<u32>,
     allocated: bool,
     /// The job's attempt in which its batch script has started last. The script runs the job order's steps.
-    attempt: Attempt,
-    steps_done: u32,
+    pub(crate) attempt: Attempt,
+    pub(crate) steps_done: u32,
     /// Nodes for which the job order's last srun reported that output may be missing. None: no srun of it has ended.
     pub(crate) missing: Option<Vec<String>>,
     /// Whether the user waits for no more answers about the job order.
@@ -116,6 +116,8 @@ pub(crate) enum Wish {
     },
     /// The signal TERM to all processes of the job, with `scancel --signal`.
     Signal(usize),
+    /// Replacement of a node of a running job (`scontrol replace`).
+    Replace(usize, usize),
     /// Removal of a node, or its creation (true).
     Member(usize, bool),
     /// Rotation of the controllers' keys.
@@ -146,8 +148,8 @@ pub(crate) enum Wish {
 
 /// A user's request to the controller, which is retried until it is answered.
 #[derive(Clone, Debug)]
-struct Call {
-    wish: Wish,
+pub(crate) struct Call {
+    pub(crate) wish: Wish,
     caller: Option<u64>,
     /// The controller that was asked last.
     controller: usize,
@@ -517,7 +519,8 @@ impl World {
                 // request. Components, or jobs of the smaller partition, could then wait for nodes for ever.
                 let placed = &self.clients.placed[order].order;
                 let single = array_limit.is_none() && placed.beside == 0;
-                let most = if placed.partition.as_deref() == Some(FAST) { self.nodes.len() / 2 } else { usize::MAX };
+                let all = self.nodes.len() - self.setup.spares() as usize;
+                let most = if placed.partition.as_deref() == Some(FAST) { all / 2 } else { all };
                 let count = time_limit_s.filter(|limit| single && limit % 3 == 0);
                 let nodes = count.map(|limit| ((1 + limit as usize % 4).min(most) as u32, None));
                 let time_limit_s = time_limit_s.map(Some);
@@ -528,6 +531,7 @@ impl World {
                 let (admin, reason) = (Some(admin), Some("sim".into()));
                 Request::UpdateNodes { nodes, admin, reason, change: None }
             }
+            Wish::Replace(order, node) => Request::Replace(id_of(order)?, self.nodes[node].name.clone()),
             // One operator at a time: the change builds on the durable version of the policy.
             Wish::Policy(changes) => Request::ChangePolicy { version: self.judge.policy.version, changes },
             Wish::Reserve(change) => Request::Reserve { change, create: true },
@@ -564,46 +568,9 @@ impl World {
         }
     }
 
-    fn key(&self, order: usize, tries: u32) -> ClientKey {
+    pub(crate) fn key(&self, order: usize, tries: u32) -> ClientKey {
         let changed = self.is_planted(Mutation::RetryKeyIgnored) && tries > 1;
         ClientKey(((order as u128 + 1) << 16) | if changed { u128::from(tries) << 96 } else { 0 })
-    }
-
-    fn step_request(&self, order: usize) -> Option<Request> {
-        let job = self.clients.placed[order].id?;
-        let FirstStep { spec, program, key } = *self.first_step(order);
-        Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
-    }
-
-    /// Opens the socket at which an `srun` listens for its step daemons, before it requests its step.
-    fn listen_for(&mut self, call: usize) {
-        let (Wish::Step { order } | Wish::Own { order }) = self.clients.calls[call].wish else { return };
-        let asked = &self.clients.placed[order].order;
-        if asked.steps > 0 && matches!(self.clients.calls[call].wish, Wish::Step { .. }) || asked.comes_with_step() {
-            let cookie = self.first_step(order).program.cookie;
-            self.listen(order, cookie);
-        }
-    }
-
-    /// Returns the request for the next step of a job order. An srun may send it together with the request for its job.
-    fn first_step(&self, order: usize) -> Box<FirstStep> {
-        let placed = &self.clients.placed[order];
-        let spec = StepSpec {
-            name: format!("step{}", placed.steps_done),
-            submit_line: "srun".into(),
-            time_limit_s: placed.order.step_limit_s,
-            ..StepSpec::default()
-        };
-        let step = 1 + u128::from(placed.steps_done) + (u128::from(placed.attempt.0) << 8);
-        let key = ClientKey(self.key(order, 1).0 + step);
-        let program = TaskProgram {
-            client: ClientAddress::Tcp("login:1".into()),
-            cookie: key.0.to_le_bytes(),
-            commands: vec![(RankSet::All, vec![ByteBuf::from(b"/bin/sim".to_vec())])],
-            work_dir: ByteBuf::from(b"/".to_vec()),
-            ..TaskProgram::default()
-        };
-        Box::new(FirstStep { spec, program, key })
     }
 
     pub(crate) fn answer_arrives(&mut self, caller: u64, answer: Answer) {
@@ -657,6 +624,7 @@ impl World {
             Wish::Admin { nodes, admin } => {
                 self.judge.admin_answered(call, &nodes, admin, &answer);
                 self.content(call);
+                self.replace_ahead(&nodes, admin);
             }
             Wish::Bring(parcel) => {
                 if self.parcel_answered(caller, &parcel, &answer) {

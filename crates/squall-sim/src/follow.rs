@@ -4,11 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use squall_engine::step::{Delivery, Heard, StepInput};
-use squall_model::id::StepKey;
+use squall_model::encoding::ByteBuf;
+use squall_model::id::{ClientKey, StepKey};
 use squall_model::job::Outcome;
-use squall_model::step::{FromStep, Layout, Program, StepLaunch};
+use squall_model::step::{
+    ClientAddress, FirstStep, FromStep, Layout, Program, RankSet, StepLaunch, StepSpec, TaskProgram,
+};
 use squall_model::time::{Span, Time};
+use squall_model::wire::client::Request;
 
+use crate::client::Wish;
 use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::world::{Happening, World};
@@ -112,6 +117,44 @@ fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
 
 /// The `srun` side of the links.
 impl World {
+    /// Returns the request of a job order's next step. None: it has no job yet.
+    pub(crate) fn step_request(&self, order: usize) -> Option<Request> {
+        let job = self.clients.placed[order].id?;
+        let FirstStep { spec, program, key } = *self.first_step(order);
+        Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
+    }
+
+    /// Opens the socket at which an `srun` listens for its step daemons, before it requests its step.
+    pub(crate) fn listen_for(&mut self, call: usize) {
+        let (Wish::Step { order } | Wish::Own { order }) = self.clients.calls[call].wish else { return };
+        let asked = &self.clients.placed[order].order;
+        if asked.steps > 0 && matches!(self.clients.calls[call].wish, Wish::Step { .. }) || asked.comes_with_step() {
+            let cookie = self.first_step(order).program.cookie;
+            self.listen(order, cookie);
+        }
+    }
+
+    /// Returns the request for the next step of a job order. An srun may send it together with the request for its job.
+    pub(crate) fn first_step(&self, order: usize) -> Box<FirstStep> {
+        let placed = &self.clients.placed[order];
+        let spec = StepSpec {
+            name: format!("step{}", placed.steps_done),
+            submit_line: "srun".into(),
+            time_limit_s: placed.order.step_limit_s,
+            ..StepSpec::default()
+        };
+        let step = 1 + u128::from(placed.steps_done) + (u128::from(placed.attempt.0) << 8);
+        let key = ClientKey(self.key(order, 1).0 + step);
+        let program = TaskProgram {
+            client: ClientAddress::Tcp("login:1".into()),
+            cookie: key.0.to_le_bytes(),
+            commands: vec![(RankSet::All, vec![ByteBuf::from(b"/bin/sim".to_vec())])],
+            work_dir: ByteBuf::from(b"/".to_vec()),
+            ..TaskProgram::default()
+        };
+        Box::new(FirstStep { spec, program, key })
+    }
+
     /// Opens the listening side of an `srun`, which requests its step.
     pub(crate) fn listen(&mut self, order: usize, cookie: [u8; 16]) {
         if self.followers.get(&order).is_none_or(|known| known.cookie != cookie) {

@@ -20,13 +20,19 @@ impl World {
             self.judge.program_runs((node, incarnation), job, hook);
         }
         self.nodes[node].hooks.insert((hook, job));
-        let fails = self.setup.hook_fails > 0 && self.seed.chance(self.setup.hook_fails);
-        let hangs = fails && self.seed.chance(300_000);
+        let checks = hook == Hook::AfterFault;
+        if checks {
+            self.judge.check_begins(self.now, node);
+        }
+        let ppm = if checks { self.setup.check_fails } else { self.setup.hook_fails };
+        let fails = ppm > 0 && self.seed.chance(ppm);
+        let hangs = fails && !checks && self.seed.chance(300_000);
         let span = if hangs { Span::from_secs(86_400) } else { self.seed.span(Span(500), TAKES) };
         self.after(span, Happening::HookEnds { node, life, hook, job, fails });
         let early = match hook {
             Hook::Prolog => self.is_planted(Mutation::PrologUnawaited),
             Hook::Epilog => self.is_planted(Mutation::EpilogSkipped),
+            Hook::AfterFault => self.is_planted(Mutation::CheckUnawaited),
             _ => false,
         };
         if early {
@@ -48,6 +54,9 @@ impl World {
         if let Some(job) = job.filter(|_| hook == Hook::Epilog || !fails) {
             self.nodes[node].spool.passed.insert((job, hook));
             self.judge.program_ended((node, self.nodes[node].incarnation), job, hook);
+        }
+        if hook == Hook::AfterFault && !fails {
+            self.judge.check_passed(node);
         }
         if hook == Hook::Reboot && !fails {
             return self.reboot_machine(node);

@@ -25,6 +25,7 @@ mod node;
 mod order;
 mod peers;
 mod perturb;
+mod places;
 mod power;
 mod queried;
 mod query;

@@ -202,6 +202,14 @@ mutations! {
     RebootUnjournaled = "reboot-unjournaled",
     /// It is not journaled that nodes had faults.
     FaultUnjournaled = "fault-unjournaled",
+    /// A check of a node after a fault counts as passed at its start.
+    CheckUnawaited = "check-unawaited",
+    /// The journal names a node as spare that is not kept free.
+    SpareUnkept = "spare-unkept",
+    /// It is journaled twice that a node takes a vacant place.
+    PlaceFilledTwice = "place-filled-twice",
+    /// Nodes are not told that a job which runs has them no more.
+    PlaceKept = "place-kept",
     /// Jobs do not wait for nodes that are up, but have others switched on at once.
     DelayIgnored = "delay-ignored",
     /// A node does not notice that its parent in the tree says nothing.
@@ -324,6 +332,11 @@ impl Mutation {
             self,
             Self::FenceCountedEarly | Self::GuardDiesWithDaemon | Self::FenceRenewedByArrival | Self::FenceUnawaited
         )
+    }
+
+    /// Returns whether the bug shows only with spare nodes and checks after faults.
+    pub(crate) fn is_of_places(self) -> bool {
+        matches!(self, Self::CheckUnawaited | Self::SpareUnkept)
     }
 
     /// Returns whether the bug shows only with several controllers.

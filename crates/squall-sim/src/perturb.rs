@@ -9,7 +9,7 @@ use squall_engine::fabric::NetInput;
 use squall_engine::node::{NodeAct, NodeInput};
 use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin};
-use squall_model::id::{Attempt, Epoch, JobId};
+use squall_model::id::{Attempt, Epoch, JobId, NodeId};
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
@@ -199,6 +199,17 @@ impl World {
         if self.is_planted(Mutation::FaultUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::NodeFault(_)));
         }
+        if self.is_planted(Mutation::SpareUnkept) {
+            for event in &mut out.events {
+                if let Event::ReservationSet { reservation } = event {
+                    reservation.nodes.insert(NodeId(0));
+                }
+            }
+        }
+        if self.is_planted(Mutation::PlaceFilledTwice) {
+            let places = out.events.iter().filter(|event| matches!(event, Event::NodeReplaced { .. }));
+            out.events.extend(places.cloned().collect::<Vec<_>>());
+        }
         if self.is_planted(Mutation::RebootUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::NodesReboot { .. }));
         }
@@ -249,6 +260,11 @@ impl World {
             Some(Mutation::EndJobLost) => {
                 for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));
             }
+            Some(Mutation::PlaceKept) => for_each_parcel(frame, |parcel| {
+                let judge = &self.judge;
+                let leaves = |m: &Down| matches!(m, Down::EndJob { job, .. } if !judge.is_ending(job.job));
+                parcel.messages.retain(|m| !leaves(m));
+            }),
             Some(Mutation::WakeForgotten) => for_each_parcel(frame, |parcel| {
                 for message in &mut parcel.messages {
                     if let Down::Turns(turns) = message {

@@ -153,6 +153,13 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     // Controllers of an older release accept no fences.
     setup.fences = settings.mutation.map_or(settings.seed % 5 == 2 && settings.seed % 16 != 3, Mutation::is_of_fences)
         && setup.controllers == 1;
+    let several = settings.nodes > 3 && settings.seed % 16 != 7;
+    if several && settings.mutation.map_or(settings.seed % 5 == 4, Mutation::is_of_places) {
+        setup.keep_spares(1);
+    }
+    if settings.mutation.map_or(settings.seed % 6 == 1, Mutation::is_of_places) {
+        setup.check_after_faults(300_000);
+    }
     let stops = match settings.mutation {
         None => settings.seed.is_multiple_of(2) && setup.config.preempt_type == PreemptType::None,
         Some(mutation) => mutation == Mutation::WakeForgotten,

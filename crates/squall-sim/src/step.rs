@@ -408,7 +408,7 @@ impl World {
             let exit =
                 self.nodes[node].steps.get(&key).and_then(|s| s.tasks.iter().find(|t| t.rank == rank)?.natural());
             if exit.is_some() {
-                self.judge.process_done(self.now, key);
+                self.judge.process_done(self.now, node, key);
                 self.task_may_write(node, boot, key, rank);
             }
             self.task_ends(node, key, rank);

@@ -48,6 +48,7 @@ pub(crate) struct Workload {
     gap: Span,
     cores: u32,
     memory_mb: u64,
+    /// Number of nodes without spare ones.
     nodes: u32,
     /// Whether there is a second partition.
     fast: bool,
@@ -69,7 +70,7 @@ impl Workload {
     pub(crate) fn new(until: Time, per_hour: u64, setup: &Setup) -> Self {
         let gap = Span(3_600_000_000 / per_hour.max(1));
         let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
-        let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32);
+        let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32 - setup.spares());
         let levels = setup.config.preempt_type == PreemptType::Qos;
         let leases = setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
         let boots = !setup.config.health.reboot_program.is_empty();

@@ -57,6 +57,8 @@ pub(crate) struct Setup {
     pub(crate) mutation: Option<Mutation>,
     /// Probability that a program around a job fails, in millionths.
     pub(crate) hook_fails: u32,
+    /// Probability that a program which checks a node after a fault fails, in millionths.
+    pub(crate) check_fails: u32,
     /// Probability that a node which is switched on does not boot, in millionths.
     pub(crate) boot_fails: u32,
     /// Whether the controller signs what it sends, and some nodes are rooted.
@@ -84,6 +86,7 @@ impl Setup {
             controllers: 1,
             mutation: None,
             hook_fails: 0,
+            check_fails: 0,
             boot_fails: 0,
             signed: false,
             fences: false,

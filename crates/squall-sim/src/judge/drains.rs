@@ -25,6 +25,7 @@ impl Judge {
         for node in self.hosts_named(nodes) {
             self.drains.last.insert(node, call);
             if admin == NodeAdmin::Resume {
+                self.owes_no_check(node);
                 self.drains.drained.remove(&node);
                 self.drains.resumes.insert((node, call));
             }
@@ -35,8 +36,10 @@ impl Judge {
     pub(crate) fn admin_answered(&mut self, call: usize, nodes: &str, admin: NodeAdmin, answer: &Answer) {
         let done = *answer == Answer::Done;
         for node in self.hosts_named(nodes) {
-            self.drains.resumes.remove(&(node, call));
-            let resumes = self.drains.resumes.range((node, 0)..=(node, usize::MAX)).next().is_some();
+            if self.drains.resumes.remove(&(node, call)) {
+                self.owes_no_check(node);
+            }
+            let resumes = self.is_being_resumed(node);
             if done && admin != NodeAdmin::Resume && !resumes && self.drains.last.get(&node) == Some(&call) {
                 self.drains.drained.insert(node);
             }
@@ -48,8 +51,14 @@ impl Judge {
         self.drains.last.get(&node).copied()
     }
 
+    /// Returns whether a request that the node be resumed has no answer yet.
+    pub(super) fn is_being_resumed(&self, node: usize) -> bool {
+        self.drains.resumes.range((node, 0)..=(node, usize::MAX)).next().is_some()
+    }
+
     /// Records that a node was created again, and so is not drained.
     pub(super) fn is_new(&mut self, node: usize) {
+        self.owes_no_check(node);
         self.drains.drained.remove(&node);
         self.drains.last.remove(&node);
     }

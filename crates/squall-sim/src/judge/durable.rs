@@ -37,6 +37,7 @@ impl Judge {
         self.raised(std::slice::from_ref(record));
         self.check_faults(record);
         for event in &record.events {
+            self.check_places(now, event);
             self.event(now, record.time, event, clients);
             self.check_members(event);
             self.check_drains(event);

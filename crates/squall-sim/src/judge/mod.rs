@@ -11,6 +11,7 @@ mod lease;
 mod limits;
 mod log;
 mod members;
+mod places;
 pub(crate) mod power;
 pub(crate) mod process;
 pub(crate) mod programs;
@@ -183,6 +184,8 @@ pub(crate) struct Judge {
     pub(crate) powers: power::Powers,
     boots: boot::Boots,
     members: members::Members,
+    /// Nodes that change places in jobs, spare nodes, and checks after faults.
+    places: places::Places,
     /// Nodes that operators have drained.
     drains: drains::Drains,
     /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
@@ -245,6 +248,7 @@ impl Judge {
             powers: power::Powers::of(&setup.config, &setup.names),
             boots: boot::Boots::default(),
             members: members::Members::default(),
+            places: places::Places::of(&setup.config),
             drains: drains::Drains::default(),
             forgotten: Time::default(),
             lifted: BTreeSet::new(),

@@ -250,8 +250,10 @@ impl Judge {
         }
     }
 
-    /// Checks the end of a process that has finished its work: it must not have run while its job was suspended.
-    pub(crate) fn process_done(&mut self, now: Time, key: StepKey) {
+    /// Checks the end of a process that has finished its work: it must not have run while its job was
+    /// suspended, or long after its job has lost the node.
+    pub(crate) fn process_done(&mut self, now: Time, node: usize, key: StepKey) {
+        self.check_left(now, node, key);
         let since = self.files.get(&key.job).and_then(|file| file.suspended);
         let calm = since.is_some_and(|since| since > self.trouble_until);
         if let Some(since) = since.filter(|since| calm && now.since(*since) > SUSPEND_SLACK) {

@@ -194,6 +194,11 @@ pub(crate) enum Statement {
         job: String,
         index: Option<u32>,
     },
+    /// A node of a job is replaced (`scontrol replace`).
+    Replace {
+        job: String,
+        node: String,
+    },
     ToNodes {
         action: Action,
         nodes: Vec<String>,
@@ -319,6 +324,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["clock", "ahead", time] => Ok(Statement::Clock { by_us: span(time)?.0.cast_signed() }),
         ["clock", "back", time] => Ok(Statement::Clock { by_us: -span(time)?.0.cast_signed() }),
         ["spool", list, ref rest @ ..] => spool(names(list)?, rest),
+        ["replace", job, node] => Ok(Statement::Replace { job: job.into(), node: node.into() }),
         ["drain", list] => Ok(Statement::ToNodes { action: Action::Drain, nodes: names(list)? }),
         ["resume", list] => Ok(Statement::ToNodes { action: Action::Resume, nodes: names(list)? }),
         ["remove", list] => Ok(Statement::ToNodes { action: Action::Remove, nodes: names(list)? }),

@@ -135,6 +135,10 @@ impl Teller {
                 let node = world.node_named(&node)?;
                 world.lie(node).map_err(|v| v.to_string())
             }
+            Statement::Replace { job, node } => {
+                world.wish(Wish::Replace(world.order_named(&job)?, world.node_named(&node)?));
+                Ok(())
+            }
             Statement::ToJob { action, job, index } => world.tell_action(action, &job, index),
             Statement::ToNodes { action: action @ (Action::Remove | Action::Create), nodes } => {
                 world.each_node(&nodes, |world, node| world.change_member(node, action == Action::Create))
@@ -196,6 +200,10 @@ impl Teller {
             "prolog_alloc" => config.hooks.prolog_flags.alloc = value > 0,
             "hook_timeout" => config.hooks.prolog_epilog_timeout_s = value,
             "hook_fails_percent" => setup.hook_fails = u32::try_from(value).unwrap_or(100).min(100) * 10_000,
+            "after_fault_fails_percent" => {
+                setup.check_after_faults(u32::try_from(value).unwrap_or(100).min(100) * 10_000);
+            }
+            "spare_nodes" => setup.keep_spares(u32::try_from(value).unwrap_or(u32::MAX)),
             "suspend_time" => setup.switch_nodes(value),
             "suspend_timeout" => config.power.suspend_timeout_s = value,
             "resume_timeout" => config.health.resume_timeout_s = value,
