@@ -391,7 +391,7 @@ impl World {
     /// Ends all faults and restarts everything that was killed.
     pub(crate) fn heal_everything(&mut self) {
         self.nemesis.profile = None;
-        self.setup.boot_fails = 0;
+        (self.setup.boot_fails, self.setup.check_fails) = (0, 0);
         for which in 0..self.nemesis.ends.len() {
             self.fault_ends(which);
         }

@@ -33,7 +33,7 @@ pub(crate) fn keep(c: &mut Controller, now: Time, out: &mut Out) {
         let known = c.state.reservations.get(&name);
         let nodes = chosen(c, now, partition, known);
         match known {
-            Some(known) if known.nodes == nodes => {}
+            Some(known) if known.nodes == nodes && known.start <= now => {}
             Some(_) if nodes.is_empty() => events.push(Event::ReservationGone { name }),
             None if nodes.is_empty() => {}
             _ => {
@@ -45,7 +45,9 @@ pub(crate) fn keep(c: &mut Controller, now: Time, out: &mut Out) {
                     users: vec![OWNER.to_owned()],
                     ..Reservation::default()
                 };
-                let reservation = Reservation { nodes, ..known.cloned().unwrap_or_else(fresh) };
+                let known = known.cloned().unwrap_or_else(fresh);
+                // The clock may have been set back.
+                let reservation = Reservation { nodes, start: known.start.min(now), ..known };
                 events.push(Event::ReservationSet { reservation: Box::new(reservation) });
             }
         }
