@@ -20,6 +20,7 @@ use crate::control::index::foreign::Foreign;
 use crate::control::index::gang::Gang;
 use crate::control::index::leases::Leases;
 use crate::control::index::lists::Lists;
+use crate::control::index::next::NextStart;
 use crate::control::index::power::Powers;
 use crate::control::index::programs::Programs;
 use crate::control::index::queue::Queue;
@@ -108,6 +109,8 @@ pub struct Controller {
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
     /// Running jobs with places of failed nodes that wait for a node; soft state.
     pub(crate) vacant: BTreeSet<JobId>,
+    /// What is kept for jobs that end and start again in place, as the node of their script failed.
+    pub(crate) kept: BTreeMap<JobId, NextStart>,
     /// Nodes that wait to be powered up or down.
     pub(crate) powers: Powers,
     /// Programs around jobs that jobs wait for.
@@ -166,6 +169,7 @@ impl Controller {
             todo: Todo::default(),
             strays: BTreeMap::default(),
             vacant: BTreeSet::default(),
+            kept: BTreeMap::default(),
             powers: Powers::default(),
             programs: Programs::default(),
             dismissed: NodeSet::default(),

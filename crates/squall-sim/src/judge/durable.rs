@@ -7,6 +7,7 @@ use squall_model::event::{Event, NodeAdmin, Record};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey};
 use squall_model::job::options::Options;
 use squall_model::job::{ArraySpec, EndState, ExitCode, JobAttempt, JobKind, JobSpec, Outcome};
+use squall_model::places::OnNodeFail;
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
@@ -37,7 +38,7 @@ impl Judge {
         self.raised(std::slice::from_ref(record));
         self.check_faults(record);
         for event in &record.events {
-            self.check_places(now, event);
+            self.check_places(now, event, self.replaces(event, clients));
             self.event(now, record.time, event, clients);
             self.check_members(event);
             self.check_drains(event);
@@ -51,6 +52,14 @@ impl Judge {
         for (leader, size) in changed.collect::<BTreeSet<_>>() {
             self.check_components(leader, size);
         }
+    }
+
+    /// Returns whether an event starts a job again of which a node had failed that is to be replaced.
+    fn replaces(&self, event: &Event, clients: &Clients) -> bool {
+        let Event::JobStarted { id, .. } = event else { return false };
+        let Some(file) = self.files.get(id) else { return false };
+        let failed = file.outcome.as_ref().is_some_and(|outcome| outcome.state == EndState::NodeFail);
+        failed && clients.order(file.order).and_then(|order| order.options.on_node_fail) == Some(OnNodeFail::Replace)
     }
 
     /// Returns the heterogeneous job that a job is a component of: the id of its first component, and the number of

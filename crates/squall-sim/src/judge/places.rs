@@ -71,8 +71,9 @@ impl Judge {
         self.places.owed.remove(&node);
     }
 
-    /// Records a durable event, and checks it. It is called before the event is counted.
-    pub(super) fn check_places(&mut self, now: Time, event: &Event) {
+    /// Records a durable event, and checks it. It is called before the event is counted. `replaces`: the event starts a job
+    /// of which a node had failed that is to be replaced.
+    pub(super) fn check_places(&mut self, now: Time, event: &Event, replaces: bool) {
         match event {
             Event::NodeFault(fault) if self.places.checks => {
                 let Some(host) = self.host(fault.node) else { return };
@@ -95,7 +96,8 @@ impl Judge {
             Event::ReservationGone { name } => _ = self.places.spares.remove(name),
             Event::JobStarted { id, attempt, alloc, .. } if !self.was_leased(*id, *attempt) => {
                 self.check_grant(*id, &alloc.nodes());
-                if let Some(node) = alloc.nodes().iter().find(|node| self.is_spare(*node)) {
+                let spare = alloc.nodes().iter().find(|node| self.is_spare(*node));
+                if let Some(node) = spare.filter(|_| !replaces) {
                     self.violate("a spare node gets no ordinary job", format!("job {id} on node {}", node.0));
                 }
             }

@@ -138,6 +138,30 @@ fn a_spare_takes_the_place_of_a_failed_node_and_the_step_starts_again_in_the_sam
 }
 
 #[test]
+fn a_script_whose_node_fails_starts_again_in_place_before_a_job_that_waits() {
+    let c = cluster("script");
+    let script = "echo \"run ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME\"; @ srun DIR/task; echo \"srun: $?\"";
+    let job = c.submit(&["-N3", "--on-node-fail=replace"], script);
+    c.until("all tasks run", || c.ran().len() == 3);
+    // It could run as soon as the nodes of the first job are free.
+    let other = c.ok(&["sbatch", "--parsable", "-N4", "-o", "/dev/null", "--wrap", "true"]);
+    c.fail("n1");
+    c.until("all tasks run again", || c.ran().len() == 6);
+    assert_eq!(c.ok(&["squeue", "-h", "-j", &job, "-o", "%T %N"]), "RUNNING n[2-4]");
+    assert_eq!(c.ok(&["squeue", "-h", "-j", &other, "-o", "%T"]), "PENDING");
+    assert_eq!(c.ran(), ["0 0 n1 0", "0 0 n2 0", "1 1 n2 0", "1 1 n3 0", "2 2 n3 0", "2 2 n4 0"]);
+    c.write("go", "");
+    c.until("both jobs have ended", || c.ok(&["squeue", "-h"]).is_empty());
+    let out = c.read("out");
+    for words in ["run 0 on n1", "run 1 on n2", "rank 0 of 3", "rank 1 of 3", "rank 2 of 3", "srun: 0\n"] {
+        assert_eq!(out.matches(words).count(), 1, "{words}: {out}");
+    }
+    let ended = c.ok(&["sacct", "-n", "-X", "-j", &job, "-o", "State,NNodes,Restarts"]);
+    assert_eq!(ended.split_whitespace().collect::<Vec<_>>(), ["COMPLETED", "3", "1"], "{ended}");
+    c.clean();
+}
+
+#[test]
 fn only_the_tasks_of_the_failed_node_start_again_where_the_others_go_on() {
     let c = cluster("only");
     let script = "@ srun -l --restarts=2 --restart-only-lost DIR/task; echo \"srun: $?\"";

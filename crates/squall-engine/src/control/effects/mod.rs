@@ -20,6 +20,7 @@ pub(crate) mod queries;
 pub(crate) mod reboot;
 pub(crate) mod replace;
 pub(crate) mod reserve;
+pub(crate) mod restart;
 pub(crate) mod shutdown;
 pub(crate) mod signals;
 pub(crate) mod spares;
@@ -156,6 +157,9 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     loop {
         power::settle(c, now, out);
         het::settle(c, now, out);
+        if !c.todo.again.is_empty() {
+            restart::settle(c, now, out);
+        }
         work::enter_all(c, now, out);
         while let Some(node) = c.todo.condemned.pop_first() {
             nodes::condemn(c, now, node, out);

@@ -18,6 +18,7 @@ use crate::control::effects::faults;
 use crate::control::effects::fence;
 use crate::control::effects::queries;
 use crate::control::effects::replace;
+use crate::control::effects::restart;
 use crate::control::effects::signals;
 use crate::control::effects::steps;
 use crate::control::effects::work;
@@ -287,8 +288,8 @@ pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss:
     decide(c, now, id, node, loss, out);
 }
 
-/// Decides what becomes of a running job that has lost a node: with `--on-node-fail=replace` or `shrink` it goes on, unless
-/// its script ran on that node; otherwise it ends or is requeued.
+/// Decides what becomes of a running job that has lost a node: with `--on-node-fail=replace` or `shrink` it goes on;
+/// otherwise it ends or is requeued. If its script ran on that node, `replace` has it start again.
 fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else {
@@ -307,9 +308,12 @@ fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, ou
     let reason = Some(format!("{}: {name}", loss.text()));
     let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
     let again = wanted != OnNodeFail::End && may_requeue(&c.state, job);
-    // The node of the script can't be replaced: the job starts again, before all others.
     let first = job.spec.options.get().is_some_and(|options| options.expedite == Some(true));
     let first = first || wanted == OnNodeFail::Replace;
+    // Without nodes that are kept for it, the job starts again before all others.
+    if again && has_script && wanted == OnNodeFail::Replace {
+        restart::keep(c, now, id, node);
+    }
     let requeue =
         again.then_some(Requeue { hold: false, not_before: None, special: None, expedite: first.then_some(true) });
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);

@@ -17,6 +17,7 @@ use crate::control::controller::Controller;
 use crate::control::effects::programs;
 use crate::control::effects::replace;
 use crate::control::effects::reserve;
+use crate::control::effects::restart;
 use crate::control::effects::signals;
 use crate::control::index::facts;
 use crate::control::index::pending::item_of;
@@ -306,6 +307,7 @@ fn released(c: &mut Controller, id: JobId) {
         Phase::Running(_) | Phase::Completing(..) | Phase::Leased(_) => {}
         Phase::Ended(_) => ended(c, id),
         Phase::Pending => {
+            c.todo.again.extend(c.kept.contains_key(&id).then_some(id));
             let whole = job.task.map_or(id, |task| task.array);
             c.queue.wake_starved(&job.spec);
             c.queue.wake_throttled(&c.state, whole);
@@ -319,6 +321,7 @@ fn released(c: &mut Controller, id: JobId) {
 
 /// Updates the queue after the end of a job or of array tasks.
 fn ended(c: &mut Controller, id: JobId) {
+    restart::forget(c, id);
     c.queue.note_end(&c.state, id);
     c.todo.touched.insert(id);
     let job = c.state.jobs.get(&id);
@@ -448,7 +451,8 @@ pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
     }
     let node = c.state.node(id).filter(|node| node.usable());
     let there = c.rehearsal || c.links.get(id).is_some() || node.is_some_and(Node::sleeps);
-    let reachable = node.is_some() && there && !c.strays.contains_key(&id);
+    let can_be_used = node.is_some() && there && !c.strays.contains_key(&id);
+    let reachable = can_be_used && !restart::is_kept(c, id);
     let open = reachable && node.is_some_and(|node| node.free_cpus() > 0);
     for (set, belongs) in [(&mut c.queue.reachable, reachable), (&mut c.queue.open, open)] {
         if belongs {
@@ -456,5 +460,8 @@ pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
         } else {
             set.remove(id);
         }
+    }
+    if !can_be_used {
+        restart::node_failed(c, id);
     }
 }

@@ -95,7 +95,7 @@ fn take(c: &mut Controller, now: Time, id: JobId, (lost, node): (NodeId, NodeId)
 }
 
 /// Returns the spare of a job that is nearest to a failed node. None: the job has no spare that is up.
-fn spare_for(c: &Controller, id: JobId, lost: NodeId) -> Option<NodeId> {
+pub(crate) fn spare_for(c: &Controller, id: JobId, lost: NodeId) -> Option<NodeId> {
     let spares = c.state.jobs.get(&id)?.run()?.spares()?;
     let there = spares.iter().filter(|spare| c.queue.reachable.contains(*spare));
     there.min_by_key(|spare| c.state.index.topology.distance(lost, *spare))
@@ -103,7 +103,7 @@ fn spare_for(c: &Controller, id: JobId, lost: NodeId) -> Option<NodeId> {
 
 /// Returns a free node that fits a vacant place, with what the job gets there. Nodes below the same switch or in the same
 /// block as the failed one come first.
-fn free_for(c: &mut Controller, now: Time, id: JobId, vacancy: &Vacancy) -> Option<(NodeId, Given)> {
+pub(crate) fn free_for(c: &mut Controller, now: Time, id: JobId, vacancy: &Vacancy) -> Option<(NodeId, Given)> {
     let job = c.state.jobs.get(&id)?;
     let run = job.run()?;
     let at = c.state.partitions.iter().position(|partition| partition.config.name == run.partition)?;

@@ -16,6 +16,7 @@ pub(crate) mod limits;
 pub(crate) mod lists;
 pub(crate) mod names;
 pub(crate) mod network;
+pub(crate) mod next;
 pub(crate) mod ordered;
 pub(crate) mod page;
 pub(crate) mod pending;

@@ -39,6 +39,8 @@ pub(crate) struct Todo {
     pub(crate) waking: BTreeSet<JobId>,
     /// Nodes that were removed and may be gone.
     pub(crate) gone: BTreeSet<NodeId>,
+    /// Jobs that are over for which nodes are kept: they are to start again.
+    pub(crate) again: BTreeSet<JobId>,
     /// Nodes that an operator set down; their jobs are to be failed.
     pub(crate) condemned: BTreeSet<NodeId>,
 }

@@ -215,12 +215,90 @@ fn what_happens_is_what_job_partition_or_cluster_say() {
     }
 }
 
-#[test]
-fn the_node_of_the_script_is_not_replaced() {
-    let mut d = Driver::new(3, 1);
-    let id = d.submit(job(2, OnNodeFail::Replace, 0));
+/// A job of three nodes of which the script's has just failed, and another one that waits.
+fn restarts(nodes: u32, spares: u32) -> (Driver, JobId, JobId) {
+    let mut d = Driver::new(nodes, 1);
+    let id = d.submit(job(3, OnNodeFail::Replace, spares));
+    assert!(matches!(ask_step(&mut d, 7, id, 3)[..], [Answer::StepCreated { .. }]));
     set(&mut d, 0, NodeAdmin::Down);
+    let other = d.submit(batch());
+    d.sent.clear();
     assert_eq!(d.state_of(id), Some(JobState::Completing(EndState::NodeFail)));
+    (d, id, other)
+}
+
+/// Reports that nothing of a job's first attempt is left on nodes.
+fn gone(d: &mut Driver, job: JobId, nodes: &[&str]) {
+    let attempt = squall_model::job::JobAttempt { job, attempt: squall_model::id::Attempt(1) };
+    for node in nodes {
+        d.report(node, &[Report::JobGone { job: attempt }]);
+    }
+}
+
+#[test]
+fn a_script_that_lost_its_node_starts_again_in_place_before_all_others() {
+    let (mut d, id, other) = restarts(4, 0);
+    assert_eq!(d.state_of(other), Some(JobState::Pending), "the free node is kept");
+    gone(&mut d, id, &["n1", "n2"]);
+    assert_eq!(d.state_of(other), Some(JobState::Pending), "a node of the job is kept");
+    assert_eq!(d.state_of(id), Some(JobState::Completing(EndState::NodeFail)), "it waits for the last one");
+    gone(&mut d, id, &["n3"]);
+    assert_eq!((order(&d, id), d.state_of(id)), (vec![1, 2, 3], Some(JobState::Running)));
+    assert_eq!((d.attempt(id).attempt.0, d.c.state().jobs[&id].restarts), (2, 1));
+    let script = d.sent.iter().filter_map(|(node, message)| match message {
+        Down::StartJob { batch: Some(_), facts } => Some((node.as_str(), facts.key.job, facts.restarts)),
+        _ => None,
+    });
+    assert_eq!(script.collect::<Vec<_>>(), [("n2", id, 1)]);
+    assert!(d.c.kept.is_empty());
+    check(&mut d);
+    // The next failure is another one.
+    set(&mut d, 0, NodeAdmin::Resume);
+    assert_eq!(d.state_of(other), Some(JobState::Running));
+}
+
+#[test]
+fn a_script_that_starts_again_has_a_spare_node_of_its_job_in_place_of_the_failed_one() {
+    let (mut d, id, other) = restarts(5, 2);
+    assert_eq!(d.state_of(other), Some(JobState::Pending));
+    gone(&mut d, id, &["n1", "n2", "n3", "n4", "n5"]);
+    assert_eq!((order(&d, id), held(&d)), (vec![1, 2, 3], vec![0, 1, 1, 1, 1]));
+    check(&mut d);
+}
+
+#[test]
+fn nodes_that_are_kept_for_a_script_are_free_if_it_does_not_start_again() {
+    // No node takes the place of the failed one.
+    let (mut d, id, other) = restarts(3, 0);
+    gone(&mut d, id, &["n2"]);
+    assert_eq!(
+        (d.state_of(id), d.state_of(other)),
+        (Some(JobState::Completing(EndState::NodeFail)), Some(JobState::Running))
+    );
+    // Another node can't be used, the user cancels the job, or the controller starts again.
+    for what in ["drained", "cancelled", "restarted"] {
+        let (mut d, id, other) = restarts(4, 0);
+        gone(&mut d, id, &["n1"]);
+        match what {
+            "drained" => set(&mut d, 2, NodeAdmin::Drain),
+            "cancelled" => {
+                let cancel = Request::Cancel { jobs: these(id), signal: None, step: None, verbose: false };
+                d.ask(9, ADA, cancel);
+            }
+            _ => {
+                d.restart();
+                let attempt = d.attempt(id);
+                for (node, jobs) in [("n2", &[attempt][..]), ("n3", &[attempt]), ("n4", &[])] {
+                    d.register(node, jobs);
+                }
+            }
+        }
+        gone(&mut d, id, &["n2", "n3"]);
+        let cancelled = JobState::Ended(EndState::Cancelled { by: ADA });
+        let expected = Some(if what == "cancelled" { cancelled } else { JobState::Pending });
+        assert_eq!((d.state_of(id), d.state_of(other)), (expected, Some(JobState::Running)), "{what}");
+        assert!(d.c.kept.is_empty(), "{what}");
+    }
 }
 
 #[test]

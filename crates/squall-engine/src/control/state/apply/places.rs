@@ -11,14 +11,14 @@ use crate::control::state::State;
 use crate::control::state::apply::policy::Sign;
 use crate::control::state::job::{Phase, Run};
 
-/// Returns the places of a job that starts with `spares` spare nodes: the last ones of its allocation. None: it has no
-/// spares.
-pub(super) fn at_start(alloc: &Alloc, spares: u32) -> Option<Box<Places>> {
+/// Returns the places of a job that starts with up to `spares` spare nodes: the last ones of its allocation, as far as
+/// `working` nodes are left. None: it has no spares.
+pub(super) fn at_start(alloc: &Alloc, spares: u32, working: Option<u32>) -> Option<Box<Places>> {
     if spares == 0 {
         return None;
     }
     let nodes = alloc.nodes();
-    let working = nodes.len().saturating_sub(spares as usize);
+    let working = nodes.len().saturating_sub(spares as usize).max(working.unwrap_or(0) as usize);
     Some(Box::new(Places { spares: nodes.iter().skip(working).collect(), ..Places::default() }))
 }
 

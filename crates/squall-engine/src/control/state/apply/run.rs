@@ -50,7 +50,7 @@ impl State {
             leaving: Alloc::default(),
             configuring: configuring.then_some(true),
             booting: booting.then_some(true),
-            places: places::at_start(alloc, job.spec.options.spares()),
+            places: places::at_start(alloc, job.spec.options.spares(), job.spec.need.nodes_min),
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;
