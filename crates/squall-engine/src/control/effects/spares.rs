@@ -67,16 +67,16 @@ fn chosen(c: &Controller, now: Time, partition: &Partition, known: Option<&Reser
     if count == 0 {
         return NodeSet::new();
     }
+    let stays = |id: &NodeId| known.is_some_and(|known| known.nodes.contains(*id));
     let is_free = |id: &NodeId| {
         let idle = state.node(*id).is_some_and(|node| node.jobs.is_empty());
-        idle && c.queue.reachable.contains(*id) && !is_reserved(state, partition, *id)
+        // A spare node stays one until it is down, as all nodes are away for a moment when a controller starts.
+        let is_there = c.queue.reachable.contains(*id) || (stays(id) && !is_down(id));
+        idle && is_there && !is_reserved(state, partition, *id)
     };
     let faulty = |node: &Node| node.faults.last().is_some_and(|fault| fault.is_recent(now));
     let mut free: Vec<NodeId> = partition.nodes.iter().filter(is_free).collect();
-    free.sort_by_key(|id| {
-        let stays = known.is_some_and(|known| known.nodes.contains(*id));
-        (!stays, state.node(*id).is_some_and(faulty), Reverse(*id))
-    });
+    free.sort_by_key(|id| (!stays(id), state.node(*id).is_some_and(faulty), Reverse(*id)));
     free.into_iter().take(count).collect()
 }
 

@@ -84,10 +84,11 @@ pub(crate) fn is_plain(spec: &JobSpec) -> bool {
 }
 
 /// Returns whether jobs of a partition may be leased to nodes under the current configuration. They may not if jobs
-/// share cores or can be preempted, or if there are reservations.
+/// share cores or can be preempted, if the partition keeps spare nodes, or if there are reservations.
 pub(crate) fn may_lend(state: &State, partition: &Partition) -> bool {
     let shares = partition.config.oversubscribe.rows(true) > 1 || state.config.preempt_type != PreemptType::None;
-    partition.config.lease_jobs > 0 && partition.starts_jobs() && !shares && state.reservations.is_empty()
+    let spares = partition.config.spare_nodes.is_some_and(|count| count > 0);
+    partition.config.lease_jobs > 0 && partition.starts_jobs() && !shares && !spares && state.reservations.is_empty()
 }
 
 /// Returns the line to which a job that holds resources belongs, by node and first core. None: there are no
