@@ -90,25 +90,16 @@ impl State {
         kept: &Alloc,
         vacant: Option<NodeId>,
     ) {
-        if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
-            return;
-        }
-        let works = self.works(id);
-        if works {
-            self.charge_job(time, id, false);
-        }
-        self.count_job(id, Sign::Minus);
         let held = vacant.map(|lost| self.held_on(time, id, lost));
-        if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+        self.holds_anew(time, (id, attempt), |state| {
+            let Some(Phase::Running(run)) = state.jobs.get_mut(&id).map(|job| &mut job.phase) else {
+                return invariant!("a job that holds other nodes runs");
+            };
             let (_, gone) = run.alloc.split(&kept.nodes());
             places::vacate(run, &gone.nodes(), held.flatten());
             run.alloc = kept.clone();
             gone.groups.into_iter().for_each(|group| run.leaving.add(group));
-        }
-        self.count_job(id, Sign::Plus);
-        if works {
-            self.charge_job(time, id, true);
-        }
+        });
     }
 
     /// Frees what a job had given back on those nodes that have now released it.

@@ -10,6 +10,7 @@ use squall_model::time::Time;
 use crate::control::state::State;
 use crate::control::state::apply::policy::Sign;
 use crate::control::state::job::{Phase, Run};
+use crate::invariant::invariant;
 
 /// Returns the places of a job that starts with up to `spares` spare nodes: the last ones of its allocation, as far as
 /// `working` nodes are left. None: it has no spares.
@@ -60,17 +61,10 @@ impl State {
         alloc: &Alloc,
         gres: &[Grant],
     ) {
-        // because a journal of another version may replace nodes of a job that does not run here
-        if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
-            return;
-        }
-        let works = self.works(id);
-        if works {
-            self.charge_job(time, id, false);
-        }
-        self.count_job(id, Sign::Minus);
-        let mut is_new = false;
-        if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+        self.holds_anew(time, (id, attempt), |state| {
+            let Some(Phase::Running(run)) = state.jobs.get_mut(&id).map(|job| &mut job.phase) else {
+                return invariant!("a job that holds other nodes runs");
+            };
             let places = run.places.get_or_insert_default();
             let place = places.vacant.iter().position(|one| one.lost == lost).map(|at| places.vacant.remove(at).place);
             places.spares.remove(node);
@@ -79,17 +73,31 @@ impl State {
                 // In lists of nodes the name of the one that failed stands for the new one, too.
                 places.replaced.extend((lost != place).then_some(Replacement { place: lost, node }));
             }
-            is_new = run.alloc.on(node).is_none();
+            let is_new = run.alloc.on(node).is_none();
             run.alloc = alloc.clone();
             run.left.insert(node);
             run.gres.extend(gres.iter().cloned());
-        }
-        if is_new {
-            self.hold_resources(id, &alloc.split(&NodeSet::one(node)).0, false);
-            for grant in gres {
-                self.index.hold_gres(node, grant);
+            if is_new {
+                state.hold_resources(id, &alloc.split(&NodeSet::one(node)).0, false);
+                for grant in gres {
+                    state.index.hold_gres(node, grant);
+                }
             }
+        });
+    }
+
+    /// Changes what a running job holds. The job is charged until now for what it held, and counted again.
+    pub(super) fn holds_anew(&mut self, time: Time, (id, attempt): (JobId, Attempt), change: impl FnOnce(&mut Self)) {
+        // because a journal of another version may change a job that does not run here
+        if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
+            return;
         }
+        let works = self.works(id);
+        if works {
+            self.charge_job(time, id, false);
+        }
+        self.count_job(id, Sign::Minus);
+        change(self);
         self.count_job(id, Sign::Plus);
         if works {
             self.charge_job(time, id, true);
