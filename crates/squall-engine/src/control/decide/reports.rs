@@ -190,7 +190,8 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: of, end: on_our_clock, cut }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);
-    } else if end.note.is_some() {
+    } else if end.note.is_some() || nodes.iter().any(|node| c.state.leaves(job, node)) {
+        // Also if the node is replaced before it fails: the step can start again now.
         steps::part_ended(c, key, &nodes, end.exit, out);
     }
 }

@@ -299,8 +299,8 @@ fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, ou
     let wanted = replace::wanted(&c.state, job, run);
     if run.left.len() > 1 && !has_script {
         match wanted {
-            OnNodeFail::Replace => return go_on(c, now, id, (node, true), out),
-            OnNodeFail::Shrink => return go_on(c, now, id, (node, false), out),
+            OnNodeFail::Replace => return lost_on(c, now, id, (node, true), out),
+            OnNodeFail::Shrink => return lost_on(c, now, id, (node, false), out),
             OnNodeFail::End | OnNodeFail::Requeue => {}
         }
     }
@@ -329,14 +329,30 @@ fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
     out.answers.extend(callers.into_iter().map(notice));
 }
 
+/// Has a job go on without a node that has failed: nothing of its steps is left there.
+fn lost_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
+    let Some(attempt) = c.state.jobs.get(&id).map(|job| job.attempt) else {
+        return invariant!("a job that loses a node is known");
+    };
+    if go_on(c, now, id, (node, replace), out) {
+        steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
+    }
+}
+
 /// Has a job go on without a node that has failed, or is about to; with `replace` another node takes its place. As in Slurm its
-/// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves.
-pub(crate) fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
-    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
-    let Phase::Running(run) = &job.phase else { return invariant!("a job that has further nodes runs") };
-    // Such a job gives no node back before its end.
+/// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves. Returns false
+/// if the job keeps its nodes to its end.
+pub(crate) fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) -> bool {
+    let found = c.state.jobs.get(&id).and_then(|job| match &job.phase {
+        Phase::Running(run) => Some((job, run)),
+        _ => None,
+    });
+    let Some((job, run)) = found else {
+        invariant!("a job that has further nodes runs");
+        return false;
+    };
     if c.state.gang.contains_key(&id) || c.state.het_of(id).is_some() {
-        return;
+        return false;
     }
     let attempt = job.attempt;
     let mut rest = run.alloc.nodes();
@@ -349,10 +365,10 @@ pub(crate) fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (
     let idle = run.spares().is_some_and(|spares| spares.contains(node));
     let vacant = Some(node).filter(|_| replace && !idle);
     c.commit(now, Event::JobShrunk { id, attempt, alloc, vacant }, out);
-    steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
     for key in frail {
         steps::kill(c, key);
     }
+    true
 }
 
 /// Ends the shares of a running job's steps on nodes that the job has no more: nodes that have released it, or that were
