@@ -5,6 +5,7 @@
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
+use crate::checkpoint::CheckpointChange;
 use crate::config::{Config, NodeConfig, PartitionConfig};
 use crate::fault::NodeFault;
 use crate::foreign::{Question, Reply};
@@ -644,6 +645,9 @@ pub enum Event {
     /// A fault of a node was found. The numbers from 82 to 89 are left out.
     #[n(90)]
     NodeFault(#[n(0)] NodeFault),
+    /// A checkpoint of a running job counts from now on, or no longer. The numbers from 91 to 99 are left out.
+    #[n(100)]
+    Checkpoint(#[n(0)] Box<CheckpointChange>),
 }
 
 impl Record {

@@ -2,6 +2,7 @@
 //! comparing.
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod codec;
 pub mod config;
 pub mod confinement;

@@ -155,6 +155,14 @@ pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 pub const POLICY_CHANGES_MAX: usize = 100_000;
 /// Most signals that the controller keeps for a node which does not answer; the oldest is dropped.
 pub const SIGNALS_KEPT_MAX: usize = 256;
+/// Most checkpoints of a job that count: the last one, and the one before, for a restore that fails.
+pub const CHECKPOINTS_KEPT: usize = 2;
+/// Longest time that a checkpoint may take on its node, seconds; then it is given up and the job goes on.
+pub const CHECKPOINT_S: u64 = 300;
+/// Time for which a job that is to leave its node stays frozen without a word of the controller, seconds.
+pub const CHECKPOINT_FROZEN_S: u64 = 30;
+/// Most bytes of a node's text about a checkpoint.
+pub const CHECKPOINT_TEXT_BYTES: usize = 400;
 /// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …
 pub const DAMAGED_MAX: u32 = 100;
 /// Most bytes of one value in a daemon's log line; the rest is cut off.

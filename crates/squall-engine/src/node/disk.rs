@@ -144,6 +144,7 @@ impl Disk {
                 return vec![self.end_hook(*hook, *job, Some("killed".into()))];
             }
             NodeAct::OpenJob { .. }
+            | NodeAct::Checkpoint(_)
             | NodeAct::Tell { .. }
             | NodeAct::Gang(_)
             | NodeAct::Fence(_)

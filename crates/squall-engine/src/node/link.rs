@@ -14,7 +14,7 @@ use squall_model::wire::stepd::ToStepd;
 
 use crate::fabric::proof::{self, Checked, Unproven};
 use crate::fabric::{Delivery, Dial};
-use crate::node::{ContentAct, NodeAct, NodeMachine, NodeOut};
+use crate::node::{CheckpointAct, ContentAct, NodeAct, NodeMachine, NodeOut};
 
 /// Timeout of a registration request or a registration, first and largest value; it doubles each time. A new offer
 /// ends the one before, so on a slow path with a fixed timeout each answer could belong to the request before.
@@ -284,6 +284,8 @@ impl NodeMachine {
                     self.reboot(now, out);
                 }
             }
+            Down::Checkpoint(order) => self.checkpoint(now, *order, out),
+            Down::ForgetCheckpoints { job } => out.acts.push(NodeAct::Checkpoint(CheckpointAct::Forget { job })),
             Down::Check { fault } => self.check_after_fault(now, fault, out),
             Down::Keys(keys) => out.acts.push(NodeAct::Keys(keys)),
             Down::Known { steps, jobs } => self.known(&steps, &jobs, out),

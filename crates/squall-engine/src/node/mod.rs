@@ -21,6 +21,7 @@
 //! Every node is also a relay of the tree (`fabric`). The machine holds both parts, which share one set of
 //! connections.
 
+mod checkpoint;
 mod content;
 mod counted;
 #[cfg(test)]
@@ -38,11 +39,13 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use checkpoint::CheckpointAct;
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
 pub use fence::{FenceAct, Guard};
 pub use gang::{Alignment, GangAct};
 pub use hooks::HookRun;
+use squall_model::checkpoint::Made;
 use squall_model::config::{HealthConfig, Hooks};
 use squall_model::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Blob, JobAttempt, Usage};
@@ -205,6 +208,15 @@ pub enum NodeInput {
         /// Why it failed, as a text for users. None: it succeeded.
         error: Option<String>,
     },
+    /// A checkpoint has ended ([`CheckpointAct::Make`]).
+    Checkpointed {
+        /// The job.
+        job: JobAttempt,
+        /// Number of the checkpoint.
+        number: u64,
+        /// The complete checkpoint, or none if only asked whether it could be made; or why it can't.
+        result: Result<Option<Made>, String>,
+    },
     /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
         /// Load and free memory of the node, to be sent with the next heartbeat.
@@ -326,6 +338,8 @@ pub enum NodeAct {
     },
     /// Writes a line to the log.
     Say(String),
+    /// Action on the checkpoints of a job.
+    Checkpoint(CheckpointAct),
     /// Action on a file.
     Content(ContentAct),
     /// Action for the switcher of gangs, on time slots of jobs that share cores.
@@ -393,6 +407,8 @@ pub struct NodeMachine {
 /// Purpose of a timer. A timer that its step or job no longer refers to does nothing when it fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
+    /// A checkpoint takes too long, or a job stays frozen for too long.
+    Checkpoint(JobAttempt),
     /// Deadline for the end of a step that was told to end.
     Step(StepKey),
     /// Latest time for the report of a batch script's end. The report waits until the job's remaining processes are
@@ -525,6 +541,7 @@ impl NodeMachine {
             match timer {
                 Timer::Step(key) => self.step_overdue(due, key, out),
                 Timer::Held(job) => self.tell_held(job),
+                Timer::Checkpoint(job) => self.checkpoint_overdue(job, out),
                 Timer::Lifted(job) => self.lower(job, out),
                 Timer::Hook(hook, job) => self.hook_overdue(due, (hook, job), out),
                 Timer::Unkillable(job) => self.unkillable(now, due, job, out),
@@ -562,6 +579,7 @@ impl Machine for NodeMachine {
             NodeInput::FoundHook { job, hook } => self.found_hook(job, hook),
             NodeInput::HookEnded { hook, job, error } => self.hook_ended(now, (hook, job), error, out),
             NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
+            NodeInput::Checkpointed { job, number, result } => self.checkpointed(now, (job, number), result),
             NodeInput::FoundUnreadable { job, step } => self.found_unreadable(job, step, out),
             NodeInput::FoundLeftover { job } => {
                 if self.leftovers.insert(job) {

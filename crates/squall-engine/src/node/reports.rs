@@ -52,6 +52,12 @@ impl Outbox {
         }
     }
 
+    /// Returns whether the outbox holds a report that this checkpoint of a job is complete.
+    pub(super) fn has_checkpoint(&self, job: JobAttempt, number: u64) -> bool {
+        let note = self.notes.get(&(Some(job), Hook::Checkpoint));
+        matches!(note, Some(NodeNote::Checkpoint(note)) if note.number == number && note.made.is_some())
+    }
+
     /// Returns the reports about a job's programs.
     fn notes_of(&self, job: JobAttempt) -> impl Iterator<Item = NoteKey> + '_ {
         let keys = self.notes.range((Some(job), Hook::Prolog)..).map(|(key, _)| *key);

@@ -25,6 +25,7 @@ use crate::machine::Machine;
 use crate::node::disk::{Disk, Spooled, end};
 use crate::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 
+mod checkpoint;
 mod ends;
 mod fence;
 mod found;

@@ -15,6 +15,7 @@ use squall_model::wire::node::{EndReason, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
 use crate::invariant::invariant;
+use crate::node::checkpoint::UnderWay;
 use crate::node::gang::GangAct;
 use crate::node::hooks::Around;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
@@ -48,6 +49,8 @@ pub(super) struct Job {
     pub(super) around: Option<Box<Around>>,
     /// Time at which processes of the job that are left count as impossible to kill. None: the job is not being swept.
     pub(super) unkillable: Option<Time>,
+    /// A checkpoint that is being made, or after which the job stays frozen. None: mostly.
+    pub(super) checkpoint: Option<Box<UnderWay>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +124,14 @@ impl Job {
 
     pub(super) fn new(facts: &JobFacts) -> Self {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
-        Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new(), around: None, unkillable: None }
+        let (turn, cores) = (None, CoreSet::new());
+        Self { alone, steps, phase, held: None, turn, cores, around: None, unkillable: None, checkpoint: None }
     }
     /// Makes a job that was not known on this node and is to end. The sweep that follows kills whatever is left of it.
     fn unknown() -> Self {
         let (steps, phase, cores) = (BTreeMap::new(), JobPhase::Sweeping, CoreSet::new());
-        Self { alone: false, steps, phase, held: None, turn: None, cores, around: None, unkillable: None }
+        let (held, turn) = (None, None);
+        Self { alone: false, steps, phase, held, turn, cores, around: None, unkillable: None, checkpoint: None }
     }
     /// Makes a job with a launch that can't be read. Its cores are not known, so it holds `cores`, all of the node, and
     /// no lease begins before it is gone.
@@ -181,7 +186,7 @@ impl Job {
         known.map(move |(step, _)| key_of(attempt, *step)).chain(self.waiting())
     }
 
-    fn live(&self) -> impl Iterator<Item = StepNo> + '_ {
+    pub(super) fn live(&self) -> impl Iterator<Item = StepNo> + '_ {
         self.steps.iter().filter(|(_, step)| step.is_live()).map(|(no, _)| *no)
     }
 }
@@ -422,6 +427,7 @@ impl NodeMachine {
         }
         job.phase = JobPhase::Ending;
         let live: Vec<StepNo> = job.live().collect();
+        self.end_checkpoint(attempt, cont, out);
         self.lift(attempt, out);
         for step in live {
             let key = key_of(attempt, step);

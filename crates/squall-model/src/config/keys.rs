@@ -421,6 +421,12 @@ const JOBS: &[Key] = &[
     key("job_report", &[], "boolean", "true",
         "Whether the output of batch jobs ends with a line about their end and usage, unless `--report` says.")
         .or("`false`"),
+    key("checkpoint_dir", &["JobCheckpointDir"], "path", "\"/var/spool/squall/checkpoints\"",
+        "Folder on the nodes for checkpoints of jobs (`scontrol checkpoint`), local or shared.")
+        .or("none").shown_as(Never),
+    key("criu", &[], "path or name", "\"/usr/sbin/criu\"",
+        "Program that makes and restores checkpoints: CRIU, version 4.2 or later.")
+        .or("`criu`").shown_as(Never),
     key("nodes_vouch_for_users", &[], "boolean", "true",
         "Whether commands in a job on another machine may change all jobs of its user, and not only those of their node and what was submitted from within them."),
     key("own_step_daemons", &[], "boolean", "true",

@@ -326,6 +326,13 @@ pub struct Config {
     /// Default false. Written only if true, so that earlier releases can read the configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub job_report: bool,
+    /// Folder on the nodes for checkpoints of jobs. Empty: jobs are not checkpointed. Written only if set, so that
+    /// earlier releases can read the configuration.
+    #[serde(alias = "JobCheckpointDir", skip_serializing_if = "String::is_empty")]
+    pub checkpoint_dir: String,
+    /// Program that makes and restores checkpoints, by path or name. Empty: `criu`. Written only if set.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub criu: String,
     /// Ports that steps reserve on their nodes. None: steps reserve none. Written only if set.
     #[serde(alias = "MpiParams", skip_serializing_if = "Option::is_none")]
     pub mpi_ports: Option<Ports>,
@@ -454,6 +461,8 @@ impl Default for Config {
             mail_domain: String::new(),
             container_runtime: String::new(),
             job_report: false,
+            checkpoint_dir: String::new(),
+            criu: String::new(),
             multicast_interface: Local::default(),
             mpi_ports: None,
             scheduler_time_slice: TimeSlice::default(),

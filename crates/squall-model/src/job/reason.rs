@@ -91,6 +91,9 @@ pub enum PendingReason {
     /// The job runs, and another node is to take the place of one that failed.
     #[n(27)]
     NodeToBeReplaced,
+    /// The job waits on disk, at its last checkpoint, for the node that has it. The numbers from 28 to 31 are left out.
+    #[n(32)]
+    Checkpointed,
 }
 
 /// Result of testing a node for a pending job: the first test that the node fails.

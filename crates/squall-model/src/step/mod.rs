@@ -295,6 +295,9 @@ pub struct JobFacts {
     /// Spare and replaced nodes. None: the job has neither, and its nodes are in the order of their ids.
     #[n(20)]
     pub changed: Option<Box<Changed>>,
+    /// The checkpoint from which the script goes on. None: it begins. The numbers before 24 are left out.
+    #[n(24)]
+    pub restore: Option<crate::checkpoint::Restore>,
 }
 
 impl JobFacts {

@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::checkpoint::CheckpointNote;
 use crate::job::JobAttempt;
 use crate::time::Time;
 
@@ -30,6 +31,8 @@ pub enum Hook {
     Resume,
     /// `ResumeFailProgram`: on the controller's machine, for nodes that did not come.
     ResumeFail,
+    /// Makes a checkpoint of a job: Squall's own, on the node.
+    Checkpoint,
 }
 
 impl Hook {
@@ -47,6 +50,7 @@ impl Hook {
             Self::Suspend => "SuspendProgram",
             Self::Resume => "ResumeProgram",
             Self::ResumeFail => "ResumeFailProgram",
+            Self::Checkpoint => "checkpoint",
         }
     }
 
@@ -118,6 +122,9 @@ pub enum NodeNote {
         #[n(1)]
         error: Option<String>,
     },
+    /// An answer to an order about a job's checkpoints. The numbers from 6 to 9 are left out.
+    #[n(10)]
+    Checkpoint(#[n(0)] Box<CheckpointNote>),
 }
 
 impl NodeNote {
@@ -125,6 +132,7 @@ impl NodeNote {
     pub fn job(&self) -> Option<JobAttempt> {
         match self {
             Self::Prolog { job, .. } | Self::Epilog { job, .. } | Self::Unkillable { job } => Some(*job),
+            Self::Checkpoint(note) => Some(note.job),
             Self::Health { .. } | Self::Reboot { .. } | Self::AfterFault { .. } => None,
         }
     }
@@ -138,6 +146,7 @@ impl NodeNote {
             Self::Health { .. } => Hook::Health,
             Self::Reboot { .. } => Hook::Reboot,
             Self::AfterFault { .. } => Hook::AfterFault,
+            Self::Checkpoint(_) => Hook::Checkpoint,
         }
     }
 }

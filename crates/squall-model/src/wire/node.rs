@@ -4,6 +4,7 @@ use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
+use crate::checkpoint::CheckpointOrder;
 use crate::gang::{Strobe, Turns};
 use crate::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, ExitCode, JobAttempt, Owner};
@@ -231,6 +232,17 @@ pub enum Down {
         /// When the fault was found, by the controller's clock. The report has the same.
         #[n(0)]
         fault: Time,
+    },
+    /// Makes a checkpoint of a job, or says whether it could. `NodeNote::Checkpoint` answers. The numbers from 41 to 49
+    /// are left out.
+    #[n(50)]
+    Checkpoint(#[n(0)] Box<CheckpointOrder>),
+    /// Removes the checkpoints of a job that has ended.
+    #[n(51)]
+    ForgetCheckpoints {
+        /// The job.
+        #[n(0)]
+        job: JobId,
     },
 }
 

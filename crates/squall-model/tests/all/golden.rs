@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use squall_model::checkpoint::{CheckpointChange, Made};
 use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Reboot, Record, Requeue};
@@ -439,6 +440,13 @@ fn samples() -> Vec<Event> {
         Event::JobShrunk { id, attempt, alloc: alloc(), vacant: Some(node) },
         Event::NodeReplaced { id, attempt, lost: node, node: NodeId(9), alloc: alloc(), gres: Vec::new() },
         Event::NodeFault(NodeFault { node, kind: FaultKind::Lost, job: Some(id) }),
+        Event::Checkpoint(Box::new(CheckpointChange {
+            job: JobAttempt { job: id, attempt },
+            number: 3,
+            node,
+            made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711 }),
+            error: None,
+        })),
     ]);
     samples
 }

@@ -58,6 +58,7 @@ fn facts() -> JobFacts {
         ganged: false,
         components: Vec::new(),
         changed: None,
+        restore: None,
         gres: Vec::new(),
     }
 }

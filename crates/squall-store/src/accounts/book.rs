@@ -324,6 +324,7 @@ impl Book {
             | Event::ControllerStarted { .. }
             | Event::Forgotten { .. }
             | Event::NodeFault(_)
+            | Event::Checkpoint(_)
             | Event::JobPreempted { .. }
             | Event::JobLeased { .. }
             | Event::LeaseReturned { .. }

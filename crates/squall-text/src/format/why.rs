@@ -266,6 +266,7 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::JobHoldMaxRequeue => "it was requeued too often: scontrol release",
         PendingReason::Cleaning => "its last run is not gone from all nodes yet",
         PendingReason::NodeNotResponding => "a node of it does not answer",
+        PendingReason::Checkpointed => "it waits on disk, at its last checkpoint, for the node that has it",
         PendingReason::NodeToBeReplaced => "a node of it has failed, and no other one is free that fits",
         PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
     };

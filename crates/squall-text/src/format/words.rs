@@ -171,6 +171,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::Limit(whose, limit) => crate::limits::limit_reason(*whose, *limit),
         PendingReason::NodeNotResponding => "NodeNotResponding",
         PendingReason::NodeToBeReplaced => "NodeToBeReplaced",
+        PendingReason::Checkpointed => "Checkpointed",
     }
 }
 

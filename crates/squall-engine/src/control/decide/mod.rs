@@ -15,6 +15,7 @@ mod broadcast;
 pub(crate) mod cancel;
 pub(crate) mod change_partition;
 mod change_policy;
+mod checkpoint;
 mod create_step;
 mod each;
 pub(crate) mod follow;
@@ -130,6 +131,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         Request::Hold { jobs, user } => hold::hold(c, ask, &jobs, user, out),
         Request::Release { jobs } => hold::release(c, ask, &jobs, out),
         Request::Requeue { jobs, hold, from, special } => requeue::requeue(c, ask, &jobs, (hold, from, special), out),
+        Request::Checkpoint(job, verb) => checkpoint::checkpoint(c, ask, job, verb, out),
         Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
         Request::Replace(job, node) => replace::replace(c, ask, job, &node, out),
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),

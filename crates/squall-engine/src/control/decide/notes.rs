@@ -12,6 +12,7 @@ use squall_model::wire::hook::NodeNote;
 
 use crate::control::controller::Controller;
 use crate::control::decide::reports::held;
+use crate::control::effects::checkpoint;
 use crate::control::effects::faults;
 use crate::control::effects::lease;
 use crate::control::effects::programs;
@@ -52,6 +53,7 @@ fn noted(c: &mut Controller, now: Time, node: NodeId, note: NodeNote, out: &mut 
             }
         }
         NodeNote::Health { error: None } => recovered(c, now, node, out),
+        NodeNote::Checkpoint(note) => checkpoint::noted(c, now, node, *note, out),
         NodeNote::AfterFault { fault, error } => {
             faults::checked(c, now, node, (fault, error.map(|error| line(&error))), out);
         }

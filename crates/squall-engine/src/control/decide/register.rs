@@ -19,6 +19,7 @@ use crate::control::controller::Controller;
 use crate::control::decide::newer;
 use crate::control::decide::notes;
 use crate::control::decide::upgrade;
+use crate::control::effects::checkpoint;
 use crate::control::effects::faults;
 use crate::control::effects::gang;
 use crate::control::effects::lease;
@@ -277,6 +278,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
             Phase::Pending | Phase::Ended(_) => {}
         }
     }
+    checkpoint::again(c, id);
     // The node gets no new jobs before these have ended, as they occupy cores that the state counts as free.
     let kill_wait_s = c.state.config.kill_wait_s;
     for &job in strays.difference(unknown) {

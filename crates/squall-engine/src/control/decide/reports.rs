@@ -17,6 +17,7 @@ use crate::control::decide::newer;
 use crate::control::decide::notes;
 use crate::control::decide::register::register;
 use crate::control::effects::answers;
+use crate::control::effects::checkpoint;
 use crate::control::effects::faults;
 use crate::control::effects::fence;
 use crate::control::effects::lease;
@@ -294,6 +295,10 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     if step != StepNo::BATCH || !matches!(job.phase, Phase::Running(_)) {
         return;
     }
+    if !node_fault && checkpoint::restore_failed(c, now, node, id, error, out) {
+        return;
+    }
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("the job of a step that has just failed is known") };
     let retry = node_fault && may_requeue(&c.state, job);
     let failures = job.launch_failures + 1;
     let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));

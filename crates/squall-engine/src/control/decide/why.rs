@@ -105,6 +105,8 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
             told.reasons.push(reason);
         }
     }
+    let restores = c.state.jobs.get(&id).filter(|_| !pending.item.array).is_some_and(|job| job.restore().is_some());
+    told.reasons.extend(restores.then_some(PendingReason::Checkpointed));
     Ok(Some(Answer::Why(Box::new(told))))
 }
 

@@ -178,6 +178,7 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::IdsLost { .. }
         | Event::Restored { .. }
         | Event::NodeFault(_)
+        | Event::Checkpoint(_)
         | Event::JobConfigured { .. }
         | Event::JobAwake { .. }
         | Event::PowerProgramEnded { .. }

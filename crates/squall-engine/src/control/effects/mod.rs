@@ -3,6 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod broadcasts;
 pub(crate) mod cast;
+pub(crate) mod checkpoint;
 pub(crate) mod faults;
 pub(crate) mod feed;
 pub(crate) mod fence;

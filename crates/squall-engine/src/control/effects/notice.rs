@@ -1,5 +1,7 @@
 //! Updates of soft state at each event, before it is applied and after.
 
+use std::collections::BTreeSet;
+
 use crate::control::index::victims::exempt_until;
 use crate::control::port::Out;
 use squall_model::event::{Event, NodeAdmin};
@@ -10,7 +12,7 @@ use squall_model::power::PowerPhase;
 use squall_model::resource::Alloc;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
-use squall_model::wire::node::SignalTarget;
+use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
 use crate::control::controller::Controller;
@@ -166,6 +168,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::ControllerStarted { .. } => c.started = now,
         Event::Forgotten { .. }
         | Event::NodeFault(_)
+        | Event::Checkpoint(_)
         | Event::HetFormed { .. }
         | Event::GresGranted { .. }
         | Event::StepLimited { .. }
@@ -328,6 +331,10 @@ fn ended(c: &mut Controller, id: JobId) {
     let task = job.and_then(|job| job.task);
     if let Some(job) = job {
         c.queue.wake_starved(&job.spec);
+        let kept = job.checkpoints.iter().flat_map(|all| &all.kept).map(|one| one.node);
+        for node in kept.collect::<BTreeSet<NodeId>>() {
+            c.links.push(node, Down::ForgetCheckpoints { job: id });
+        }
     }
     if let Some(state) = job.and_then(|job| job.outcome()).map(|outcome| outcome.state) {
         match state {

@@ -16,6 +16,7 @@ use squall_model::wire::node::{Down, EndReason, SignalTarget};
 use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 
 use crate::control::controller::Controller;
+use crate::control::effects::checkpoint;
 use crate::control::effects::fence;
 use crate::control::effects::gang;
 use crate::control::effects::nodes;
@@ -38,6 +39,7 @@ use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
+use crate::control::state::reading::is_vacated;
 use crate::control::state::reading::outcome_of;
 use crate::invariant::invariant;
 
@@ -377,6 +379,10 @@ pub(crate) fn send_stops(c: &mut Controller) {
 pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let Phase::Completing(_, ending) = &job.phase else { return None };
+    if is_vacated(ending) {
+        let job = JobAttempt { job: id, attempt: job.attempt };
+        return Some(Down::EndJob { job, kill_wait_s: 0, cont: false, why: EndReason::None, exit: None });
+    }
     let requeued = ending.requeue.is_some() && ending.outcome.state != EndState::Preempted;
     let why = match () {
         () if is_by_itself(ending) => EndReason::RequeuesItself,
@@ -403,6 +409,7 @@ fn end_reason(state: EndState) -> EndReason {
 /// Answers clients that wait for the start or end of this job or array.
 pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
     tell_owner(c, id, out);
+    checkpoint::settle(c, id, out);
     if c.waits.ends.is_empty() {
         return;
     }

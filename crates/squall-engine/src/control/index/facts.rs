@@ -53,6 +53,7 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         ganged: state.gang.contains_key(&id),
         components: Vec::new(),
         changed: None,
+        restore: run.restore,
     };
     for group in order.iter().filter_map(|node| run.alloc.on(*node)) {
         facts.cpus.push(group.cores.len() as u32);
@@ -71,7 +72,10 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
 /// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None: it
 /// has none of these.
 pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
-    let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
+    // What the job ran before its checkpoint counts.
+    let before = run.restore.map_or(0, |restore| restore.ran.0);
+    let limit =
+        time_limit_s(state, job, &run.partition).map(|limit| Span(Span::from_secs(limit).0.saturating_sub(before)));
     let end = limit.and_then(|limit| limit_end(state, id, run, limit));
     let others = [reservation_end(state, &job.spec, run), deadline_end(state, id, job, run)];
     end.into_iter().chain(others.into_iter().flatten()).min()

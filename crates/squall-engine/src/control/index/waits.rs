@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::id::JobId;
+use squall_model::checkpoint::CheckpointOrder;
+use squall_model::id::{JobId, NodeId};
 
 use crate::control::port::CallerId;
 
@@ -13,8 +14,21 @@ pub(crate) struct Waits {
     pub(crate) ends: BTreeMap<JobId, Vec<CallerId>>,
     /// Clients that own an allocation, by its job.
     pub(crate) owners: BTreeMap<JobId, Owning>,
+    /// Orders to checkpoint jobs that nodes have not answered, by job.
+    pub(crate) checkpoints: BTreeMap<JobId, Ordered>,
     /// Jobs that each connection waits for or owns.
     by_caller: BTreeMap<CallerId, Vec<JobId>>,
+}
+
+/// An order to a node to checkpoint a job, and the client that waits for it.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// The client's connection.
+    pub(crate) caller: CallerId,
+    /// The node.
+    pub(crate) node: NodeId,
+    /// The order.
+    pub(crate) order: CheckpointOrder,
 }
 
 /// The client that owns an allocation.

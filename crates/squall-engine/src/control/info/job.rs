@@ -4,6 +4,7 @@ use crate::control::index::size::Size;
 use crate::control::index::size::size;
 use std::sync::Arc;
 
+use squall_model::checkpoint::CheckpointInfo;
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner, PendingReason};
@@ -168,8 +169,20 @@ fn waiting_row<'a>(
         het: state.het_of(waits.id),
         run: None,
         restarts: waits.job.map_or(0, Job::shown_restarts),
+        checkpoint: waits.job.and_then(|job| last_checkpoint(state, job)),
     };
     Row { info, spec, owner, class }
+}
+
+/// Returns a job's last checkpoint as users see it. None: it never had one.
+fn last_checkpoint(state: &State, job: &Job) -> Option<Box<CheckpointInfo>> {
+    let all = job.checkpoints.as_ref()?;
+    let mut info = CheckpointInfo { number: all.last, failed: all.failed.clone(), ..CheckpointInfo::default() };
+    if let Some(last) = all.kept.last() {
+        info.node = state.node(last.node).map(|node| node.name.clone()).unwrap_or_default();
+        (info.number, info.time, info.made) = (last.number, Some(last.time), last.made);
+    }
+    Some(Box::new(info))
 }
 
 /// Returns since when a job could run. As in Slurm that is unknown (time 0) for a held job that was never released, and

@@ -45,6 +45,11 @@ const NAMED_MAX: usize = 64;
 pub(crate) fn reason(c: &Controller, waits: &Waits<'_>, now: Time) -> PendingReason {
     match c.queue.reason(&c.state, now, waits.item()) {
         PendingReason::ReqNodeNotAvail => unavailable(c, waits.spec),
+        PendingReason::None | PendingReason::Priority | PendingReason::Resources
+            if waits.job.is_some_and(|job| job.restore().is_some()) =>
+        {
+            PendingReason::Checkpointed
+        }
         reason => reason,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
+use squall_model::checkpoint::{Checkpoints, Restore};
 use squall_model::event::Requeue;
 use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, NodeId, StepNo};
@@ -44,6 +45,8 @@ pub struct Job {
     pub phase: Phase,
     /// Outcome of the attempt before, if the job was requeued.
     pub last: Option<Outcome>,
+    /// Checkpoints of the job. None: it never had one.
+    pub checkpoints: Option<Box<Checkpoints>>,
 }
 
 /// What decides a pending job's position in the queue, apart from the job's spec.
@@ -167,6 +170,9 @@ pub struct Run {
     /// Spare nodes, and places of failed nodes. None: the job has neither. The number 25 is left out.
     #[n(26)]
     pub places: Option<Box<Places>>,
+    /// The checkpoint from which the attempt goes on. None: it began from the start. The number 27 is left out.
+    #[n(28)]
+    pub restore: Option<Restore>,
 }
 
 /// The decision to end an attempt.
@@ -374,6 +380,10 @@ impl Run {
     pub fn derived_exit(&self) -> ExitCode {
         let steps = self.steps.iter().filter(|(no, _)| **no != StepNo::BATCH);
         steps.filter_map(|(_, s)| s.tally.as_ref()).map(|end| end.exit).max().unwrap_or_default()
+    }
+    /// Returns for how long the job has run at `now` in this attempt and, up to its checkpoint, in those before.
+    pub(crate) fn ran(&self, now: Time) -> Span {
+        Span(self.elapsed(now).0 + self.restore.map_or(0, |restore| restore.ran.0))
     }
     /// Returns how long the attempt has run at `now`, without suspensions.
     pub fn elapsed(&self, now: Time) -> Span {

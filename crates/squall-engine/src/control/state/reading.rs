@@ -54,6 +54,14 @@ pub(crate) fn is_used(state: &State, name: &str) -> bool {
     waits || state.jobs.values().any(|job| !job.is_ended() && (named(&job.spec) || runs(job)))
 }
 
+/// Reason of the outcome of an attempt that left its node after a checkpoint.
+pub(crate) const VACATED: &str = "Checkpointed";
+
+/// Returns whether an attempt ends because it was checkpointed to leave its node: its frozen processes are killed.
+pub(crate) fn is_vacated(ending: &Ending) -> bool {
+    ending.outcome.state == EndState::Requeued && ending.outcome.reason.as_deref() == Some(VACATED)
+}
+
 /// Returns whether a job may be requeued after a failure that it did not cause.
 pub(crate) fn may_requeue(state: &State, job: &Job) -> bool {
     job.spec.kind.goes_back() && job.spec.requeue.unwrap_or(state.config.job_requeue)

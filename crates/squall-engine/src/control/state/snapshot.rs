@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
+use squall_model::checkpoint::Checkpoints;
 use squall_model::config::Config;
 use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
@@ -176,6 +177,8 @@ struct JobRow {
     phase: Phase,
     #[n(12)]
     last: Option<Outcome>,
+    #[n(13)]
+    checkpoints: Option<Box<Checkpoints>>,
 }
 
 /// An array; `owner` and `spec` are positions in the lists of its part of the snapshot.
@@ -414,6 +417,7 @@ impl Rows {
             launch_failures: job.launch_failures,
             phase: job.phase.clone(),
             last: job.last.clone(),
+            checkpoints: job.checkpoints.clone(),
         });
         let jobs = jobs.collect();
         let arrays = arrays.map(|(&id, array)| ArrayRow {
@@ -454,6 +458,7 @@ impl Rows {
                 launch_failures: row.launch_failures,
                 phase: row.phase,
                 last: row.last,
+                checkpoints: row.checkpoints,
             };
             restored.job(row.id, job);
         }

@@ -390,6 +390,8 @@ impl World {
             | Down::Reboot { .. }
             | Down::Keys(_)
             | Down::Check { .. }
+            | Down::Checkpoint(_)
+            | Down::ForgetCheckpoints { .. }
             | Down::Strobe(_) => {}
             Down::Refused { reason, .. } => panic!("refused: {reason}"),
             Down::Expect { .. }

@@ -5,6 +5,7 @@ mod arrays;
 mod backfill;
 mod boot;
 mod budgets;
+mod checkpoint;
 mod clock;
 mod cover;
 mod dependencies;

@@ -12,6 +12,7 @@ pub use table::{CellsAsked, Origin, Right, Row};
 
 use std::sync::Arc;
 
+use crate::checkpoint::CheckpointVerb;
 use crate::encoding::{ByteBuf, Encoded};
 use minicbor::decode::Decoder;
 use minicbor::encode::{Encoder, Write};
@@ -575,6 +576,10 @@ pub enum Request {
     /// The numbers from 98 to 103 are left out.
     #[n(104)]
     Replace(#[n(0)] JobId, #[n(1)] String),
+    /// `scontrol checkpoint`: makes a checkpoint of a job, or has it go on from its last one. Answer: `Done`, when it
+    /// counts. The numbers from 105 to 111 are left out.
+    #[n(112)]
+    Checkpoint(#[n(0)] JobId, #[n(1)] CheckpointVerb),
 }
 
 impl Request {

@@ -127,6 +127,7 @@ impl Request {
             Self::UpdateJob { .. } => row("REQUEST_UPDATE_JOB", Each, Parts),
             Self::Top { .. } => row("REQUEST_TOP_JOB", Top, Parts),
             Self::Replace(job, _) => row("REQUEST_JOB_REPLACE_NODE", Job(*job), OfJob(*job)),
+            Self::Checkpoint(job, _) => row("REQUEST_CHECKPOINT", Job(*job), OfJob(*job)),
             Self::Suspend { .. } => row("REQUEST_SUSPEND", Operate, Parts),
             Self::UpdateNodes { .. } | Self::Power { .. } => row("REQUEST_UPDATE_NODE", Operate, Parts),
             Self::Reboot { .. } | Self::CancelReboot { .. } => row("REQUEST_REBOOT_NODES", Operate, Parts),

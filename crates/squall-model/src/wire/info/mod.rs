@@ -15,6 +15,7 @@ pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyV
 
 use minicbor::{Decode, Encode};
 
+use crate::checkpoint::CheckpointInfo;
 use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
 use crate::fault::Fault;
@@ -120,6 +121,9 @@ pub struct JobInfo {
     #[n(23)]
     #[cbor(default)]
     pub restarts: u32,
+    /// The job's last checkpoint. None: it never had one. The numbers from 24 to 27 are left out.
+    #[n(28)]
+    pub checkpoint: Option<Box<CheckpointInfo>>,
 }
 
 impl JobInfo {

@@ -143,8 +143,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         _ => PendingReason::None,
     };
     let submit = NOW - Span::from_secs(60 + u64::from(id) * 157 % 3301);
-    let started = !matches!(state, JobState::Pending);
-    let limit = Span::from_secs(3600 * u64::from(id % 5 + 1));
+    let (started, limit) = (state != JobState::Pending, Span::from_secs(3600 * u64::from(id % 5 + 1)));
     let start = submit + Span::from_secs(u64::from(id * 13 % 61));
     let first = id * 7 % nodes.max(1) + 1;
     let width = nodes.to_string().len().max(2);
@@ -197,6 +196,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         dependency: String::new(),
         het: None,
         restarts: 0,
+        checkpoint: None,
         run: started.then(|| Box::new(run)),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use squall_model::checkpoint::CheckpointVerb;
 use squall_model::config::PartitionState;
 use squall_model::encoding::{self, ByteBuf};
 use squall_model::event::{Event, NodeAdmin};
@@ -40,7 +41,7 @@ const ENTER: [bool; 3] = [true, false, false];
 const OPERATE: [bool; 3] = [false, false, true];
 
 /// Verb, and whether owner, other user and operator may.
-const MATRIX: [(&str, Make, [bool; 3]); 69] = [
+const MATRIX: [(&str, Make, [bool; 3]); 70] = [
     ("submit", |_| submit(JobSpec::default()), ALL),
     ("submit with a priority", |_| submit(JobSpec { priority: Some(9), ..JobSpec::default() }), OPERATE),
     ("test", |_| Request::TestSubmit { spec: Arc::default() }, ALL),
@@ -63,6 +64,7 @@ const MATRIX: [(&str, Make, [bool; 3]); 69] = [
     ("release", |id| Request::Release { jobs: these(&[id]) }, JOB),
     ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false, from: None, special: None }, JOB),
     ("replace", |id| Request::Replace(id, "n1".into()), JOB),
+    ("checkpoint", |id| Request::Checkpoint(id, CheckpointVerb::Create), JOB),
     ("suspend", |id| Request::Suspend { jobs: these(&[id]), suspend: true }, OPERATE),
     ("top", |id| Request::Top { jobs: these(&[id]) }, OPERATE),
     ("update", |id| update(id, |u| u.comment = Some("x".into())), JOB),

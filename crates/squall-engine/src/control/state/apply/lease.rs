@@ -27,6 +27,7 @@ impl State {
         let Some((line, partition, alloc)) = place else { return };
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
         job.attempt = attempt;
+        let restore = job.restore();
         job.phase = Phase::Leased(Box::new(Run {
             start: time,
             partition,
@@ -42,6 +43,7 @@ impl State {
             configuring: None,
             booting: None,
             places: None,
+            restore,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;

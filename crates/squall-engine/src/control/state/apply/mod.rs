@@ -1,5 +1,6 @@
 //! `State::apply`, the only writer of state. It never fails: an event that does not fit the state changes nothing.
 
+mod checkpoint;
 mod cluster;
 mod end;
 mod faults;
@@ -94,6 +95,7 @@ impl State {
             Event::NodeReplaced { id, attempt, lost, node, alloc, gres } => {
                 self.node_replaced(time, (*id, *attempt), (*lost, *node), alloc, gres);
             }
+            Event::Checkpoint(change) => self.checkpoint_changed(time, change),
             Event::NodeFault(found) => self.node_fault(time, *found),
             Event::ForeignResolved { replies } => self.foreign_resolved(replies),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),

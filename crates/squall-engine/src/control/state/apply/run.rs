@@ -31,6 +31,7 @@ impl State {
         // because a journal of another version may start a job that does not wait here
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
         let booting = asleep || job.reboots();
+        let restore = job.restore();
         job.attempt = attempt;
         let mut steps = BTreeMap::new();
         if job.spec.kind == JobKind::Batch {
@@ -51,6 +52,7 @@ impl State {
             configuring: configuring.then_some(true),
             booting: booting.then_some(true),
             places: places::at_start(alloc, job.spec.options.spares(), job.spec.need.nodes_min),
+            restore,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;

@@ -133,5 +133,6 @@ fn new_job(
         launch_failures: 0,
         phase: Phase::Pending,
         last: None,
+        checkpoints: None,
     }
 }

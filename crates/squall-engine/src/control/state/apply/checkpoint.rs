@@ -1,0 +1,38 @@
+//! Checkpoints of jobs: which count, and from which one an attempt goes on.
+
+use squall_model::checkpoint::{Checkpoint, CheckpointChange, Restore};
+use squall_model::limits::CHECKPOINTS_KEPT;
+use squall_model::time::Time;
+
+use crate::control::state::State;
+use crate::control::state::job::Job;
+
+impl State {
+    pub(super) fn checkpoint_changed(&mut self, time: Time, change: &CheckpointChange) {
+        let attempt = change.job.attempt;
+        // because a journal of another version may checkpoint an attempt that is over here
+        let Some(job) = self.jobs.get_mut(&change.job.job).filter(|job| job.attempt == attempt) else { return };
+        // because there it may also have ended
+        let Some(run) = job.run() else { return };
+        let ran = run.ran(time);
+        let bound = job.spec.need.nodelist.is_none();
+        let all = job.checkpoints.get_or_insert_with(Default::default);
+        all.failed.clone_from(&change.error);
+        all.kept.retain(|one| one.number != change.number);
+        if let Some(made) = change.made {
+            all.bound |= bound;
+            all.last = all.last.max(change.number);
+            all.kept.push(Checkpoint { number: change.number, node: change.node, time, made, ran });
+            let surplus = all.kept.len().saturating_sub(CHECKPOINTS_KEPT);
+            all.kept.drain(..surplus);
+        }
+    }
+}
+
+impl Job {
+    /// Returns the checkpoint from which the job's next attempt goes on. None: it begins from the start.
+    pub(in crate::control) fn restore(&self) -> Option<Restore> {
+        let last = self.checkpoints.as_ref()?.kept.last()?;
+        Some(Restore { number: last.number, ran: last.ran, pid: last.made.pid })
+    }
+}

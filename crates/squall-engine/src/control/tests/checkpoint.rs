@@ -1,0 +1,144 @@
+//! Checkpoints of jobs: which count, and what follows from them.
+
+use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::job::{JobState, PendingReason};
+use squall_model::report::Report;
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::hook::NodeNote;
+use squall_model::wire::node::{Down, EndReason};
+
+use crate::control::tests::driver::{ADA, Driver, batch, these};
+use crate::control::tests::hooks::cluster;
+
+fn ask(d: &mut Driver, id: JobId, verb: CheckpointVerb) -> Vec<Answer> {
+    d.ask(7, ADA, Request::Checkpoint(id, verb))
+}
+
+/// The order that a node was sent last.
+fn order(d: &mut Driver) -> CheckpointOrder {
+    let sent = std::mem::take(&mut d.sent).into_iter();
+    let order = |(_, message)| if let Down::Checkpoint(order) = message { Some(*order) } else { None };
+    sent.filter_map(order).last().expect("an order")
+}
+
+fn answer(d: &mut Driver, order: &CheckpointOrder, error: Option<&str>) {
+    let made = error.is_none().then_some(Made { bytes: 8 << 20, stood: Span::from_millis(190), pid: 4711 });
+    let CheckpointOrder { job, number, verb, .. } = *order;
+    let note = CheckpointNote { job, number, verb, made, error: error.map(str::to_owned) };
+    d.note("n1", NodeNote::Checkpoint(Box::new(note)));
+}
+
+/// Numbers of the checkpoints that count.
+fn kept(d: &Driver, id: JobId) -> Vec<u64> {
+    let all = d.c.state().jobs[&id].checkpoints.as_ref();
+    all.map_or(Vec::new(), |all| all.kept.iter().map(|one| one.number).collect())
+}
+
+fn gone(d: &mut Driver, id: JobId) {
+    let reports = d.script_end(id, 0);
+    d.report("n1", &reports);
+}
+
+fn with_checkpoints() -> Driver {
+    cluster("checkpoint_dir = \"/c\"\n")
+}
+
+#[test]
+fn a_job_leaves_its_node_when_its_checkpoint_counts_and_comes_back_to_it() {
+    let mut d = with_checkpoints();
+    let id = d.submit(batch());
+    assert_eq!(ask(&mut d, id, CheckpointVerb::Vacate), [], "the answer comes when it counts");
+    let ordered = order(&mut d);
+    assert_eq!((ordered.number, ordered.kept.len()), (1, 0));
+    let other = ask(&mut d, id, CheckpointVerb::Create);
+    assert!(matches!(&other[..], [Answer::Refused(Refusal::WrongState(_))]), "{other:?}");
+    answer(&mut d, &ordered, None);
+    assert_eq!(kept(&d, id), [1]);
+    let ends = |(_, message): &(String, Down)| {
+        matches!(message, Down::EndJob { kill_wait_s: 0, cont: false, why: EndReason::None, .. })
+    };
+    assert!(d.sent.iter().any(ends), "what is frozen is killed, and not woken before");
+    gone(&mut d, id);
+    // The same report again changes nothing.
+    answer(&mut d, &ordered, None);
+    let run = d.c.state().jobs[&id].run().expect("it has its node again");
+    assert_eq!(run.restore.map(|restore| (restore.number, restore.pid)), Some((1, 4711)));
+    assert_eq!(d.c.state().jobs[&id].spec.need.nodelist.as_deref(), Some("n1"));
+}
+
+#[test]
+fn a_held_job_waits_on_disk_until_it_is_restarted() {
+    let mut d = with_checkpoints();
+    let id = d.submit(batch());
+    ask(&mut d, id, CheckpointVerb::Hold);
+    let ordered = order(&mut d);
+    answer(&mut d, &ordered, None);
+    gone(&mut d, id);
+    assert_eq!(d.state_of(id), Some(JobState::Pending));
+    assert_eq!(ask(&mut d, id, CheckpointVerb::Restart), [Answer::Done, Answer::Done], "to both requests");
+    assert_eq!(d.state_of(id), Some(JobState::Running));
+}
+
+#[test]
+fn what_can_not_be_checkpointed_is_said_and_nothing_happens() {
+    let mut d = with_checkpoints();
+    let id = d.submit(batch());
+    ask(&mut d, id, CheckpointVerb::Vacate);
+    let ordered = order(&mut d);
+    answer(&mut d, &ordered, Some("no\ncriu"));
+    assert_eq!((kept(&d, id).len(), d.state_of(id)), (0, Some(JobState::Running)));
+    let without = Driver::new(1, 1);
+    let mut d = without;
+    let id = d.submit(batch());
+    let refused = ask(&mut d, id, CheckpointVerb::Able);
+    let [Answer::Refused(Refusal::WrongState(why))] = &refused[..] else { panic!("{refused:?}") };
+    assert!(why.contains("checkpoint_dir"), "{why}");
+}
+
+#[test]
+fn a_restore_that_fails_goes_back_to_the_checkpoint_before_and_then_to_the_start() {
+    let mut d = with_checkpoints();
+    let id = d.submit(batch());
+    for number in 1..=3 {
+        ask(&mut d, id, CheckpointVerb::Create);
+        let ordered = order(&mut d);
+        assert_eq!(ordered.number, number);
+        answer(&mut d, &ordered, None);
+    }
+    assert_eq!(kept(&d, id), [2, 3], "two are kept");
+    ask(&mut d, id, CheckpointVerb::Restart);
+    gone(&mut d, id);
+    for left in [&[2][..], &[]] {
+        let job = d.attempt(id);
+        let key = StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH };
+        let failed = Report::LaunchFailed { key, error: "pid 4711 is taken".into(), node_fault: false };
+        d.report("n1", &[failed, Report::JobGone { job }]);
+        assert_eq!(kept(&d, id), left);
+    }
+    let job = &d.c.state().jobs[&id];
+    let failed = job.checkpoints.as_ref().and_then(|all| all.failed.as_deref());
+    assert_eq!(failed, Some("pid 4711 is taken"));
+    assert!(job.run().is_some_and(|run| run.restore.is_none()) && job.spec.need.nodelist.is_none());
+}
+
+#[test]
+fn the_reason_of_a_job_that_waits_for_its_node_is_that_it_is_on_disk() {
+    let mut d = with_checkpoints();
+    let id = d.submit(batch());
+    ask(&mut d, id, CheckpointVerb::Vacate);
+    let ordered = order(&mut d);
+    d.submit(batch());
+    for _ in 0..8 {
+        d.submit(batch());
+    }
+    answer(&mut d, &ordered, None);
+    gone(&mut d, id);
+    let page = d.ask(9, ADA, Request::Jobs { jobs: these(id), ended: true, steps: false });
+    let [Answer::Jobs(page)] = &page[..] else { panic!("{page:?}") };
+    let info = &page.jobs[0];
+    let pending = info.state == JobState::Pending && info.reason == PendingReason::Checkpointed;
+    assert!(pending || info.state == JobState::Running, "{:?} {:?}", info.state, info.reason);
+    assert_eq!(info.checkpoint.as_ref().map(|last| (last.number, last.node.as_str())), Some((1, "n1")));
+}

@@ -1,0 +1,143 @@
+//! Checkpoints of jobs on this node.
+//!
+//! A job that is to leave the node stays frozen after its checkpoint until the controller ends it. Without a word in
+//! time it goes on: the checkpoint is complete all the same, and the report says that the job runs. A daemon that
+//! starts finds no frozen job, because its host has thawed them all before.
+
+use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
+use squall_model::id::{JobId, StepNo};
+use squall_model::job::JobAttempt;
+use squall_model::limits::{CHECKPOINT_FROZEN_S, CHECKPOINT_S};
+use squall_model::time::{Span, Time};
+use squall_model::wire::hook::NodeNote;
+
+use crate::node::{NodeAct, NodeMachine, NodeOut, Timer};
+
+/// Action on the checkpoints of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckpointAct {
+    /// Freezes the job's processes, dumps them to disk and makes that durable; `Able`: only finds out whether it can.
+    /// [`crate::node::NodeInput::Checkpointed`] reports the end. The processes stay frozen if they are to leave the
+    /// node, and otherwise are thawed as soon as they are dumped.
+    Make(Box<CheckpointOrder>),
+    /// Gives up a checkpoint that is being made, and thaws the job.
+    Stop {
+        /// The job.
+        job: JobAttempt,
+    },
+    /// Thaws a job that was to leave the node.
+    Thaw {
+        /// The job.
+        job: JobAttempt,
+    },
+    /// Removes all checkpoints of a job.
+    Forget {
+        /// The job.
+        job: JobId,
+    },
+}
+
+/// A checkpoint of a job that is being made, or after which the job stays frozen.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    order: CheckpointOrder,
+    /// What was made, while the job stays frozen. None: it is being made.
+    frozen: Option<Made>,
+    /// Time at which it is given up, or the job thawed.
+    until: Time,
+}
+
+impl NodeMachine {
+    /// Begins a checkpoint. An order that came before changes nothing.
+    pub(super) fn checkpoint(&mut self, now: Time, order: CheckpointOrder, out: &mut NodeOut) {
+        let attempt = order.job;
+        // because the job may have ended here
+        let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.checkpoint.is_none()) else { return };
+        if self.outbox.has_checkpoint(attempt, order.number) {
+            return;
+        }
+        if let Some(obstacle) = job.obstacle() {
+            return self.tell_checkpoint(&order, (None, Some(obstacle.to_owned())));
+        }
+        let until = now + Span::from_secs(CHECKPOINT_S);
+        self.timers.insert((until, Timer::Checkpoint(attempt)));
+        out.acts.push(NodeAct::Checkpoint(CheckpointAct::Make(Box::new(order.clone()))));
+        job.checkpoint = Some(Box::new(UnderWay { order, frozen: None, until }));
+    }
+
+    /// Handles the end of a checkpoint.
+    pub(super) fn checkpointed(
+        &mut self,
+        now: Time,
+        (attempt, number): (JobAttempt, u64),
+        result: Result<Option<Made>, String>,
+    ) {
+        let job = self.jobs.get_mut(&attempt);
+        let known = job.and_then(|job| job.checkpoint.take_if(|one| one.order.number == number));
+        // because the job may have ended meanwhile
+        let Some(mut under_way) = known else { return };
+        self.timers.remove(&(under_way.until, Timer::Checkpoint(attempt)));
+        let (made, error) = match result {
+            Ok(made) => (made, None),
+            Err(error) => (None, Some(error)),
+        };
+        self.tell_checkpoint(&under_way.order, (made, error));
+        if under_way.order.verb.vacates()
+            && made.is_some()
+            && let Some(job) = self.jobs.get_mut(&attempt)
+        {
+            under_way.until = now + Span::from_secs(CHECKPOINT_FROZEN_S);
+            under_way.frozen = made;
+            self.timers.insert((under_way.until, Timer::Checkpoint(attempt)));
+            job.checkpoint = Some(under_way);
+        }
+    }
+
+    fn tell_checkpoint(&mut self, order: &CheckpointOrder, (made, error): (Option<Made>, Option<String>)) {
+        let CheckpointOrder { job, number, verb, .. } = *order;
+        self.outbox.note(NodeNote::Checkpoint(Box::new(CheckpointNote { job, number, verb, made, error })));
+    }
+
+    /// Gives up a checkpoint that takes too long, or thaws a job about which the controller has said nothing.
+    pub(super) fn checkpoint_overdue(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
+        let job = self.jobs.get_mut(&attempt);
+        // because the job may have ended
+        let Some(under_way) = job.and_then(|job| job.checkpoint.take()) else { return };
+        let mut order = under_way.order;
+        if under_way.frozen.is_some() {
+            out.acts.push(NodeAct::Checkpoint(CheckpointAct::Thaw { job: attempt }));
+            order.verb = CheckpointVerb::Create;
+            self.tell_checkpoint(&order, (under_way.frozen, None));
+        } else {
+            out.acts.push(NodeAct::Checkpoint(CheckpointAct::Stop { job: attempt }));
+            let error = format!("the checkpoint was not made within {CHECKPOINT_S} s");
+            self.tell_checkpoint(&order, (None, Some(error)));
+        }
+    }
+
+    /// Ends what is under way when the job ends. `cont`: the processes are to notice it, so they are thawed.
+    pub(super) fn end_checkpoint(&mut self, attempt: JobAttempt, cont: bool, out: &mut NodeOut) {
+        // because hardly any job is being checkpointed
+        let Some(under_way) = self.jobs.get_mut(&attempt).and_then(|job| job.checkpoint.take()) else { return };
+        self.timers.remove(&(under_way.until, Timer::Checkpoint(attempt)));
+        if under_way.frozen.is_none() {
+            out.acts.push(NodeAct::Checkpoint(CheckpointAct::Stop { job: attempt }));
+        } else if cont {
+            out.acts.push(NodeAct::Checkpoint(CheckpointAct::Thaw { job: attempt }));
+        }
+    }
+}
+
+impl super::work::Job {
+    /// Returns why the job can't be checkpointed now, as far as its steps show it.
+    fn obstacle(&self) -> Option<&'static str> {
+        let only_script = self.live().eq([StepNo::BATCH]);
+        match () {
+            () if !self.is_open() => Some("the job is ending"),
+            () if self.lacks(StepNo::BATCH) => Some("the job's script has not begun"),
+            () if !only_script => Some("steps run: jobs with running steps (srun) are not checkpointed yet"),
+            () if self.turn.is_some() => Some("jobs that share their CPUs in turns are not checkpointed yet"),
+            () => None,
+        }
+    }
+}

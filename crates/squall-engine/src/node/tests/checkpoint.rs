@@ -1,0 +1,98 @@
+//! Checkpoints of jobs on the node.
+
+use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::JobAttempt;
+use squall_model::limits::{CHECKPOINT_FROZEN_S, CHECKPOINT_S};
+use squall_model::time::Span;
+use squall_model::wire::hook::NodeNote;
+use squall_model::wire::node::{Down, EndReason};
+
+use super::{World, key};
+use crate::node::{CheckpointAct, NodeAct, NodeInput, attempt_of};
+
+fn script() -> (StepKey, JobAttempt) {
+    let key = key(1, StepNo::BATCH);
+    (key, attempt_of(key))
+}
+
+impl World {
+    /// Starts a job, and orders a checkpoint of it.
+    fn checkpoint(verb: CheckpointVerb) -> Self {
+        let mut world = Self::new();
+        world.start(1, 1);
+        world.run();
+        let order = CheckpointOrder { job: script().1, number: 1, verb, kept: Vec::new() };
+        world.order(Down::Checkpoint(Box::new(order.clone())));
+        world.order(Down::Checkpoint(Box::new(order)));
+        assert_eq!(world.checkpoint_acts().len(), 1, "an order that comes twice is one");
+        world
+    }
+
+    fn checkpoint_acts(&self) -> Vec<&CheckpointAct> {
+        let acts = self.acts.iter().filter_map(|act| if let NodeAct::Checkpoint(act) = act { Some(act) } else { None });
+        acts.collect()
+    }
+
+    fn made(&mut self) {
+        let made = Ok(Some(Made { bytes: 1, stood: Span(1), pid: 7 }));
+        self.inputs.extend([NodeInput::Checkpointed { job: script().1, number: 1, result: made }]);
+        self.run();
+        self.tick(Span::from_secs(1));
+    }
+
+    fn noted(&self) -> Vec<&CheckpointNote> {
+        let notes = self
+            .notes
+            .iter()
+            .filter_map(|note| if let NodeNote::Checkpoint(note) = note { Some(&**note) } else { None });
+        notes.collect()
+    }
+
+    fn thaws(&self) -> usize {
+        self.checkpoint_acts().iter().filter(|act| matches!(act, CheckpointAct::Thaw { .. })).count()
+    }
+}
+
+#[test]
+fn a_job_that_is_to_leave_is_thawed_when_nothing_is_heard() {
+    let mut world = World::checkpoint(CheckpointVerb::Vacate);
+    world.made();
+    assert_eq!((world.noted().last().map(|note| note.verb), world.thaws()), (Some(CheckpointVerb::Vacate), 0));
+    world.tick(Span::from_secs(CHECKPOINT_FROZEN_S + 1));
+    let last = world.noted().last().map(|note| (note.verb, note.made.is_some()));
+    assert_eq!((last, world.thaws()), (Some((CheckpointVerb::Create, true)), 1), "it counts, but the job runs on");
+}
+
+#[test]
+fn what_is_killed_because_its_checkpoint_counts_is_not_thawed_before() {
+    for (cont, thaws) in [(false, 0), (true, 1)] {
+        let mut world = World::checkpoint(CheckpointVerb::Vacate);
+        world.made();
+        let why = EndReason::None;
+        world.order(Down::EndJob { job: script().1, kill_wait_s: 0, cont, why, exit: None });
+        world.tick(Span::from_secs(CHECKPOINT_FROZEN_S + 1));
+        assert_eq!(world.thaws(), thaws);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_takes_too_long_is_given_up() {
+    let mut world = World::checkpoint(CheckpointVerb::Create);
+    world.tick(Span::from_secs(CHECKPOINT_S + 1));
+    assert!(matches!(world.checkpoint_acts().last(), Some(CheckpointAct::Stop { .. })));
+    assert!(world.noted().last().is_some_and(|note| note.error.is_some()));
+    world.made();
+    assert!(world.noted().iter().all(|note| note.made.is_none()), "what comes late does not count");
+}
+
+#[test]
+fn a_job_that_ends_meanwhile_ends() {
+    let mut world = World::checkpoint(CheckpointVerb::Vacate);
+    let (script, job) = script();
+    world.finish(script, crate::node::disk::end(0));
+    world.run();
+    world.tick(Span::from_secs(5));
+    assert!(matches!(world.checkpoint_acts()[..], [_, CheckpointAct::Stop { .. }]));
+    assert!(world.gone.contains(&job));
+}

@@ -1,0 +1,178 @@
+//! Checkpoints: images of a job's processes on disk, from which the job goes on later where it was.
+
+use minicbor::{Decode, Encode};
+
+use crate::id::NodeId;
+use crate::job::JobAttempt;
+use crate::time::{Span, Time};
+
+/// What a user wants of a job's checkpoints (`scontrol checkpoint VERB JOB`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum CheckpointVerb {
+    /// `able`: says whether the job can be checkpointed where it runs.
+    #[n(0)]
+    Able,
+    /// `create`: makes a checkpoint; the job goes on.
+    #[n(1)]
+    Create,
+    /// `vacate`: makes a checkpoint and returns the job to the queue.
+    #[n(2)]
+    Vacate,
+    /// `scontrol suspend --to-disk`: as `vacate`, and the job is held.
+    #[n(3)]
+    Hold,
+    /// `restart`: has a held job go on from its last checkpoint, or takes a running one back to it.
+    #[n(4)]
+    Restart,
+}
+
+impl CheckpointVerb {
+    /// Returns whether the job leaves its node after the checkpoint, so that it stays frozen until it is ended.
+    pub fn vacates(self) -> bool {
+        matches!(self, Self::Vacate | Self::Hold)
+    }
+}
+
+/// An order to a node about the checkpoints of a job that runs there.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct CheckpointOrder {
+    /// The job.
+    #[n(0)]
+    pub job: JobAttempt,
+    /// Number of the checkpoint to be made: 1, 2, 3 …
+    #[n(1)]
+    pub number: u64,
+    /// What is wanted; never `Restart`.
+    #[n(2)]
+    pub verb: CheckpointVerb,
+    /// Numbers of those that count; the node removes all others of the job.
+    #[n(3)]
+    pub kept: Vec<u64>,
+}
+
+/// A node's answer to such an order.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct CheckpointNote {
+    /// The job.
+    #[n(0)]
+    pub job: JobAttempt,
+    /// Number in the order.
+    #[n(1)]
+    pub number: u64,
+    /// What was wanted. `Create` in place of `Vacate`: the checkpoint is complete, but the job runs on, as no word of the
+    /// controller came in time.
+    #[n(2)]
+    pub verb: CheckpointVerb,
+    /// The complete checkpoint. None: there is none, as with `Able`.
+    #[n(3)]
+    pub made: Option<Made>,
+    /// Why the job can't be checkpointed, as a text for users. None: it can.
+    #[n(4)]
+    pub error: Option<String>,
+}
+
+/// A complete checkpoint on a node's disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct Made {
+    /// Size of its files, bytes.
+    #[n(0)]
+    pub bytes: u64,
+    /// How long the job stood still for it.
+    #[n(1)]
+    pub stood: Span,
+    /// Process id of the job's script, which it gets again.
+    #[n(2)]
+    pub pid: u32,
+}
+
+/// A checkpoint that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Checkpoint {
+    /// Number of the checkpoint within its job.
+    #[n(0)]
+    pub number: u64,
+    /// The node that made it and has it.
+    #[n(1)]
+    pub node: NodeId,
+    /// When it began to count.
+    #[n(2)]
+    pub time: Time,
+    /// Size, and how long the job stood still.
+    #[n(3)]
+    pub made: Made,
+    /// For how long the job had run until then, in all attempts that led there.
+    #[n(4)]
+    pub ran: Span,
+}
+
+/// A change of the checkpoints that count.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct CheckpointChange {
+    /// The job, and the attempt that made the checkpoint or could not be restored from it.
+    #[n(0)]
+    pub job: JobAttempt,
+    /// Number of the checkpoint within its job.
+    #[n(1)]
+    pub number: u64,
+    /// The node that has it.
+    #[n(2)]
+    pub node: NodeId,
+    /// The checkpoint is complete, and counts. None: a restore from it failed, and it no longer counts.
+    #[n(3)]
+    pub made: Option<Made>,
+    /// Why the restore failed, as a text for users.
+    #[n(4)]
+    pub error: Option<String>,
+}
+
+/// The checkpoints of a job that count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Checkpoints {
+    /// The checkpoints, the latest last; at most [`CHECKPOINTS_KEPT`](crate::limits::CHECKPOINTS_KEPT).
+    #[n(0)]
+    pub kept: Vec<Checkpoint>,
+    /// Number of the last one that ever counted.
+    #[n(1)]
+    pub last: u64,
+    /// Why the last restore failed, as a text for users. None: none failed since the last checkpoint.
+    #[n(2)]
+    pub failed: Option<String>,
+    /// Whether the job is bound to the node only by its checkpoint, and not by `--nodelist`.
+    #[n(3)]
+    pub bound: bool,
+}
+
+/// The checkpoint from which an attempt goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Restore {
+    /// Number of the checkpoint.
+    #[n(0)]
+    pub number: u64,
+    /// For how long the job had run until then.
+    #[n(1)]
+    pub ran: Span,
+    /// Process id of the job's script.
+    #[n(2)]
+    pub pid: u32,
+}
+
+/// A job's last checkpoint as users see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct CheckpointInfo {
+    /// Its number.
+    #[n(0)]
+    pub number: u64,
+    /// When it began to count. None: none counts any more.
+    #[n(1)]
+    pub time: Option<Time>,
+    /// Name of the node that has it.
+    #[n(2)]
+    pub node: String,
+    /// Size, and how long the job stood still.
+    #[n(3)]
+    pub made: Made,
+    /// Why the last restore failed. None: none failed since.
+    #[n(4)]
+    pub failed: Option<String>,
+}
