@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_engine::control::{CallerId, Input, Who as Asker};
+use squall_model::checkpoint::CheckpointVerb;
 use squall_model::encoding::ByteBuf;
 use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
@@ -118,6 +119,8 @@ pub(crate) enum Wish {
     Signal(usize),
     /// Replacement of a node of a running job (`scontrol replace`).
     Replace(usize, usize),
+    /// A checkpoint of the job, or its return to one.
+    Checkpoint(usize, CheckpointVerb),
     /// Removal of a node, or its creation (true).
     Member(usize, bool),
     /// Rotation of the controllers' keys.
@@ -253,7 +256,7 @@ impl World {
             match wish {
                 Wish::Release { .. } => self.judge.release_sent(order),
                 Wish::Suspend { suspend: false, .. } => self.judge.told_suspended(order, None),
-                Wish::Requeue { .. } => {
+                Wish::Requeue { .. } | Wish::Checkpoint(..) => {
                     placed.requeue_sent = true;
                     self.judge.requeue_sent(order);
                 }
@@ -507,6 +510,7 @@ impl World {
                 let signal = Some((15, SignalTarget::All));
                 Request::Cancel { jobs: selection(id_of(order)?, None), signal, step: None, verbose: true }
             }
+            Wish::Checkpoint(order, verb) => Request::Checkpoint(id_of(order)?, verb),
             Wish::Hold { order } => Request::Hold { jobs: selection(id_of(order)?, None), user: true },
             Wish::Release { order } => Request::Release { jobs: selection(id_of(order)?, None) },
             Wish::Requeue { order } => {
@@ -733,35 +737,6 @@ impl World {
             self.next_step(order);
         } else if self.clients.placed[order].order.kind != JobKind::Batch {
             self.wish(Wish::Finish { order });
-        }
-    }
-}
-
-impl Wish {
-    /// Returns the job order that the request is about, if any.
-    fn order(&self) -> Option<usize> {
-        match *self {
-            Self::Submit { order }
-            | Self::Own { order }
-            | Self::Step { order }
-            | Self::Finish { order }
-            | Self::Await { order }
-            | Self::Look { order } => Some(order),
-            _ => self.deed_on(),
-        }
-    }
-    /// Returns the job order that the request acts on. None: it acts on none. Only one such request of a job order is
-    /// in progress at a time.
-    fn deed_on(&self) -> Option<usize> {
-        match *self {
-            Self::Cancel { order, .. }
-            | Self::Signal(order)
-            | Self::Hold { order }
-            | Self::Release { order }
-            | Self::Requeue { order }
-            | Self::Suspend { order, .. }
-            | Self::Update { order, .. } => Some(order),
-            _ => None,
         }
     }
 }

@@ -502,6 +502,7 @@ impl World {
             self.tell_of(record);
             self.judge.durable(self.now, record, &self.clients);
             self.restored_decides(record);
+            self.checkpoints_count(record);
         }
         self.committed(of);
     }

@@ -8,6 +8,7 @@
 
 mod agenda;
 mod cells;
+mod checkpoint;
 mod client;
 mod controller;
 mod coverage;
@@ -41,6 +42,7 @@ mod stopped;
 mod trace;
 mod tree;
 mod viewer;
+mod wish;
 mod workload;
 mod world;
 

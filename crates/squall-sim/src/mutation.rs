@@ -21,6 +21,10 @@ macro_rules! mutations {
 }
 
 mutations! {
+    /// A node reports a checkpoint as complete before it is.
+    CountedBeforeSafe = "counted-before-safe",
+    /// A node kills a job that is to leave it before its checkpoint counts.
+    KilledBeforeJournal = "killed-before-journal",
     /// The disk reports a flush that it did not do.
     FlushSkipped = "flush-skipped",
     /// Answers and messages are sent after the append, before the flush.
@@ -290,6 +294,11 @@ impl Mutation {
                 | Self::RestorationUnjournaled
                 | Self::ForgottenTakenForUnstarted
         )
+    }
+
+    /// Returns whether the bug is about checkpoints of jobs.
+    pub(crate) fn is_of_checkpoints(self) -> bool {
+        matches!(self, Self::CountedBeforeSafe | Self::KilledBeforeJournal)
     }
 
     /// Returns whether the bug shows only when events are followed.

@@ -93,6 +93,10 @@ pub(crate) struct NodeHost {
     begun: (u64, JobId),
     /// Programs around jobs that run now.
     pub(crate) hooks: BTreeSet<(Hook, Option<JobAttempt>)>,
+    /// Jobs of which a checkpoint is being made.
+    pub(crate) dumps: BTreeSet<JobAttempt>,
+    /// Complete checkpoints by job and number: for how long the script would have run on.
+    pub(crate) images: BTreeMap<(JobId, u64), Span>,
     /// What the node knows of the controllers' keys.
     pub(crate) keys: Arc<NodeKeys>,
     /// Time until which the daemon does nothing, as it is stopped.
@@ -178,6 +182,8 @@ impl NodeHost {
             controller: 0,
             begun: Default::default(),
             hooks: BTreeSet::new(),
+            dumps: BTreeSet::new(),
+            images: BTreeMap::new(),
             stopped_until: Time(0),
             heard_hops: 0,
             guards: BTreeMap::new(),
@@ -293,6 +299,7 @@ impl World {
         for facts in self.nodes[node].spool.jobs.values().cloned().collect::<Vec<_>>() {
             self.tell_node(node, NodeInput::FoundJob { facts });
         }
+        self.thaw_all(node);
         self.find_hooks(node);
         for input in self.nodes[node].files.restart(0, &mut Neighbours::default()) {
             self.tell_node(node, input);
@@ -590,6 +597,7 @@ impl World {
             NodeAct::Fence(act) => self.fence_act(node, act),
             NodeAct::Hook(run) => self.run_hook(node, &run),
             NodeAct::KillHook { hook, job } => self.kill_hook(node, hook, job),
+            NodeAct::Checkpoint(act) => self.checkpoint_act(node, act),
             NodeAct::Say(_) => {}
             NodeAct::Content(ContentAct::Hear { content, stream, key }) => {
                 self.nodes[node].hears.insert(stream, (content, key));

@@ -183,6 +183,9 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         let flags = &mut setup.config.hooks.prolog_flags;
         (flags.alloc, flags.serial) = (settings.seed % 16 == 6, settings.seed.is_multiple_of(3));
     }
+    if settings.mutation.map_or(settings.seed % 8 == 7, Mutation::is_of_checkpoints) {
+        setup.config.checkpoint_dir = "/checkpoints".to_owned();
+    }
     if settings.mutation.map_or(matches!(settings.seed % 16, 4 | 9), Mutation::is_of_power) {
         setup.save_power(&mut Seed::new(settings.seed ^ 0x5a3e));
     }

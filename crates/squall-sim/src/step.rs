@@ -18,7 +18,7 @@ use crate::trace::Origin;
 use crate::world::{Happening, World};
 
 /// Number of the signal SIGKILL.
-const KILL: i32 = 9;
+pub(crate) const KILL: i32 = 9;
 /// Number of the signal SIGTERM.
 const TERM: i32 = 15;
 /// Number of the signal SIGCONT.
@@ -44,6 +44,10 @@ pub(crate) struct StepHost {
     /// Whether the step was told to end, or its `srun` has ended. The step daemon then waits only some seconds for
     /// output to be delivered.
     told_to_end: bool,
+    /// Whether the tasks are frozen, for a checkpoint.
+    frozen: bool,
+    /// Whether a signal TERM has come while the tasks were frozen.
+    term_waits: bool,
 }
 
 /// A task of a step: a simulated process.
@@ -54,8 +58,10 @@ struct Task {
     /// Incremented whenever a signal stops, continues or ends the task. An end that was scheduled before is ignored.
     turn: u32,
     left: Span,
-    /// Time at which the task last started or continued. None: it is stopped.
+    /// Time at which the task last started or continued. None: it is stopped or frozen.
     since: Option<Time>,
+    /// Whether a signal has stopped the task.
+    stopped: bool,
     exit: ExitCode,
 }
 
@@ -80,6 +86,10 @@ impl StepHost {
     /// Returns whether a live task of the step is not stopped.
     pub(crate) fn runs(&self) -> bool {
         self.tasks.iter().any(|task| task.alive && task.since.is_some())
+    }
+    /// Returns for how long the step's first task would still run if it were thawed now. None: it does not run.
+    pub(crate) fn left(&self) -> Option<Span> {
+        self.tasks.first().filter(|task| task.alive && self.machine.is_some()).map(|task| task.left)
     }
     pub(crate) fn daemon_died(&mut self) {
         self.node_daemon_alive = false;
@@ -140,6 +150,8 @@ impl World {
             node_daemon_alive: true,
             tick_at: None,
             told_to_end: false,
+            frozen: false,
+            term_waits: false,
         };
         if let Some(old) = self.nodes[node].steps.insert(key, host) {
             self.nodes[node].cores.iter_mut().for_each(|core| *core = None);
@@ -323,6 +335,11 @@ impl World {
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: true });
         }
         let script = folder.and_then(|folder| folder.script.clone());
+        let image = launch.facts.restore.map(|from| self.nodes[node].images.get(&(key.job, from.number)).copied());
+        if image == Some(None) {
+            let error = "there is no such checkpoint".to_owned();
+            return self.tell_step(node, key, StepInput::Fail { error, node_fault: false });
+        }
         self.say(Origin::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
         if key.step == StepNo::BATCH {
             let tag = Order::tag_of(&launch.facts.spec);
@@ -345,7 +362,9 @@ impl World {
         for rank in ranks {
             let pid = self.nodes[node].fresh_pid();
             let run = Span(truth.run.0 * self.network.slowness(node).min(2));
-            let task = Task { rank, alive: true, turn: 0, left: run, since: Some(self.now), exit: truth.exit };
+            let run = image.flatten().unwrap_or(run);
+            let task =
+                Task { rank, alive: true, turn: 0, left: run, since: Some(self.now), stopped: false, exit: truth.exit };
             if let Some(step) = self.nodes[node].steps.get_mut(&key) {
                 step.tasks.push(task);
             }
@@ -362,38 +381,66 @@ impl World {
 
     /// Sends a signal to every task of a step.
     pub(crate) fn signal(&mut self, node: usize, key: StepKey, signal: i32) {
-        let (now, boot) = (self.now, self.nodes[node].boot);
+        let vacated = self.nodes[node].steps.get(&key).is_some_and(|step| step.frozen && step.has_live_tasks());
+        if signal == KILL && vacated {
+            self.killed_frozen(node, key);
+        }
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
-        let stubborn = step.truth.stubborn;
+        let (stubborn, frozen) = (step.truth.stubborn, step.frozen);
         let mut ended = Vec::new();
         for task in step.tasks.iter_mut().filter(|t| t.alive) {
             match signal {
                 KILL => ended.push((task.rank, true)),
+                TERM if !stubborn && frozen => step.term_waits = true,
                 TERM if !stubborn => ended.push((task.rank, false)),
-                STOP => {
-                    if let Some(since) = task.since.take() {
-                        task.left = Span(task.left.0.saturating_sub(now.since(since).0));
-                        task.turn += 1;
-                    }
-                }
-                CONT if task.since.is_none() => {
-                    task.since = Some(now);
-                    let (rank, turn) = (task.rank, task.turn);
-                    self.agenda.at(now + task.left, Happening::ProcessEnds { node, boot, key, rank, turn });
-                }
+                STOP | CONT => task.stopped = signal == STOP,
                 _ => continue,
+            }
+            if signal == TERM && frozen {
+                continue;
             }
             if matches!(signal, KILL | TERM) {
                 task.exit = ExitCode { code: 0, signal: signal as u8 };
                 task.turn += 1;
             }
         }
+        if matches!(signal, STOP | CONT) {
+            self.go_on(node, key);
+        }
         for (rank, at_once) in ended {
             if at_once {
                 self.task_ends(node, key, rank);
             } else {
                 let turn = self.turn_of(node, key, rank);
-                self.after(Span(300), Happening::ProcessEnds { node, boot, key, rank, turn });
+                self.after(Span(300), Happening::ProcessEnds { node, boot: self.nodes[node].boot, key, rank, turn });
+            }
+        }
+    }
+
+    /// Freezes the tasks of a step, or thaws them.
+    pub(crate) fn freeze(&mut self, node: usize, key: StepKey, frozen: bool) {
+        let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|step| step.frozen != frozen) else { return };
+        step.frozen = frozen;
+        let term = !frozen && std::mem::take(&mut step.term_waits);
+        self.go_on(node, key);
+        if term {
+            self.signal(node, key, TERM);
+        }
+    }
+
+    /// Has those tasks of a step run that are neither stopped nor frozen.
+    fn go_on(&mut self, node: usize, key: StepKey) {
+        let (now, boot) = (self.now, self.nodes[node].boot);
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        for task in step.tasks.iter_mut().filter(|task| task.alive) {
+            let stands = task.stopped || step.frozen;
+            if let Some(since) = task.since.take_if(|_| stands) {
+                task.left = Span(task.left.0.saturating_sub(now.since(since).0));
+                task.turn += 1;
+            } else if !stands && task.since.is_none() {
+                task.since = Some(now);
+                let (rank, turn) = (task.rank, task.turn);
+                self.agenda.at(now + task.left, Happening::ProcessEnds { node, boot, key, rank, turn });
             }
         }
     }

@@ -110,6 +110,7 @@ impl World {
             | Happening::StepHeeds { node, .. }
             | Happening::OrphanSeen { node, .. }
             | Happening::Swept { node, .. }
+            | Happening::Dumped { node, .. }
             | Happening::HookEnds { node, .. }
             | Happening::OnDisk { node, .. } => Some(*node),
             _ => None,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use squall_model::checkpoint::CheckpointVerb;
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
@@ -217,6 +218,10 @@ impl World {
             }
             1 => Wish::Hold { order },
             2 => Wish::Release { order },
+            3 if !self.setup.config.checkpoint_dir.is_empty() && order % 4 > 0 => {
+                let verbs = [CheckpointVerb::Create, CheckpointVerb::Vacate, CheckpointVerb::Restart];
+                Wish::Checkpoint(order, verbs[order % 4 - 1])
+            }
             3 => Wish::Requeue { order },
             4 => Wish::Suspend { order, suspend: true },
             5 => Wish::Suspend { order, suspend: false },

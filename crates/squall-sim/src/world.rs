@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_engine::node::ContentAct;
+use squall_model::checkpoint::CheckpointOrder;
 use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
 use squall_model::id::{NodeId, StepKey};
@@ -173,6 +174,7 @@ pub(crate) enum Happening {
     ProcessEnds { node: usize, boot: u64, key: StepKey, rank: u32, turn: u32 },
     OrphanSeen { node: usize, life: u64, key: StepKey },
     Swept { node: usize, life: u64, job: JobAttempt },
+    Dumped { node: usize, life: u64, order: Box<CheckpointOrder> },
     HookEnds { node: usize, life: u64, hook: Hook, job: Option<JobAttempt>, fails: bool },
     PowerProgramEnds { of: usize, life: u64, phase: PowerPhase, nodes: Box<NodeSet>, hosts: Vec<usize> },
     OnDisk { node: usize, life: u64, act: ContentAct },
@@ -362,6 +364,7 @@ impl World {
             Happening::ProcessEnds { node, boot, key, rank, turn } => self.process_ends(node, boot, key, rank, turn),
             Happening::OrphanSeen { node, life, key } => self.orphan_seen(node, life, key),
             Happening::Swept { node, life, job } => self.swept(node, life, job),
+            Happening::Dumped { node, life, order } => self.dumped(node, life, &order),
             Happening::HookEnds { node, life, hook, job, fails } => self.hook_ends(node, life, hook, job, fails),
             Happening::PowerProgramEnds { of, life, phase, nodes, hosts } => {
                 self.power_program_ends((of, life), phase, *nodes, &hosts);

@@ -188,6 +188,8 @@ pub(crate) struct Judge {
     places: places::Places,
     /// Nodes that operators have drained.
     drains: drains::Drains,
+    /// Durable checkpoints of jobs, by number.
+    pub(crate) checkpoints: BTreeSet<(JobId, u64)>,
     /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
     forgotten: Time,
     /// Job orders, each with one that it depends on of which the record was removed before it was submitted.
@@ -250,6 +252,7 @@ impl Judge {
             members: members::Members::default(),
             places: places::Places::of(&setup.config),
             drains: drains::Drains::default(),
+            checkpoints: BTreeSet::new(),
             forgotten: Time::default(),
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),

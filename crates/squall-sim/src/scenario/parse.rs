@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use squall_model::checkpoint::CheckpointVerb;
 use squall_model::hostlist;
 use squall_model::job::network::{self, Network};
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
@@ -58,6 +59,7 @@ pub(crate) enum Action {
     Requeue,
     Suspend,
     Unsuspend,
+    Checkpoint(CheckpointVerb),
     Drain,
     Resume,
     Down,
@@ -337,6 +339,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["release", job] => to_job(Action::Release, job),
         ["requeue", job] => to_job(Action::Requeue, job),
         ["suspend", job] => to_job(Action::Suspend, job),
+        ["checkpoint", job] => to_job(Action::Checkpoint(CheckpointVerb::Create), job),
+        ["vacate", job] => to_job(Action::Checkpoint(CheckpointVerb::Vacate), job),
+        ["rewind", job] => to_job(Action::Checkpoint(CheckpointVerb::Restart), job),
         ["unsuspend", job] => to_job(Action::Unsuspend, job),
         ["shut", "down", "keeping", "jobs"] => Ok(Statement::ShutDown { keep_jobs: true }),
         ["shut", "down", "ending", "jobs"] => Ok(Statement::ShutDown { keep_jobs: false }),

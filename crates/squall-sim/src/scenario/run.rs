@@ -199,6 +199,7 @@ impl Teller {
             "epilog" => config.hooks.epilog = vec!["/epilog".to_owned(); usize::from(value > 0)],
             "prolog_alloc" => config.hooks.prolog_flags.alloc = value > 0,
             "hook_timeout" => config.hooks.prolog_epilog_timeout_s = value,
+            "checkpoints" => config.checkpoint_dir = "/checkpoints".repeat(usize::from(value > 0)),
             "hook_fails_percent" => setup.hook_fails = u32::try_from(value).unwrap_or(100).min(100) * 10_000,
             "after_fault_fails_percent" => {
                 setup.check_after_faults(u32::try_from(value).unwrap_or(100).min(100) * 10_000);
@@ -349,6 +350,7 @@ impl World {
             Action::Release => Wish::Release { order },
             Action::Requeue => Wish::Requeue { order },
             Action::Suspend => Wish::Suspend { order, suspend: true },
+            Action::Checkpoint(verb) => Wish::Checkpoint(order, verb),
             Action::Unsuspend => Wish::Suspend { order, suspend: false },
             Action::Drain | Action::Resume | Action::Down | Action::Remove | Action::Create => {
                 return Err("that is done to nodes".into());

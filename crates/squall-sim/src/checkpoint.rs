@@ -1,0 +1,104 @@
+//! Checkpoints of jobs on simulated nodes, which keep a number in place of an image: for how long the script would have
+//! run on.
+
+use squall_engine::node::{CheckpointAct, NodeInput};
+use squall_model::checkpoint::{CheckpointOrder, CheckpointVerb, Made};
+use squall_model::event::{Event, Record};
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::JobAttempt;
+use squall_model::time::Span;
+
+use crate::mutation::Mutation;
+use crate::step::KILL;
+use crate::world::{Happening, World};
+
+fn script_of(job: JobAttempt) -> StepKey {
+    StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH }
+}
+
+impl World {
+    pub(crate) fn checkpoint_act(&mut self, node: usize, act: CheckpointAct) {
+        match act {
+            CheckpointAct::Make(order) => self.make_checkpoint(node, order),
+            CheckpointAct::Stop { job } => {
+                self.nodes[node].dumps.remove(&job);
+                self.freeze(node, script_of(job), false);
+            }
+            CheckpointAct::Thaw { job } => self.freeze(node, script_of(job), false),
+            CheckpointAct::Forget { job } => self.nodes[node].images.retain(|(of, _), _| *of != job),
+        }
+    }
+
+    fn make_checkpoint(&mut self, node: usize, order: Box<CheckpointOrder>) {
+        let (job, number, life) = (order.job, order.number, self.nodes[node].life);
+        let host = &mut self.nodes[node];
+        host.images.retain(|(of, number), _| *of != job.job || order.kept.contains(number));
+        host.dumps.insert(job);
+        let makes = order.verb != CheckpointVerb::Able;
+        self.freeze(node, script_of(job), makes);
+        let span = self.seed.span(Span::from_millis(50), Span::from_secs(8));
+        self.after(span, Happening::Dumped { node, life, order });
+        if makes && self.is_planted(Mutation::CountedBeforeSafe) {
+            self.tell_node(node, NodeInput::Checkpointed { job, number, result: Ok(Some(Made::default())) });
+        }
+    }
+
+    /// Ends a dump, unless it died with its node daemon.
+    pub(crate) fn dumped(&mut self, node: usize, life: u64, order: &CheckpointOrder) {
+        let (job, number) = (order.job, order.number);
+        if !self.nodes[node].lives(life) || !self.nodes[node].dumps.remove(&job) {
+            return;
+        }
+        let key = script_of(job);
+        let left = self.nodes[node].steps.get(&key).and_then(|step| step.left());
+        let makes = order.verb != CheckpointVerb::Able;
+        let result = match left {
+            Some(_) if !makes => Ok(None),
+            Some(left) if !self.seed.chance(100_000) => {
+                self.nodes[node].images.insert((job.job, number), left);
+                Ok(Some(Made::default()))
+            }
+            _ => Err("the dump failed".to_owned()),
+        };
+        if !order.verb.vacates() || result.is_err() {
+            self.freeze(node, key, false);
+        } else if self.is_planted(Mutation::KilledBeforeJournal) {
+            self.signal(node, key, KILL);
+        }
+        self.tell_node(node, NodeInput::Checkpointed { job, number, result });
+    }
+
+    /// Thaws all jobs of a node, as a daemon that starts does.
+    pub(crate) fn thaw_all(&mut self, node: usize) {
+        self.nodes[node].dumps.clear();
+        for key in self.nodes[node].steps.keys().copied().collect::<Vec<_>>() {
+            self.freeze(node, key, false);
+        }
+    }
+
+    /// Checks that checkpoints which count from a durable record on are complete.
+    pub(crate) fn checkpoints_count(&mut self, record: &Record) {
+        for event in &record.events {
+            let Event::Checkpoint(change) = event else { continue };
+            let Some(node) = self.judge.host(change.node) else { continue };
+            let job = change.job;
+            if change.made.is_none() {
+                continue;
+            }
+            self.judge.checkpoints.insert((job.job, change.number));
+            if !self.nodes[node].images.contains_key(&(job.job, change.number)) {
+                let text = format!("number {} of job {} on {}", change.number, job.job, self.nodes[node].name);
+                self.judge.violate("a checkpoint counts only when it is complete", text);
+            }
+        }
+    }
+
+    /// Checks that the processes of a job which is to leave its node are killed only when a checkpoint counts.
+    pub(crate) fn killed_frozen(&mut self, node: usize, key: StepKey) {
+        let last = self.nodes[node].images.range((key.job, 0)..=(key.job, u64::MAX)).next_back().map(|(of, _)| *of);
+        if last.is_none_or(|last| !self.judge.checkpoints.contains(&last)) {
+            let text = format!("step {key}, {last:?}");
+            self.judge.violate("a frozen job is killed only when its checkpoint counts", text);
+        }
+    }
+}
