@@ -56,6 +56,7 @@ use crate::trust::Trust;
 mod adopt;
 mod batch_supervisor;
 mod beside;
+mod checkpoint;
 mod devices;
 pub mod errands;
 mod fence;
@@ -529,6 +530,7 @@ impl Daemon {
             NodeAct::ForgetJob { job } => self.forget_job(job),
             NodeAct::Hook(run) => self.run_hook(&run),
             NodeAct::KillHook { hook, job } => self.kill_hook(hook, job),
+            NodeAct::Checkpoint(act) => self.checkpoint(act),
             NodeAct::Say(text) => warn!("{text}"),
             NodeAct::Content(ContentAct::Place(placement)) => {
                 let source = self.intake.path(placement.content);

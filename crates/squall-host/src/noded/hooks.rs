@@ -15,6 +15,7 @@ use squall_model::wire::hook::Hook;
 use tracing::{debug, error, warn};
 
 use super::Daemon;
+use super::checkpoint::Checkpoints;
 use crate::cgroup::Limits;
 use crate::hook::{Label, Running, failure, programs};
 use crate::processes::Stat;
@@ -40,6 +41,8 @@ pub(super) struct Hooks {
     runs: BTreeMap<Key, Run>,
     /// Programs by their process id.
     children: HashMap<u32, Key>,
+    /// Where checkpoints are kept, and those that are being made.
+    pub(super) checkpoints: Checkpoints,
 }
 
 /// The programs of one kind for one job, which run one after the other.
@@ -64,6 +67,7 @@ impl Hooks {
             cluster: config.cluster.clone(),
             runs: BTreeMap::new(),
             children: HashMap::new(),
+            checkpoints: Checkpoints::of(config),
         }
     }
 
@@ -80,6 +84,8 @@ impl Hooks {
             Hook::PrologSlurmctld | Hook::EpilogSlurmctld | Hook::Suspend | Hook::Resume | Hook::ResumeFail => {
                 Vec::new()
             }
+            // Squall's own program makes them.
+            Hook::Checkpoint => Vec::new(),
         }
     }
 }

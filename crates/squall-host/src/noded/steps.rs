@@ -33,7 +33,7 @@ use crate::link::{self, read_greeting};
 use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Zygote;
-use crate::stepd::batch_supervisor::{Order, ToSupervisor};
+use crate::stepd::batch_supervisor::{Order, Restoring, ToSupervisor};
 use crate::stepd::speaks_by_tree;
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
@@ -318,7 +318,11 @@ impl Daemon {
         let birthplace = self.cgroups.birthplace(launch.key).unwrap_or_default().into_os_string().into_encoded_bytes();
         let (environment, birthplace) = (ByteBuf::from(environment), ByteBuf::from(birthplace));
         let warrant = self.warrant(launch.key).cloned();
-        let order = Order { launch, environment, groups: groups.to_text(), birthplace, cpus, warrant };
+        let restoring = launch.facts.restore.map(|_| Restoring {
+            criu: self.hooks.checkpoints.criu.clone(),
+            dir: self.hooks.checkpoints.dir.clone().into_os_string().into_encoded_bytes().into(),
+        });
+        let order = Order { launch, environment, groups: groups.to_text(), birthplace, cpus, warrant, restoring };
         self.give_to_supervisor(order).or_else(|order| self.start_daemon(&order.launch, &order.cpus))
     }
 
@@ -569,7 +573,8 @@ impl Daemon {
                         self.daemon_died(key);
                         continue;
                     }
-                    if self.hook_died(child.pid, child.exit) || self.guard_died(child.pid) {
+                    let (pid, exit) = (child.pid, child.exit);
+                    if self.hook_died(pid, exit) || self.guard_died(pid) || self.checkpoint_died(pid, exit) {
                         continue;
                     }
                     self.reaped.push_back((child.pid, child.exit, child.usage));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use squall_engine::fabric::proof::Pinned;
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{Boot, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine};
+use squall_engine::node::{Boot, CheckpointAct, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine};
 use squall_model::config::NodeConfig;
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};
@@ -130,6 +130,7 @@ impl EmulatedNode {
             | NodeAct::Gang(_)
             // Nor processes to be guarded: their machines end them.
             | NodeAct::Fence(_)
+            | NodeAct::Checkpoint(CheckpointAct::Stop { .. } | CheckpointAct::Thaw { .. } | CheckpointAct::Forget { .. })
             | NodeAct::Say(_) => {}
             NodeAct::Spawn(launch) => {
                 let ends = now + lasts(&launch);
@@ -146,6 +147,10 @@ impl EmulatedNode {
                 ToStepd::Usage => tell(NodeInput::Used { key, usage: squall_model::job::Usage::default() }),
                 ToStepd::Signal { .. } | ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => {}
             },
+            NodeAct::Checkpoint(CheckpointAct::Make(order)) => {
+                let result = Err("emulated nodes have no processes".to_owned());
+                tell(NodeInput::Checkpointed { job: order.job, number: order.number, result });
+            }
             NodeAct::KillStep { key } => self.kill(now, key, SIGKILL, tell),
             NodeAct::Sweep { job } => {
                 let live = self.steps.iter().filter(|(key, task)| of(**key) == job && !task.ended);

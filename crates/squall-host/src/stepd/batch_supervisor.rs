@@ -16,7 +16,10 @@
 //! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and ends when it has neither a
 //! node daemon nor a script.
 
+mod restore;
+
 use minicbor::{Decode, Encode};
+pub(crate) use restore::Restoring;
 use squall_files::place::SocketPath;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -36,7 +39,7 @@ use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::encoding::ByteBuf;
 use squall_model::id::StepKey;
-use squall_model::job::Usage;
+use squall_model::job::{ExitCode, Usage};
 use squall_model::step::StepLaunch;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::proof::Warrant;
@@ -44,13 +47,15 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
 use super::daemon::{end_notice, write_report};
-use super::files::Opening;
+use super::environment::Environment;
+use super::files::{Opening, null};
 use super::folder::{Folder, FolderError};
 use super::frames::{Filled, Frames};
 use super::meter::{Meter, io_bytes};
-use super::prepare::{Ready, prepare};
+use super::prepare::{Prepared, Ready, prepare};
 use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
+use super::streams::Streams;
 use crate::cgroup::{StepGroups, members};
 use crate::processes::catches;
 use crate::signing::Authority;
@@ -77,7 +82,6 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// Time limit for the execution of a step's script, and for the end of a script that was killed before it was executed.
 const START: Duration = Duration::from_secs(30);
 const START_OF_ENDED: Duration = Duration::from_secs(1);
-
 /// Message of a node daemon to the batch supervisor, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum ToSupervisor {
@@ -120,6 +124,9 @@ pub(crate) struct Order {
     /// Proof that the controller ordered the step. None: it does not sign.
     #[n(5)]
     pub(crate) warrant: Option<Warrant>,
+    /// How the script is restored from its checkpoint. None: it begins.
+    #[n(6)]
+    pub(crate) restoring: Option<Restoring>,
 }
 
 /// Message of the batch supervisor to a node daemon, after its greeting.
@@ -171,6 +178,8 @@ struct Ward {
     next_sample: Instant,
     /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
+    /// What the process that restores the script writes. None: it is not being restored.
+    log: Option<File>,
 }
 
 /// State of a script from its start until it is executed.
@@ -260,6 +269,8 @@ pub(super) struct BatchSupervisor {
     starters: Starters,
     /// Steps by the process id of their script.
     scripts: HashMap<u32, StepKey>,
+    /// Steps by the id of the process that restores their script.
+    restores: HashMap<u32, StepKey>,
     /// Messages to node daemons, sent at the end of this iteration of the loop.
     words: Vec<FromSupervisor>,
     /// Whether the command line shows at present that the supervisor serves steps.
@@ -279,12 +290,25 @@ impl BatchSupervisor {
         }
         let listener = UnixListener::bind(SocketPath::new(&path)?.as_path())?;
         listener.set_nonblocking(true)?;
-        let (links, wards, scripts, words) = Default::default();
+        let (links, wards, scripts, restores, words) = Default::default();
         let until = Instant::now() + FIRST_WAIT;
         // Made after the descriptor of signals, so that the threads have these signals blocked.
         let starters = Starters::new()?;
         let (steps, authority) = (steps.to_owned(), Authority::of(steps)?);
-        Ok(Self { steps, authority, signals, listener, links, wards, starters, scripts, words, busy: false, until })
+        Ok(Self {
+            steps,
+            authority,
+            signals,
+            listener,
+            links,
+            wards,
+            starters,
+            scripts,
+            restores,
+            words,
+            busy: false,
+            until,
+        })
     }
 
     /// Runs until there is nothing to do; returns the exit status.
@@ -465,6 +489,7 @@ impl BatchSupervisor {
             stdout: None,
             next_sample: Instant::now() + SAMPLE,
             killing: None,
+            log: None,
         };
         if let Some(first) = self.wards.entry(key).or_insert(ward).begin() {
             self.feed(key, first);
@@ -566,10 +591,25 @@ impl BatchSupervisor {
         for (key, answer) in self.starters.started() {
             let Some(ward) = self.wards.get_mut(&key) else { continue };
             if let StepInput::Spawned { pid, .. } = answer {
+                if let (Some(starting), Some(restore)) = (&mut ward.starting, ward.order.launch.facts.restore) {
+                    self.restores.insert(pid, key);
+                    self.scripts.insert(restore.pid, key);
+                    if starting.later.is_empty() {
+                        starting.kill_at = Instant::now() + restore::RESTORE;
+                    }
+                    continue;
+                }
                 ward.pid = Some(pid);
                 self.scripts.insert(pid, key);
             }
             let later = ward.starting.take().map(|starting| starting.later).unwrap_or_default();
+            let answer = match answer {
+                // What does not restore the script must not end as if it had run.
+                StepInput::SpawnFailed { error, .. } if ward.log.is_some() => {
+                    StepInput::Fail { error, node_fault: true }
+                }
+                answer => answer,
+            };
             for input in [answer].into_iter().chain(later) {
                 self.feed(key, input);
             }
@@ -580,6 +620,11 @@ impl BatchSupervisor {
     /// Reaps children that have ended.
     fn reap(&mut self) {
         while let Peeked::Ended(Reaped { pid, exit, usage }) = peek() {
+            if let Some(key) = self.restores.remove(&pid) {
+                let Ok(Waited::Reaped(_)) = reap_pid(pid) else { return };
+                self.restored(key, exit == ExitCode::OK);
+                continue;
+            }
             let Some(key) = self.scripts.remove(&pid) else {
                 let of = self.whose(pid);
                 let starting = |key| self.wards.get(&key).is_some_and(|ward| ward.starting.is_some());
@@ -683,10 +728,13 @@ impl Ward {
         let ready = with_files_of(&identity, || prepare(&self.folder, None, None, Opening::AtOnce));
         rustix::process::umask(own);
         match ready {
-            Ok(Ok(mut ready)) if ready.notes.is_empty() => {
+            Ok(Ok(mut ready)) if ready.notes.is_empty() || self.order.restoring.is_some() => {
                 (self.stderr, self.stdout) = (ready.stderr.take(), ready.stdout.take());
                 self.ready = Some(ready);
                 Some(StepInput::Start)
+            }
+            Ok(Err(refusal)) if self.order.restoring.is_some() => {
+                Some(StepInput::Fail { error: refusal.note, node_fault: false })
             }
             // Only a process that has become the user can report this to the user, and check whether it holds for the
             // user.
@@ -701,7 +749,7 @@ impl Ward {
     /// Kills a script that was not executed in time. Causes may be an interpreter with a lease on it, a file system
     /// that hangs, or a user who has stopped it.
     fn kill_starting(&mut self, now: Instant) {
-        if self.starting.as_ref().is_some_and(|starting| starting.later.is_empty()) {
+        if self.log.is_none() && self.starting.as_ref().is_some_and(|starting| starting.later.is_empty()) {
             self.notice(&format!("the script was not executed within {} s: killed", START.as_secs()));
         }
         self.signal_all(libc::SIGKILL);
@@ -726,8 +774,11 @@ impl Ward {
         let task = self.ready.take().and_then(|mut ready| Some((ready.tasks.pop()?, ready)));
         let (mut task, ready) = task.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         task.cpus.clone_from(&self.order.cpus);
+        if self.order.restoring.is_some() {
+            return self.restoring_script(task, group).map_err(failed);
+        }
         let (identity, umask) = (self.identity(), self.umask().as_raw_mode());
-        let notes = self.folder.notes().clone();
+        let notes = Some(self.folder.notes().clone());
         Ok(Script { key: self.order.launch.key, task, ready, identity, umask, group, notes, ended: Arc::default() })
     }
 }

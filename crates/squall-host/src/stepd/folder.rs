@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use squall_model::wire::fabric::ContentId;
 use squall_model::wire::proof::Warrant;
 use squall_model::wire::stepd::FromStepd;
 
+use crate::processes::Stat;
 use crate::spool::{self, file, mark_begun, note_exit, write_result};
 use crate::sys::clock::boot_ticks;
 use crate::sys::spawn::{Note, PID_ROOM};
@@ -116,6 +118,12 @@ impl Folder {
     /// Returns the file in which the next task records itself.
     pub(super) fn notes(&self) -> &Notes {
         &self.notes
+    }
+
+    /// Records the process of a batch script that was restored from a checkpoint.
+    pub(super) fn note_restored(&self, pid: u32) -> io::Result<()> {
+        let start = Stat::of(pid).map_or_else(boot_ticks, |stat| stat.start);
+        self.notes.file.write_all_at(format!("0 {pid} {start}\n\n").as_bytes(), self.notes.taken)
     }
 
     /// Counts the line of a task that has started.

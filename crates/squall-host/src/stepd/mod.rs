@@ -16,6 +16,7 @@
 
 pub(crate) mod batch_supervisor;
 mod binding;
+mod checkpoint;
 mod container;
 mod daemon;
 mod environment;
@@ -65,6 +66,8 @@ use daemon::Daemon;
 use folder::{Folder, FolderError};
 use node_link::NodeLinks;
 
+pub(crate) use checkpoint::{folder as checkpoint_folder, set_frozen};
+pub use checkpoint::{run_checkpoint, run_criu, run_restore};
 pub use container::run_contained;
 pub use daemon::is_end_notice;
 pub use patterns::{Names, expand};
@@ -115,6 +118,9 @@ fn authority(folder: &Path) -> Result<Authority, String> {
 /// Does all that may need root, and then drops root's rights. Err: the reason why that failed; no program of the user
 /// may be run then. Ok: whether the kernel spares this process when memory is lacking, whatever its size.
 fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result<bool, String> {
+    if launch.facts.restore.is_some() {
+        return Err("only the batch supervisor restores jobs from checkpoints, and it does not serve this one".into());
+    }
     set_child_subreaper().map_err(|e| format!("cannot become the parent of orphans: {e}"))?;
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
     let root = rustix::process::geteuid().is_root();

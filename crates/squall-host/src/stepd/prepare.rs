@@ -112,7 +112,8 @@ fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {
     let (launch, spec) = (&folder.launch, &folder.launch.facts.spec);
     let (dir, note) = work_dir(Path::new(&spec.work_dir));
     let names = Names::of(launch, 0);
-    let append = spec.append.unwrap_or(launch.facts.restarts > 0);
+    // What a job wrote before its checkpoint stays.
+    let append = launch.facts.restore.is_some() || spec.append.unwrap_or(launch.facts.restarts > 0);
     let mut opened = Opened::new(opening);
     let stdout = spec.stdout.as_deref().unwrap_or(default_output(launch.facts.array));
     let stdout_path = dir.join(expand(stdout, &names));

@@ -63,7 +63,7 @@ impl Processes {
                 inputs.push(StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") });
                 continue;
             }
-            inputs.push(match start(&task, ready, folder.notes().line(rank), None) {
+            inputs.push(match start(&task, ready, Some(folder.notes().line(rank)), None) {
                 Ok(pid) => {
                     folder.noted(rank);
                     set_score(pid, folder.launch.memory_mb > 0);
@@ -226,7 +226,7 @@ pub(super) struct Birth<'a> {
 pub(super) fn start(
     task: &Prepared,
     ready: &Ready,
-    note: Note<'_>,
+    note: Option<Note<'_>>,
     birth: Option<&Birth<'_>>,
 ) -> Result<u32, NotFound> {
     let program = task.program.as_ref().map_err(Clone::clone)?;
@@ -244,7 +244,7 @@ pub(super) fn start(
         further: task.further.as_ref().map(AsFd::as_fd),
         // Without root it is that user already.
         identity: birth.map(|birth| birth.identity).filter(|_| rustix::process::geteuid().is_root()),
-        note: Some(note),
+        note,
     };
     let start = || birth.map_or_else(|| spawn.start(), |birth| spawn.start_in(birth.group));
     let child = again_while_busy(start).map_err(|e| {

@@ -45,8 +45,8 @@ pub(super) struct Script {
     pub(super) umask: u32,
     /// The v2 cgroup in which the script's process is created.
     pub(super) group: File,
-    /// The file `pids` of the step's folder, in which the script's process records itself.
-    pub(super) notes: Notes,
+    /// The file `pids` of the step's folder, in which the script's process records itself. None: it only restores one.
+    pub(super) notes: Option<Notes>,
     /// Set when the step was ended: the script must not be started any more.
     pub(super) ended: Arc<AtomicBool>,
 }
@@ -57,7 +57,7 @@ impl Script {
             return StepInput::Unspawned { rank: 0 };
         }
         let birth = Birth { identity: &self.identity, umask: self.umask, group: self.group.as_fd() };
-        match start(&self.task, &self.ready, self.notes.line(0), Some(&birth)) {
+        match start(&self.task, &self.ready, self.notes.as_ref().map(|notes| notes.line(0)), Some(&birth)) {
             Ok(pid) => {
                 // The ending process did not see it in its group. It is our child, and is not reaped before it is
                 // reported.

@@ -1,0 +1,508 @@
+//! Processes that make checkpoints of jobs and restore them, with CRIU.
+//!
+//! CRIU runs as the job's user. Of root's rights it has only what it can't do without: choosing process ids
+//! (CAP_CHECKPOINT_RESTORE) and a smaller set of capabilities for what it restores (CAP_SETPCAP). So the files that a
+//! job had open are opened again with its user's rights, whatever has become of their paths meanwhile.
+//!
+//! A checkpoint is the folder `DIR/JOB/NUMBER`: `images`, which CRIU writes and which belongs to the user, and
+//! `manifest`, which is written last. `DIR/JOB` is root's, and nobody else enters it; CRIU is started within `images`.
+//! The folder gets its name when all of it is durable, so one with such a name is complete.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use minicbor::{Decode, Encode};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, move_into_link_name_space};
+use squall_files::safe_path::{self, Who};
+use squall_model::codec;
+use squall_model::encoding::{self, ByteBuf};
+use squall_model::step::StepLaunch;
+
+use crate::processes::Stat;
+use crate::removal::remove;
+use crate::spool::file;
+use crate::sys::identity::{Identity, become_user};
+
+/// The oldest CRIU that can dump sockets on present kernels.
+const CRIU: (u32, u32) = (4, 2);
+/// Time in which a frozen group comes to rest.
+const FREEZE: Duration = Duration::from_secs(10);
+/// Pause between two looks at what is waited for.
+const LOOK: Duration = Duration::from_millis(1);
+/// Options of CRIU for dumping and for restoring.
+const OPTIONS: [&str; 10] = [
+    "--no-default-config",
+    "-D",
+    ".",
+    "-v1",
+    "--shell-job",
+    "--manage-cgroups=ignore",
+    "--network-lock",
+    "skip",
+    "--file-locks",
+    "--unprivileged",
+];
+
+/// What is needed of a checkpoint beside CRIU's images.
+#[derive(Debug, Encode, Decode)]
+struct Manifest {
+    /// Path of the script in the step's folder, under which processes have it open.
+    #[n(0)]
+    script: ByteBuf,
+    /// Files that processes had open for writing, with their sizes.
+    #[n(1)]
+    files: Vec<(ByteBuf, u64)>,
+    /// How far the script was read: shells go on reading there.
+    #[n(2)]
+    read: u64,
+}
+
+/// Returns the folder of a job's checkpoints.
+pub(crate) fn folder(dir: &Path, job: u32) -> PathBuf {
+    dir.join(job.to_string())
+}
+
+/// Returns this program as a command with these words.
+fn own(words: &[&OsStr]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("squall").arg("step").args(words).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}
+
+/// Reads the launch of a step from the step's folder.
+fn launch_of(step: &Path) -> io::Result<StepLaunch> {
+    let bytes = fs::read(step.join(file::LAUNCH))?;
+    let launch = codec::take::<StepLaunch>(&bytes).map_err(io::Error::other)?;
+    launch.map(|(launch, _)| launch).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+fn identity_of(launch: &StepLaunch) -> Identity {
+    let owner = &launch.facts.owner;
+    Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() }
+}
+
+/// Carries out `squall step --criu STEP PROGRAM ARG...`: becomes the step's user, with the rights that CRIU needs, and
+/// executes the program. Returns only if that fails.
+pub fn run_criu(args: &[OsString]) -> u8 {
+    let [step, program, rest @ ..] = args else { return 2 };
+    let failed = launch_of(Path::new(step)).and_then(|launch| {
+        become_user_for_criu(&identity_of(&launch))?;
+        // The helper that has started it may be killed, and then nobody would wait for its end.
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        Err::<(), _>(Command::new(program).args(rest).exec())
+    });
+    if let Err(e) = failed {
+        eprintln!("{}: {e}", program.display());
+    }
+    1
+}
+
+/// Becomes the user, and keeps the rights that CRIU needs over the execution of a program.
+fn become_user_for_criu(identity: &Identity) -> io::Result<()> {
+    let mut rights = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SETPCAP;
+    // Where tracing is restricted to children (Yama), CRIU needs the right to trace others of its user.
+    let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if !matches!(yama.trim(), "" | "0") {
+        rights |= CapabilitySet::SYS_PTRACE;
+    }
+    rustix::thread::set_keep_capabilities(true)?;
+    become_user(identity).map_err(io::Error::other)?;
+    if identity.uid != 0 {
+        rustix::thread::set_capabilities(
+            None,
+            CapabilitySets { effective: rights, permitted: rights, inheritable: rights },
+        )?;
+        for right in rights.iter() {
+            rustix::thread::configure_capability_in_ambient_set(right, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Carries out `squall step --restore CRIU DIR STEP`: restores the job's script as the step's user. It becomes a child
+/// of the process that has started this one. Returns only if that fails.
+pub fn run_restore(args: &[OsString]) -> u8 {
+    let [criu, dir, step] = args else { return 2 };
+    let Err(e) = restore(criu, Path::new(dir), Path::new(step));
+    eprintln!("{e}");
+    1
+}
+
+fn restore(criu: &OsStr, dir: &Path, step: &Path) -> io::Result<std::convert::Infallible> {
+    let launch = launch_of(step)?;
+    let number = launch.facts.restore.ok_or(io::ErrorKind::InvalidInput)?.number;
+    let checkpoint = folder(dir, launch.key.job.0).join(number.to_string());
+    let manifest = fs::read(checkpoint.join("manifest"))
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", checkpoint.display())))?;
+    let manifest: Manifest = encoding::from_slice(&manifest).map_err(io::Error::other)?;
+    let mut script = File::open(step.join(file::SCRIPT))?;
+    script.seek(SeekFrom::Start(manifest.read))?;
+    rustix::io::fcntl_setfd(&script, rustix::io::FdFlags::empty())?;
+    std::env::set_current_dir(checkpoint.join("images"))?;
+    become_user_for_criu(&identity_of(&launch))?;
+    for (path, size) in &manifest.files {
+        cut(Path::new(OsStr::from_bytes(path)), *size)?;
+    }
+    let place = OsStr::from_bytes(manifest.script.strip_prefix(b"/").unwrap_or(&manifest.script));
+    let mut inherit = OsString::from(format!("fd[{}]:", script.as_raw_fd()));
+    inherit.push(place);
+    let mut command = Command::new(criu);
+    command.arg("restore").args(OPTIONS).args(["-d", "-S", "--inherit-fd"]).arg(inherit);
+    Err(command.exec())
+}
+
+/// Takes back what was appended to a file since the checkpoint. A file that is gone or shorter is left to CRIU.
+fn cut(path: &Path, size: u64) -> io::Result<()> {
+    let longer = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() > size);
+    if longer {
+        let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().write(true).custom_flags(flags).open(path).map_err(wrong)?;
+        file.set_len(size).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// A checkpoint to be made: arguments of `squall step --checkpoint`.
+struct Job {
+    criu: OsString,
+    /// Folder of the job's checkpoints.
+    folder: PathBuf,
+    /// The step's folder.
+    step: PathBuf,
+    /// The job's v2 cgroup.
+    group: PathBuf,
+    number: u64,
+    /// Whether the job is only tested.
+    able: bool,
+    /// Whether the job stays frozen.
+    leaves: bool,
+    identity: Identity,
+}
+
+/// Carries out `squall step --checkpoint CRIU DIR STEP GROUP NUMBER able|create|vacate KEPT`: makes a checkpoint, and
+/// prints `made BYTES MICROSECONDS PID`; or tests the job, and prints `able`; or prints why that can't be done.
+pub fn run_checkpoint(args: &[OsString]) -> u8 {
+    // Without its node daemon nobody would thaw the job.
+    let alone = set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string());
+    let done = alone.and_then(|()| checkpoint(args));
+    let text = done.as_ref().unwrap_or_else(|problem| problem);
+    eprintln!("{text}");
+    u8::from(done.is_err())
+}
+
+fn checkpoint(args: &[OsString]) -> Result<String, String> {
+    let [criu, dir, step, group, number, verb, kept] = args else { return Err("wrong arguments".into()) };
+    let text = |e: io::Error| e.to_string();
+    let (dir, step) = (Path::new(dir), PathBuf::from(step));
+    let launch = launch_of(&step).map_err(text)?;
+    let number = number.to_str().and_then(|number| number.parse().ok()).ok_or("wrong number")?;
+    let kept: Vec<&str> = kept.to_str().unwrap_or_default().split(',').filter(|number| !number.is_empty()).collect();
+    let job = Job {
+        criu: criu.clone(),
+        folder: folder(dir, launch.key.job.0),
+        step,
+        group: group.into(),
+        number,
+        able: verb == "able",
+        leaves: verb == "vacate",
+        identity: identity_of(&launch),
+    };
+    job.prepare(dir, &kept).map_err(|e| format!("{}: {e}", dir.display()))?;
+    if job.able || kept.is_empty() {
+        job.try_criu()?;
+    }
+    let draft = job.folder.join("draft");
+    let made = job.make(&draft);
+    if made.is_err() || job.able {
+        drop(remove(&draft));
+    }
+    made
+}
+
+impl Job {
+    /// Makes the folder of the job's checkpoints, and removes those that don't count.
+    fn prepare(&self, dir: &Path, kept: &[&str]) -> io::Result<()> {
+        let make = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(()),
+        };
+        if !dir.is_dir() {
+            make(dir)?;
+        }
+        if let Some(exposed) = safe_path::exposure(dir).filter(|exposed| !matches!(exposed.to, Who::Group(_))) {
+            return Err(io::Error::other(format!("{exposed}: checkpoint_dir must be root's")));
+        }
+        make(&self.folder)?;
+        let own = fs::symlink_metadata(&self.folder)?;
+        if !own.is_dir() || own.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("the job's folder is not root's"));
+        }
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(|name| kept.contains(&name)) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs CRIU in a folder as the job's user.
+    fn criu(&self, folder: &Path, args: &[&OsStr]) -> io::Result<Output> {
+        let words = [OsStr::new("--criu"), self.step.as_os_str(), &self.criu];
+        own(&words).args(args).current_dir(folder).stdin(Stdio::null()).output()
+    }
+
+    /// Finds out whether CRIU is there, is new enough, and can dump a process with a socket, which `criu check` does not
+    /// tell.
+    fn try_criu(&self) -> Result<(), String> {
+        let needs = format!("checkpoints need CRIU {}.{} or later", CRIU.0, CRIU.1);
+        let name = self.criu.display();
+        let said = self.criu(Path::new("/"), &["--version".as_ref()]).map_err(|e| format!("{needs}: {e}"))?;
+        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+        let version = said.split_ascii_whitespace().find_map(|word| {
+            let (major, minor) = word.split_once('.')?;
+            Some((major.parse::<u32>().ok()?, minor.split('.').next()?.parse::<u32>().ok()?))
+        });
+        match version {
+            None => return Err(format!("{needs}, and {name} is not to be had here: {}", first_line(&said))),
+            Some(version) if version < CRIU => {
+                return Err(format!("{needs}, and {name} is version {}.{}", version.0, version.1));
+            }
+            Some(_) => {}
+        }
+        let images = self.folder.join("trial");
+        let tried = self.dump_sleeper(&images);
+        drop(remove(&images));
+        match tried {
+            Ok(None) => Ok(()),
+            Ok(Some(problem)) => Err(format!("{name} can't checkpoint a process with a socket here: {problem}")),
+            Err(e) => Err(format!("{name} could not be tried: {e}")),
+        }
+    }
+
+    /// Has CRIU dump a process that sleeps and has a listening socket. Some: why it can't.
+    fn dump_sleeper(&self, images: &Path) -> io::Result<Option<String>> {
+        self.make_images(images)?;
+        let socket = OwnedFd::from(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        let words = [OsStr::new("--criu"), self.step.as_os_str(), OsStr::new("sleep"), OsStr::new("60")];
+        let mut sleeper = own(&words).stdin(socket).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let comm = format!("/proc/{}/comm", sleeper.id());
+        let until = Instant::now() + FREEZE;
+        while fs::read_to_string(&comm).is_ok_and(|name| name != "sleep\n") && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        let pid = sleeper.id().to_string();
+        let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--leave-running"]);
+        let done = self.criu(images, &args.map(OsStr::new).collect::<Vec<_>>());
+        sleeper.kill()?;
+        sleeper.wait()?;
+        Ok(problem(&done?))
+    }
+
+    fn make_images(&self, images: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(images)?;
+        chown(images, Some(self.identity.uid), Some(self.identity.gid))
+    }
+
+    /// Makes the checkpoint in the folder `draft`, and gives it its name when it is complete.
+    fn make(&self, draft: &Path) -> Result<String, String> {
+        let text = |e: io::Error| e.to_string();
+        DirBuilder::new().mode(0o700).create(draft).map_err(text)?;
+        let images = draft.join("images");
+        self.make_images(&images).map_err(text)?;
+        let began = Instant::now();
+        let frozen = self.freeze(true).map_err(text).and_then(|()| self.dump(&images));
+        if !self.leaves || frozen.is_err() {
+            self.freeze(false).map_err(text)?;
+        }
+        let stood = began.elapsed();
+        let (root, manifest) = frozen?;
+        if self.able {
+            return Ok("able".to_owned());
+        }
+        let kept = self.keep(draft, &manifest).map_err(|e| format!("{}: {e}", draft.display()));
+        if kept.is_err() && self.leaves {
+            self.freeze(false).map_err(text)?;
+        }
+        Ok(format!("made {} {} {root}", kept?, stood.as_micros()))
+    }
+
+    /// Freezes the job and waits until it stands still, or thaws it.
+    fn freeze(&self, frozen: bool) -> io::Result<()> {
+        set_frozen(&self.group, frozen)?;
+        let until = Instant::now() + FREEZE;
+        let still = || Ok::<_, io::Error>(fs::read_to_string(self.group.join("cgroup.events"))?.contains("frozen 1"));
+        while frozen && !still()? {
+            if Instant::now() > until {
+                return Err(io::Error::other("the job's processes can't be frozen"));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Dumps the frozen job; returns the script's process id.
+    fn dump(&self, images: &Path) -> Result<(u32, Manifest), String> {
+        let text = |e: io::Error| e.to_string();
+        let members = members_of(&self.group);
+        let root = root_of(&members)?;
+        // Nodes of one machine have host names of their own: CRIU can't look at another one's as a user.
+        let names = File::open(format!("/proc/{root}/ns/uts")).map_err(text)?;
+        let kind = Some(LinkNameSpaceType::HostNameAndNISDomainName);
+        move_into_link_name_space(names.as_fd(), kind).map_err(|e| text(e.into()))?;
+        let script = self.step.join(file::SCRIPT);
+        let (files, read) = open_files(&members, &script);
+        let manifest = Manifest { script: script.into_os_string().into_vec().into(), files, read };
+        let (pid, switch) = (root.to_string(), self.group.join(FREEZE_FILE));
+        let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--ghost-limit", "256M", "--leave-running"]);
+        let args = args.map(OsStr::new).chain([OsStr::new("--freeze-cgroup"), self.group.as_os_str()]);
+        // CRIU thaws and freezes the group itself.
+        chown(&switch, Some(self.identity.uid), None).map_err(text)?;
+        let done = self.criu(images, &args.collect::<Vec<_>>());
+        chown(&switch, Some(0), None).map_err(text)?;
+        match problem(&done.map_err(text)?) {
+            None => Ok((root, manifest)),
+            Some(problem) => Err(format!("CRIU can't dump the job: {problem}")),
+        }
+    }
+
+    /// Makes a checkpoint durable, and gives it its name. Returns its size, bytes.
+    fn keep(&self, draft: &Path, manifest: &Manifest) -> io::Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(draft.join("images"))? {
+            let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW).open(entry?.path())?;
+            bytes += file.metadata()?.len();
+            file.sync_all()?;
+        }
+        let mut file = File::options().write(true).create_new(true).open(draft.join("manifest"))?;
+        file.write_all(&encoding::to_vec(manifest))?;
+        file.sync_all()?;
+        for folder in [&draft.join("images"), draft] {
+            File::open(folder)?.sync_all()?;
+        }
+        fs::rename(draft, self.folder.join(self.number.to_string()))?;
+        File::open(&self.folder)?.sync_all()?;
+        Ok(bytes)
+    }
+}
+
+/// Name of the file by which a cgroup is frozen.
+const FREEZE_FILE: &str = "cgroup.freeze";
+
+/// Freezes or thaws a cgroup.
+pub(crate) fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
+    fs::write(group.join(FREEZE_FILE), if frozen { "1" } else { "0" })
+}
+
+/// Returns the processes of a job: those in its cgroup and in the groups of its steps.
+fn members_of(group: &Path) -> Vec<u32> {
+    let steps = fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path());
+    let groups = steps.filter(|path| path.is_dir()).chain([group.to_owned()]);
+    let texts = groups.map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
+    texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Returns the process of a job from which all others descend.
+fn root_of(members: &[u32]) -> Result<u32, String> {
+    let alive = |pid: &&u32| Stat::of(**pid).is_some_and(|stat| !stat.is_dead());
+    let left = |pid: &&u32| Stat::of(**pid).is_some_and(|stat| !members.contains(&stat.parent));
+    let tops: Vec<u32> = members.iter().filter(alive).filter(left).copied().collect();
+    match tops[..] {
+        [] => Err("no process of the job runs".to_owned()),
+        [root] => Ok(root),
+        [_, stray, ..] => {
+            let name = fs::read_to_string(format!("/proc/{stray}/comm")).unwrap_or_default();
+            Err(format!(
+                "process {stray} ({}) runs on in the background, left by the one that started it: let the script wait for it",
+                name.trim_end()
+            ))
+        }
+    }
+}
+
+/// Returns the files that processes have open for writing, with their sizes; and how far the script was read.
+fn open_files(members: &[u32], script: &Path) -> (Vec<(ByteBuf, u64)>, u64) {
+    let (mut found, mut read) = (Vec::new(), 0);
+    for pid in members {
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        for fd in fds {
+            // A process may end meanwhile only if it was killed; then the dump fails.
+            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", fd.file_name().display()));
+            let info = info.unwrap_or_default();
+            let field = |name| info.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
+            let flags = field("flags:").and_then(|flags| i32::from_str_radix(flags, 8).ok()).unwrap_or(0);
+            let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+            let Ok(path) = fs::read_link(fd.path()) else { continue };
+            if path == script {
+                read = field("pos:").and_then(|at| at.parse().ok()).unwrap_or(0);
+            }
+            let file = fs::metadata(fd.path()).ok().filter(|file| writes && file.is_file() && file.nlink() > 0);
+            let entry = file.map(|file| (ByteBuf::from(path.into_os_string().into_vec()), file.len()));
+            found.extend(entry.filter(|entry| !found.contains(entry)));
+        }
+    }
+    (found, read)
+}
+
+/// Returns what CRIU says is wrong. None: it succeeded.
+fn problem(done: &Output) -> Option<String> {
+    if done.status.success() {
+        return None;
+    }
+    let said = [&done.stderr[..], &done.stdout[..]].concat();
+    Some(told(&String::from_utf8_lossy(&said)))
+}
+
+/// Returns the first error in CRIU's output, without the place in its source.
+pub(crate) fn told(output: &str) -> String {
+    let error = output.lines().find(|line| line.contains("Error ("));
+    let text = error.and_then(|line| Some(line.split_once("Error (")?.1.split_once("): ")?.1));
+    text.unwrap_or_else(|| first_line(output)).trim().to_owned()
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing")
+}
+
+/// Returns the arguments with which this program restores a job.
+pub(super) fn restore_command(criu: &str, dir: &Path, step: &Path) -> Vec<CString> {
+    let words = ["squall", "step", "--restore", criu].map(OsStr::new).into_iter();
+    let words = words.chain([dir.as_os_str(), step.as_os_str()]);
+    // A path with a NUL byte can't exist.
+    words.map(|word| CString::new(word.as_bytes()).unwrap_or_default()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{root_of, told};
+
+    #[test]
+    fn the_first_error_is_told_without_its_place_in_the_source() {
+        let said =
+            "Warn  (criu/kerndat.c:1): x\nError (criu/sk-unix.c:862): unix: External socket is used.\nError (b): c";
+        assert_eq!(told(said), "unix: External socket is used.");
+        assert_eq!(
+            told("(00.05) 14361: Error (criu/files-reg.c:2): Can't open file a on restore: b"),
+            "Can't open file a on restore: b"
+        );
+        assert_eq!(told("\n"), "it says nothing");
+    }
+
+    #[test]
+    fn the_root_is_the_one_without_a_parent_among_them() {
+        let own = std::process::id();
+        assert_eq!(root_of(&[own]), Ok(own));
+        assert!(root_of(&[]).is_err());
+    }
+}
