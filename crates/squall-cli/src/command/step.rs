@@ -30,6 +30,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         }
         [option, task @ ..] if option == "--task" => ExitCode::from(squall_host::stepd::run_task(task)),
         [option, task @ ..] if option == "--container" => ExitCode::from(squall_host::stepd::run_contained(task)),
+        [option, rest @ ..] if option == "--checkpoint" => ExitCode::from(squall_host::stepd::run_checkpoint(rest)),
+        [option, rest @ ..] if option == "--restore" => ExitCode::from(squall_host::stepd::run_restore(rest)),
+        [option, rest @ ..] if option == "--criu" => ExitCode::from(squall_host::stepd::run_criu(rest)),
         [option, scripts @ ..] if option == "--epilog" => ExitCode::from(squall_host::stepd::run_epilogs(scripts)),
         [option, path] if option == "--tail" => match squall_host::tail::serve(path) {
             Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,7 @@
 
 mod bench;
 mod cells;
+mod checkpoint;
 mod combinations;
 mod configured;
 mod esp;

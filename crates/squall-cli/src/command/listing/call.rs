@@ -390,7 +390,7 @@ impl Controller for Live {
             // The question is whether the controller answers now: no retries.
             Request::Ping if !self.here => Client::connect(self.command)?.ask(request),
             // Doing these twice differs from doing them once: no retries.
-            Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } => {
+            Request::Requeue { .. } | Request::Suspend { .. } | Request::Checkpoint(..) | Request::ShutDown { .. } => {
                 self.client(&mut Patience::new(self.command))?.ask(request)
             }
             _ => self.again(|client| client.ask(request)),

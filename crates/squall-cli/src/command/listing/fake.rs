@@ -361,6 +361,7 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         dependency: String::new(),
         het: None,
         restarts: 0,
+        checkpoint: None,
         run: held.then(|| Box::new(past())),
     }
 }

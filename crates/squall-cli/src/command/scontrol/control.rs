@@ -9,7 +9,7 @@ use squall_model::wire::client::{Answer, HostRequest, JobRef, JobSelection, Requ
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
-use crate::command::scontrol::{Manner, ask_done, config, job};
+use crate::command::scontrol::{Manner, ask_done, checkpoint, config, job};
 use squall_client::unexpected;
 use squall_text::refusal;
 use squall_text::verbs::key::means;
@@ -63,6 +63,9 @@ pub(super) fn top(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Resu
 
 /// Runs `scontrol suspend`, or `scontrol resume` without `suspend`.
 pub(super) fn suspend(call: &mut Call<'_>, manner: Manner, words: &[String], suspend: bool) -> Result<(), Fail> {
+    if suspend && manner.to_disk {
+        return checkpoint::to_disk(call, words);
+    }
     let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words, None)?;
     act(call, manner, &Request::Suspend { jobs, suspend }, None)
 }

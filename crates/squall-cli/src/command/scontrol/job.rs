@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use squall_model::checkpoint::CheckpointInfo;
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::hostlist;
 use squall_model::job::JobState;
@@ -170,6 +171,9 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
             words::exit_code(row.exit())
         ),
     ];
+    if let Some(checkpoint) = &info.checkpoint {
+        lines.push(checkpoint_text(checkpoint, row));
+    }
     if let Some(ids) = row.het_ids() {
         lines.insert(1, format!("HetJobIdSet={ids}"));
     }
@@ -177,6 +181,24 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
         lines.push(format!("DerivedExitCode={}", words::exit_code(info.run().derived_exit)));
     }
     lines
+}
+
+/// Returns the line about a job's last checkpoint: when it was made and where, its size in MiB, and how long the job
+/// stood still.
+fn checkpoint_text(last: &CheckpointInfo, row: &JobRow) -> String {
+    let mut text = format!("Checkpoint={}", last.number);
+    if let Some(time) = last.time {
+        let (size, stood) = (last.made.bytes.div_ceil(1 << 20), last.made.stood.0 as f64 / 1e6);
+        let time = row.clock.show(time);
+        text += &format!(
+            " CheckpointTime={time} CheckpointNode={} CheckpointSize={size}M StoodStill={stood:.2}s",
+            last.node
+        );
+    }
+    if let Some(failed) = &last.failed {
+        text += &format!(" RestoreFailed={}", failed.replace(' ', "_"));
+    }
+    text
 }
 
 fn times(row: &JobRow) -> Vec<String> {

@@ -3,6 +3,7 @@
 mod arguments;
 mod assoc_mgr;
 mod change_partition;
+mod checkpoint;
 mod config;
 mod control;
 mod controllers;
@@ -65,6 +66,7 @@ const OPTIONS: &[Flag] = &[
     flag("oneliner", 'o', Arg::None, "one line for each record"),
     flag("quiet", 'Q', Arg::None, "no messages about what was done"),
     flag("sibling", '\0', Arg::None, "").hint("no federation exists"),
+    flag("to-disk", '\0', Arg::None, "with suspend: jobs leave their nodes, and are held"),
     flag("uid", 'u', Arg::Needed("value"), "")
         .refused("what is asked is asked by the user of scontrol: use sudo -u USER scontrol ..."),
     flag("verbose", 'v', Arg::None, "say more"),
@@ -80,6 +82,9 @@ pub(crate) static PAGE: Page = Page {
     options: Options::Own(OPTIONS),
     notes: "\
 Valid <COMMAND> values are:
+   checkpoint able|create|vacate|restart <job_id>
+                            say whether a job can be checkpointed, make a checkpoint, make one and
+                            put the job back into the queue, or go on from the last one.
    create nodename=<NODES> <SPECIFICATIONS>
                             create nodes that the configuration does not name; they may
                             join at any time. With State=FUTURE none waits for them.
@@ -104,7 +109,9 @@ Valid <COMMAND> values are:
                             print a token for the HTTP interface (30 minutes).
    token revoke [username=<NAME>]
                             make all tokens invalid that the user has so far.
-   suspend <job_list>       suspend specified jobs.
+   suspend [--to-disk] <job_list>
+                            suspend specified jobs; with --to-disk they leave their nodes, and
+                            are held until \"checkpoint restart\".
    resume <job_list>        resume previously suspended jobs.
    listpids [<job_id>[.<step>]] [<node>]
                             list the processes of jobs on this machine.
@@ -155,6 +162,7 @@ struct Manner {
     quiet: bool,
     verbose: bool,
     future: bool,
+    to_disk: bool,
     dialect: Option<Dialect>,
 }
 
@@ -185,6 +193,7 @@ fn manner(call: &mut Call<'_>, given: &Arguments) -> Result<Manner, Fail> {
         quiet: given.has("quiet"),
         verbose: given.has("verbose"),
         future: given.has("future"),
+        to_disk: given.has("to-disk"),
         dialect: dialect(call, given)?,
     })
 }
@@ -223,6 +232,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     let is = |name, least| means(word, name, least);
     if is("show", 3) {
         show::show(call, manner, rest)
+    } else if is("checkpoint", 2) {
+        checkpoint::checkpoint(call, rest)
     } else if is("create", 1) {
         create(call, rest)
     } else if is("delete", 3) {
@@ -231,10 +242,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         update::update(call, rest)
     } else if is("requeue", 3) || is("requeuehold", 8) {
         control::requeue(call, manner, rest, !is("requeue", 3))
-    } else if is("hold", 4) {
-        control::hold(call, manner, rest, false)
-    } else if is("uhold", 5) || is("holdu", 5) {
-        control::hold(call, manner, rest, true)
+    } else if is("hold", 4) || is("uhold", 5) || is("holdu", 5) {
+        control::hold(call, manner, rest, !is("hold", 4))
     } else if is("replace", 3) {
         reboot::replace(call, rest)
     } else if is("release", 3) {

@@ -1,0 +1,137 @@
+//! Jobs step aside to disk and come back where they were, with a real CRIU. Skipped where none can be had, or without
+//! root.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Cluster, text};
+
+/// Counts to `$1`, a number each tenth of a second, in a pipeline with a child, and ends with exit code 7.
+const COUNTER: &str = "#!/bin/bash\n( for i in $(seq \"$1\"); do echo $i; sleep 0.1; done ) | cat\nexit 7\n";
+
+/// Returns a CRIU of a newer Debian. None: it can't be had, or needs root.
+fn criu() -> Option<PathBuf> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: checkpoints need root");
+        return None;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("criu");
+    let out = Command::new(root.join("scripts/criu")).arg(&folder).output();
+    match out {
+        Ok(out) if out.status.success() => Some(folder.join("criu")),
+        Ok(out) => {
+            eprintln!("skipped: no CRIU: {}", text(&out));
+            None
+        }
+        Err(e) => {
+            eprintln!("skipped: no CRIU: {e}");
+            None
+        }
+    }
+}
+
+fn cluster(test: &str) -> Option<Cluster> {
+    let criu = criu()?;
+    let c = Cluster::new("checkpoint", test);
+    let dir = c.path("checkpoints");
+    // Where cgroups of version 1 limit the cores, scripts have step daemons of their own, which restore nothing yet.
+    let config = format!(
+        "constrain_cores = false\ncheckpoint_dir = \"{dir}\"\ncriu = \"{}\"\n[[nodes]]\nname = \"n1\"\n",
+        criu.display()
+    );
+    c.write("c.toml", &config);
+    c.said(&["up", "--config", "c.toml"]);
+    c.write("count.sh", COUNTER);
+    Some(c)
+}
+
+fn numbers(c: &Cluster) -> Vec<u32> {
+    c.read("out").lines().map(|line| line.parse().unwrap()).collect()
+}
+
+fn counted(c: &Cluster, least: usize) -> bool {
+    c.dir.join("out").exists() && numbers(c).len() >= least
+}
+
+fn state(c: &Cluster) -> String {
+    c.ok(&["squeue", "-h", "-j", "1", "-t", "all", "-o", "%T %r"])
+}
+
+/// The whole way: the job is asked, checkpointed while it runs, put aside and held, shown, and comes back; each line of
+/// its output is there once, and its exit code is its own.
+#[test]
+fn a_job_steps_aside_and_comes_back_where_it_was() {
+    let Some(c) = cluster("aside") else { return };
+    c.ok(&["sbatch", "-o", "out", "count.sh", "150"]);
+    c.until("it counts", || counted(&c, 5));
+    assert_eq!(c.ok(&["scontrol", "checkpoint", "able", "1"]), "Yes");
+    c.ok(&["scontrol", "checkpoint", "create", "1"]);
+    let shown = c.ok(&["scontrol", "show", "job", "1"]);
+    assert!(shown.contains("JobState=RUNNING") && shown.contains("Checkpoint=1 "), "{shown}");
+    c.until("it counts on", || counted(&c, 30));
+    c.ok(&["scontrol", "suspend", "--to-disk", "1"]);
+    c.until("it is held", || state(&c).starts_with("PENDING"));
+    let why = c.ok(&["why", "1"]);
+    assert!(why.contains("Checkpointed"), "{why}");
+    let there = numbers(&c).len();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(numbers(&c).len(), there, "nothing of it runs");
+    c.ok(&["scontrol", "checkpoint", "restart", "1"]);
+    c.until("it has ended", || state(&c).starts_with("FAILED"));
+    assert_eq!(numbers(&c), (1..=150).collect::<Vec<_>>());
+    let rows = c.ok(&["sacct", "-D", "-X", "-n", "-P", "-j", "1", "-o", "State,ExitCode"]);
+    assert_eq!(rows, "REQUEUED|0:0\nFAILED|7:0");
+    assert!(c.ok(&["scontrol", "show", "job", "1"]).contains("Checkpoint=2 "));
+    c.until("its checkpoints are gone", || !c.dir.join("checkpoints/1").exists());
+}
+
+/// What went on after a checkpoint is taken back: processes, memory and output.
+#[test]
+fn a_running_job_goes_back_to_its_last_checkpoint() {
+    let Some(c) = cluster("back") else { return };
+    c.ok(&["sbatch", "-o", "out", "count.sh", "60"]);
+    c.until("it counts", || counted(&c, 5));
+    c.ok(&["scontrol", "checkpoint", "create", "1"]);
+    c.until("it counts on", || counted(&c, 30));
+    c.ok(&["scontrol", "checkpoint", "restart", "1"]);
+    c.until("it has ended", || state(&c).starts_with("FAILED"));
+    assert_eq!(numbers(&c), (1..=60).collect::<Vec<_>>());
+}
+
+/// What can't be checkpointed is refused with its cause, and the job runs on.
+#[test]
+fn what_can_not_be_checkpointed_is_refused_by_name() {
+    let Some(c) = cluster("refused") else { return };
+    c.write("left.sh", "#!/bin/bash\n(sleep 100 &)\nsleep 100\n");
+    c.ok(&["sbatch", "left.sh"]);
+    c.until("it runs", || state(&c).starts_with("RUNNING"));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let out = c.squall(&["scontrol", "checkpoint", "vacate", "1"]);
+    assert!(!out.status.success() && text(&out).contains("runs on in the background"), "{}", text(&out));
+    assert!(state(&c).starts_with("RUNNING"));
+    c.write("step.sh", "#!/bin/bash\nsrun sleep 100\n");
+    c.ok(&["sbatch", "step.sh"]);
+    c.until("its step runs", || c.ok(&["squeue", "-h", "-s"]).contains("2.0"));
+    let out = c.squall(&["scontrol", "checkpoint", "able", "2"]);
+    assert!(!out.status.success() && text(&out).contains("step 0 runs"), "{}", text(&out));
+    c.ok(&["scancel", "1", "2"]);
+}
+
+/// The node daemon, and CRIU, are killed while a job is being checkpointed: it runs on, to the right result.
+#[test]
+fn kills_while_a_checkpoint_is_made_leave_the_running_job() {
+    let Some(c) = cluster("killed") else { return };
+    c.ok(&["sbatch", "-o", "out", "count.sh", "100"]);
+    c.until("it counts", || counted(&c, 5));
+    for pause in [5, 40, 90] {
+        let mut vacate = c.command(&["scontrol", "checkpoint", "create", "1"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        c.kill("node-n1");
+        c.said(&["up"]);
+        // Its order is sent again to the node daemon.
+        assert!(vacate.wait().unwrap().success());
+    }
+    c.until("it has ended", || state(&c).starts_with("FAILED"));
+    assert_eq!(numbers(&c), (1..=100).collect::<Vec<_>>());
+}
