@@ -12,9 +12,9 @@ use crate::foreign::{Question, Reply};
 use crate::gang::Shift;
 use crate::gres::Grant;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
-use crate::job::{EndState, JobAttempt, JobSpec, Outcome, Owner};
+use crate::job::{EndState, JobSpec, Outcome, Owner};
 use crate::policy::PolicyChange;
-use crate::power::{PowerPhase, PowerWish};
+use crate::power::{PowerPhase, PowerWish, Reboot};
 use crate::report::StepEnd;
 use crate::reservation::Reservation;
 use crate::resource::{Alloc, Hardware};
@@ -632,6 +632,25 @@ pub enum Event {
         #[n(5)]
         gres: Vec<Grant>,
     },
+    /// Work of a running job stopped because the job lost a node. Later events say what becomes of the job.
+    #[n(91)]
+    NodeLost {
+        /// The job.
+        #[n(0)]
+        id: JobId,
+        /// Attempt of the job.
+        #[n(1)]
+        attempt: Attempt,
+        /// The node.
+        #[n(2)]
+        node: NodeId,
+        /// When the node was heard last.
+        #[n(3)]
+        heard: Time,
+        /// When work of the job was last kept: at its last progress, or else at the start of what the loss stops.
+        #[n(4)]
+        kept: Time,
+    },
     /// An operator rotated the controllers' keys. The numbers from 68 to 79 are left out.
     #[n(80)]
     KeysRotated {
@@ -656,31 +675,6 @@ impl Record {
         let to = |event: &Event| if let Event::VersionRaised { to, .. } = event { Some(*to) } else { None };
         self.events.iter().filter_map(to).max()
     }
-}
-
-/// A reboot of a node that is to come (`scontrol reboot`, `--reboot`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Reboot {
-    /// Whether no job starts on the node before the reboot (`ASAP`). Otherwise the reboot waits until no job happens to
-    /// be there.
-    #[n(0)]
-    pub asap: bool,
-    /// State of the node after the reboot (`nextstate=`). None: as before.
-    #[n(1)]
-    pub next: Option<NodeAdmin>,
-    /// Reason that the operator gave.
-    #[n(2)]
-    pub reason: Option<String>,
-    /// Uid of the operator.
-    #[n(3)]
-    pub by: u32,
-    /// When the node was ordered to reboot. None: it was not.
-    #[n(4)]
-    pub issued: Option<Time>,
-    /// The job before which the node reboots (`--reboot`). None: an operator wants the reboot. The numbers 5 to 10 are
-    /// left out.
-    #[n(11)]
-    pub job: Option<JobAttempt>,
 }
 
 /// Changes of `scontrol update node` to the description of nodes. None: the value is unchanged, or as configured.
@@ -794,4 +788,7 @@ pub struct JobChange {
     /// Some(true): nobody changed the job, its dependency is met from now on.
     #[n(4)]
     pub independent: Option<bool>,
+    /// What the job says of its progress. Nothing else changes.
+    #[n(5)]
+    pub progress: Option<String>,
 }

@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod codec;
 pub mod config;
 pub mod confinement;
+pub mod cost;
 pub mod duration;
 pub mod encoding;
 pub mod event;

@@ -165,5 +165,7 @@ pub const CHECKPOINT_FROZEN_S: u64 = 30;
 pub const CHECKPOINT_TEXT_BYTES: usize = 400;
 /// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …
 pub const DAMAGED_MAX: u32 = 100;
+/// Most lost nodes of a job that accounting tells, from the first one on.
+pub const LOSSES_MAX: usize = 1024;
 /// Most bytes of one value in a daemon's log line; the rest is cut off.
 pub const LOG_VALUE_BYTES_MAX: usize = 4096;

@@ -2,6 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::event::NodeAdmin;
+use crate::job::JobAttempt;
 use crate::time::Time;
 
 /// Phase of a node's power. Every phase but `On` makes the node sleep: it gets jobs, but hears of them when it is up.
@@ -79,4 +81,29 @@ impl PowerPhase {
         let up = matches!(self, Self::On | Self::GoingUp);
         up == (wish == PowerWish::Up)
     }
+}
+
+/// A reboot of a node that is to come (`scontrol reboot`, `--reboot`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Reboot {
+    /// Whether no job starts on the node before the reboot (`ASAP`). Otherwise the reboot waits until no job happens to
+    /// be there.
+    #[n(0)]
+    pub asap: bool,
+    /// State of the node after the reboot (`nextstate=`). None: as before.
+    #[n(1)]
+    pub next: Option<NodeAdmin>,
+    /// Reason that the operator gave.
+    #[n(2)]
+    pub reason: Option<String>,
+    /// Uid of the operator.
+    #[n(3)]
+    pub by: u32,
+    /// When the node was ordered to reboot. None: it was not.
+    #[n(4)]
+    pub issued: Option<Time>,
+    /// The job before which the node reboots (`--reboot`). None: an operator wants the reboot. The numbers 5 to 10 are
+    /// left out.
+    #[n(11)]
+    pub job: Option<JobAttempt>,
 }

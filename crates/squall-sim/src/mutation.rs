@@ -214,6 +214,10 @@ mutations! {
     PlaceFilledTwice = "place-filled-twice",
     /// Nodes are not told that a job which runs has them no more.
     PlaceKept = "place-kept",
+    /// It is not journaled that running jobs lost nodes.
+    LossUnjournaled = "loss-unjournaled",
+    /// It is journaled twice that a running job lost a node.
+    LossDoubled = "loss-doubled",
     /// Jobs do not wait for nodes that are up, but have others switched on at once.
     DelayIgnored = "delay-ignored",
     /// A node does not notice that its parent in the tree says nothing.

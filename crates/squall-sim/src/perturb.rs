@@ -210,6 +210,13 @@ impl World {
             let places = out.events.iter().filter(|event| matches!(event, Event::NodeReplaced { .. }));
             out.events.extend(places.cloned().collect::<Vec<_>>());
         }
+        if self.is_planted(Mutation::LossUnjournaled) {
+            out.events.retain(|event| !matches!(event, Event::NodeLost { .. }));
+        }
+        if self.is_planted(Mutation::LossDoubled) {
+            let is_loss = |event: &&Event| matches!(event, Event::NodeLost { .. });
+            out.events.extend(out.events.iter().find(is_loss).cloned());
+        }
         if self.is_planted(Mutation::RebootUnjournaled) {
             out.events.retain(|event| !matches!(event, Event::NodesReboot { .. }));
         }

@@ -4,13 +4,14 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use squall_model::cost::{Cost, LostTime};
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::gres;
 use squall_model::job::{EndState, ExitCode, JobKind, JobState, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::Memory;
 use squall_model::step::StepLaunch;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::info::Why;
 use squall_model::wire::node::EndReason;
 
@@ -195,6 +196,7 @@ impl Report<'_> {
             text.push_str(&self.table());
         }
         text.push_str(&self.times());
+        text.push_str(&self.losses());
         if !self.steps.is_empty() {
             text.push_str(&self.step_table());
         }
@@ -213,6 +215,24 @@ impl Report<'_> {
             }
         }
         text
+    }
+
+    /// Returns the line on what failures of nodes cost the job; mostly empty.
+    fn losses(&self) -> String {
+        let Some(losses) = &self.job.data.losses else { return String::new() };
+        let (cost, count) = (self.job.cost(), losses.losses.len());
+        let text = |span: Span| format_elapsed(span.secs());
+        let nodes = if count == 1 { "a failed node".to_owned() } else { format!("{count} failed nodes") };
+        format!(
+            "  Lost with {nodes}: {} of {} (ETTR {:.3}): {} of work, {} to detect, {} to replace, {} to launch\n",
+            text(cost.lost.sum()),
+            text(cost.total),
+            cost.ettr(),
+            text(cost.lost.work),
+            text(cost.lost.detect),
+            text(cost.lost.replace),
+            text(cost.lost.launch)
+        )
     }
 
     /// Returns the report as a JSON object. Times are seconds since 1970.
@@ -260,6 +280,7 @@ impl Report<'_> {
                 "asked_kb": used.asked_kb,
                 "percent": percent(used.memory_kb, used.asked_kb),
             },
+            "lost": lost_json(&self.job.cost()),
             "gpus_asked": self.gpus(),
             "submitted": seconds(Some(data.submit)),
             "eligible": seconds(Some(data.eligible)),
@@ -472,6 +493,18 @@ fn roomy(mb: u64) -> u64 {
 
 fn counted(count: u32, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Returns what failures of nodes cost a job, seconds.
+fn lost_json(cost: &Cost) -> Value {
+    let LostTime { detect, replace, launch, work } = &cost.lost;
+    json!({
+        "detect_seconds": detect.secs(),
+        "replace_seconds": replace.secs(),
+        "launch_seconds": launch.secs(),
+        "work_seconds": work.secs(),
+        "ettr": cost.ettr(),
+    })
 }
 
 fn exit_json(exit: ExitCode) -> Value {

@@ -20,6 +20,7 @@ use crate::control::index::foreign::Foreign;
 use crate::control::index::gang::Gang;
 use crate::control::index::leases::Leases;
 use crate::control::index::lists::Lists;
+use crate::control::index::losing::Losing;
 use crate::control::index::next::NextStart;
 use crate::control::index::power::Powers;
 use crate::control::index::programs::Programs;
@@ -121,6 +122,8 @@ pub struct Controller {
     pub(crate) signals: Signals,
     /// Launches in a row that each node failed by its own fault; soft state.
     pub(crate) failures: BTreeMap<NodeId, (u32, Time)>,
+    /// Nodes that running jobs have lost; soft state.
+    pub(crate) losses: BTreeMap<JobId, Losing>,
     /// The shutdown under way; None: no shutdown was requested.
     pub(crate) leaving: Option<Leaving>,
     /// When the controller last looked for records of ended jobs that are old enough to be removed.
@@ -175,6 +178,7 @@ impl Controller {
             dismissed: NodeSet::default(),
             signals: Signals::default(),
             failures: BTreeMap::default(),
+            losses: BTreeMap::default(),
             leaving: Option::default(),
             forget_checked: Time::default(),
             scratch: squall_sched::Scratch::default(),

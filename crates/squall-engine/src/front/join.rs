@@ -253,6 +253,8 @@ fn diag(a: Diag, b: Diag) -> Diag {
         latency: a.latency.merged(&b.latency),
         node_daemons: a.node_daemons.plus(&b.node_daemons, &NodeCounts::default()),
         restored: a.restored.max(b.restored),
+        nodes_lost: a.nodes_lost + b.nodes_lost,
+        lost: a.lost.plus(&b.lost),
     }
 }
 

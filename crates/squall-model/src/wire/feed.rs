@@ -119,6 +119,8 @@ kinds! {
     25 ControllerStarted = "controller-started",
     /// A node of a running job stopped responding. The job waits for it, or is given up after `node_lost_s`.
     26 JobNodeSilent = "job-node-silent",
+    /// Work of a running job stopped because the job lost a node.
+    27 JobNodeLost = "job-node-lost",
 }
 
 impl FromStr for FeedKind {

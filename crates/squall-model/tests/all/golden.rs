@@ -10,7 +10,7 @@ use std::sync::Arc;
 use squall_model::checkpoint::{CheckpointChange, Made};
 use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
-use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Reboot, Record, Requeue};
+use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Record, Requeue};
 use squall_model::fault::{FaultKind, NodeFault};
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::gang::{Shift, Turn};
@@ -26,7 +26,7 @@ use squall_model::job::{
     JobSpec, JobState, Outcome, Owner,
 };
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
-use squall_model::power::{PowerPhase, PowerWish};
+use squall_model::power::{PowerPhase, PowerWish, Reboot};
 use squall_model::replica::{Entry, Handover, Head, Leader, Member, TrustFile};
 use squall_model::report::StepEnd;
 use squall_model::reservation::{Flag, Reservation};
@@ -447,6 +447,12 @@ fn samples() -> Vec<Event> {
             made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711 }),
             error: None,
         })),
+        Event::NodeLost { id, attempt, node, heard: Time(7), kept: Time(5) },
+        Event::JobUpdated {
+            id,
+            change: JobChange { progress: Some("step 1200".into()), ..JobChange::default() },
+            whole: false,
+        },
     ]);
     samples
 }

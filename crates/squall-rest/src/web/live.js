@@ -86,7 +86,7 @@
   const kinds = ["job-submitted", "job-started", "job-ending", "job-ended", "job-requeued", "job-held", "job-released",
     "job-changed", "job-suspended", "job-resumed", "job-preempted", "step-started", "step-ended", "node-registered",
     "node-up", "node-down", "node-drained", "node-resumed", "node-changed", "partition-changed", "partition-deleted",
-    "reservation-changed", "reservation-ended", "accounts-changed", "configured", "controller-started", "job-node-silent", "missed"];
+    "reservation-changed", "reservation-ended", "accounts-changed", "configured", "controller-started", "job-node-silent", "job-node-lost", "missed"];
   let events = null, later = null;
   const listen = () => {
     if (!window.EventSource) return poll();

@@ -37,6 +37,7 @@ impl Judge {
         self.note_shown(record);
         self.raised(std::slice::from_ref(record));
         self.check_faults(record);
+        self.check_losses(record);
         for event in &record.events {
             self.check_places(now, event, self.replaces(event, clients));
             self.event(now, record.time, event, clients);

@@ -18,16 +18,21 @@ impl Judge {
         if self.version() < ClusterVersion::NODE_FAULTS {
             return;
         }
+        let is_recorded = |id: &JobId| {
+            record.events.iter().any(|event| matches!(event, Event::NodeFault(fault) if fault.job == Some(*id)))
+        };
+        if let Some(id) = self.lost_runs(record).into_iter().find(|id| !is_recorded(id)) {
+            self.violate("a node that costs a job has a fault", format!("job {id}"));
+        }
+    }
+
+    /// Returns the jobs that ran and end because their node was at fault.
+    pub(super) fn lost_runs(&self, record: &Record) -> Vec<JobId> {
         let lost = |event: &Event| match event {
             Event::JobEnding { id, outcome, .. } => (is_loss(outcome) && self.ran(*id)).then_some(*id),
             _ => None,
         };
-        let is_recorded = |id: &JobId| {
-            record.events.iter().any(|event| matches!(event, Event::NodeFault(fault) if fault.job == Some(*id)))
-        };
-        if let Some(id) = record.events.iter().filter_map(lost).find(|id| !is_recorded(id)) {
-            self.violate("a node that costs a job has a fault", format!("job {id}"));
-        }
+        record.events.iter().filter_map(lost).collect()
     }
 
     /// Returns whether the start of a job is durable, and its end is not. Components of a heterogeneous job end with the

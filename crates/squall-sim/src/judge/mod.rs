@@ -10,6 +10,7 @@ pub(crate) mod feed;
 mod lease;
 mod limits;
 mod log;
+mod losses;
 mod members;
 mod places;
 pub(crate) mod power;
@@ -195,6 +196,8 @@ pub(crate) struct Judge {
     /// Job orders, each with one that it depends on of which the record was removed before it was submitted.
     lifted: BTreeSet<(usize, usize)>,
     leases: lease::Leases,
+    /// Nodes that running jobs have lost.
+    losses: losses::Losses,
     log: log::SharedLog,
     pub(crate) silence: silence::Silence,
     /// Durable events that followers of events must be sent, in order.
@@ -256,6 +259,7 @@ impl Judge {
             forgotten: Time::default(),
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),
+            losses: losses::Losses::new(),
             log: log::SharedLog::default(),
             silence: silence::Silence::of(&setup.config, setup.names.len()),
             shown: Vec::new(),

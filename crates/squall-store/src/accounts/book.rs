@@ -1,6 +1,6 @@
 //! The accounting database and what each event writes into it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
 use squall_model::config::Config;
 use squall_model::encoding::{self, Encoded};
 use squall_model::event::{Event, JobChange, Record};
-use squall_model::gang::Shift;
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, NodeId, StepNo};
 use squall_model::job::{ArraySpec, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner, Usage};
@@ -21,8 +20,8 @@ use squall_model::time::Time;
 
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
-use super::history;
 use super::rescue::Lost;
+use super::{history, losses};
 use crate::accounts::pages::{self, Raw};
 use crate::file::free_bytes;
 
@@ -77,6 +76,8 @@ pub(super) struct Book {
     /// Highest job id that has a row; None: there is none. A submission with an id up to this one reuses that id.
     pub(super) highest: Option<JobId>,
     pub(super) recent: Recent,
+    /// Jobs whose work stopped as they lost a node, and has neither started again nor ended.
+    pub(super) losing: BTreeSet<JobId>,
 }
 
 /// Cache of rows written lately: reading them back would cost more than writing them.
@@ -152,6 +153,7 @@ impl Book {
         db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
         db.execute_batch("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end)")?;
         db.execute_batch(history::SCHEMA)?;
+        db.execute_batch(losses::SCHEMA)?;
         let mut book = Self {
             db,
             cluster: 0,
@@ -160,6 +162,7 @@ impl Book {
             config: Arc::default(),
             highest: None,
             recent: Recent::default(),
+            losing: BTreeSet::new(),
         };
         book.load()?;
         Ok(book)
@@ -177,6 +180,7 @@ impl Book {
         self.highest = u32::try_from(highest).ok().map(JobId);
         let mut nodes = self.db.prepare("SELECT id, name FROM nodes")?;
         self.nodes = nodes.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+        self.losing = self.losing()?;
         Ok(())
     }
 
@@ -269,6 +273,7 @@ impl Book {
         if self.noted(time, event)? {
             return Ok(());
         }
+        self.note_losses(time, event)?;
         match event {
             Event::Configured { config } => {
                 self.config = Arc::clone(config);
@@ -320,7 +325,8 @@ impl Book {
             Event::Ganged { shifts } => shifts.iter().try_for_each(|shift| self.shifted(shift)),
             Event::JobHeld { id, whole: false, .. } => self.touch(*id),
             Event::JobReleased { id, whole } => self.may_start(time, *id, *whole, false),
-            Event::JobHeld { whole: true, .. }
+            Event::NodeLost { .. }
+            | Event::JobHeld { whole: true, .. }
             | Event::ControllerStarted { .. }
             | Event::Forgotten { .. }
             | Event::NodeFault(_)
@@ -755,26 +761,6 @@ impl Book {
             self.db.prepare_cached(sql)?.execute(params![id.0, time.max(spec.begin.unwrap_or_default()).0 as i64])?;
         }
         Ok(())
-    }
-
-    fn suspended(&self, time: Time, id: JobId, suspended: bool) -> SqlResult {
-        let sql = if suspended {
-            "UPDATE jobs SET state = 2, suspended_since = ?2
-             WHERE id = ?1 AND latest AND state IN (1, 2) AND suspended_since IS NULL"
-        } else {
-            "UPDATE jobs SET state = 1, suspended = suspended + ?2 - coalesce(suspended_since, ?2), suspended_since = NULL
-             WHERE id = ?1 AND latest AND state = 2 AND suspended_since IS NOT NULL"
-        };
-        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
-    }
-
-    /// Counts a gang-scheduled job's time outside its slots as suspended. A job without any slot is suspended.
-    fn shifted(&self, shift: &Shift) -> SqlResult {
-        let sql = "UPDATE jobs SET suspended = suspended + ?2,
-            state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END
-            WHERE id = ?1 AND latest";
-        let values = params![shift.job.0, shift.idle.0 as i64, shift.turn.mask == 0];
-        self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
     pub(super) fn name(&self, node: NodeId) -> String {

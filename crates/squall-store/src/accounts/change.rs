@@ -1,6 +1,7 @@
 //! Changes of the rows of running jobs.
 
 use rusqlite::params;
+use squall_model::gang::Shift;
 use squall_model::id::{Attempt, JobId};
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
@@ -34,5 +35,25 @@ impl Book {
             self.db.prepare_cached(sql)?.execute(params![id.0, attempt.0, time.0 as i64])?;
         }
         Ok(())
+    }
+
+    pub(super) fn suspended(&self, time: Time, id: JobId, suspended: bool) -> SqlResult {
+        let sql = if suspended {
+            "UPDATE jobs SET state = 2, suspended_since = ?2
+             WHERE id = ?1 AND latest AND state IN (1, 2) AND suspended_since IS NULL"
+        } else {
+            "UPDATE jobs SET state = 1, suspended = suspended + ?2 - coalesce(suspended_since, ?2), suspended_since = NULL
+             WHERE id = ?1 AND latest AND state = 2 AND suspended_since IS NOT NULL"
+        };
+        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
+    }
+
+    /// Counts a gang-scheduled job's time outside its slots as suspended. A job without any slot is suspended.
+    pub(super) fn shifted(&self, shift: &Shift) -> SqlResult {
+        let sql = "UPDATE jobs SET suspended = suspended + ?2,
+            state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END
+            WHERE id = ?1 AND latest";
+        let values = params![shift.job.0, shift.idle.0 as i64, shift.turn.mask == 0];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 }

@@ -79,6 +79,7 @@ fn whose(event: &Event) -> AffectedRows {
         Event::JobStarted { id, .. }
         | Event::JobAwake { id, .. }
         | Event::JobEnding { id, .. }
+        | Event::NodeLost { id, .. }
         | Event::NodesReleased { id, .. } => AffectedRows::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             AffectedRows::Of(*job)

@@ -10,6 +10,7 @@ mod copy;
 mod draft;
 mod encode;
 mod history;
+mod losses;
 mod pages;
 pub mod past;
 mod query;

@@ -25,6 +25,8 @@ const PAGE_ROWS: usize = 512;
 pub(super) const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
 /// Bytes of a row without its texts.
 const ROW_BYTES: usize = 512;
+/// Bytes of a lost node.
+const LOSS_BYTES: usize = 48;
 /// Number of jobs read from the database at once.
 const CHUNK: i64 = 1024;
 /// Number of jobs that take as long to read as it takes to begin with other ids.
@@ -243,8 +245,10 @@ fn row_bytes(row: &AccountingRow) -> usize {
     let tasks = row.pending_tasks.as_ref().map_or(0, |tasks| tasks.ranges().len() * 10);
     let texts = [&row.name, &row.partition, &row.account, &row.qos, &row.nodes, &row.submit_line];
     let texts: usize = texts.into_iter().chain(&row.reason).map(String::len).sum();
+    let losses = row.losses.as_ref().map_or(0, |losses| losses.losses.len() * LOSS_BYTES);
     ROW_BYTES
         + tasks
+        + losses
         + texts
         + row.spec.bytes()
         + row.owner.groups.len() * 5
@@ -270,13 +274,16 @@ struct Reader<'a> {
     course: &'a Course,
     /// Whether there are heterogeneous jobs.
     hets: bool,
+    /// Whether jobs have lost nodes.
+    losses: bool,
 }
 
 impl<'a> Reader<'a> {
     fn new(book: &'a Book, course: &'a Course) -> Self {
         let (specs, owners) = (HashMap::new(), HashMap::new());
         let hets = book.db.query_row("SELECT EXISTS (SELECT 1 FROM hets)", [], |r| r.get(0)).unwrap_or_default();
-        Self { book, query: &course.query, course, specs, owners, hets }
+        let losses = book.db.query_row("SELECT EXISTS (SELECT 1 FROM losses)", [], |r| r.get(0)).unwrap_or_default();
+        Self { book, query: &course.query, course, specs, owners, hets, losses }
     }
 
     /// Reads the next jobs with ids up to `last`. Returns also how many rows were read, with damaged ones.
@@ -338,6 +345,7 @@ impl<'a> Reader<'a> {
             submit_line: spec.submit_line.clone(),
             spec,
             het: self.het(id)?,
+            losses: if self.losses { self.book.losses(id, sort.rem_euclid(GENERATION))? } else { None },
         };
         Ok(Draft { id, sort, uid: r.get(26)?, row, left })
     }
@@ -411,6 +419,7 @@ impl<'a> Reader<'a> {
             submit_line: spec.submit_line.clone(),
             spec,
             het: None,
+            losses: None,
         };
         Ok(Draft { id, sort, uid: r.get(11)?, row, left: 0 })
     }
@@ -566,6 +575,7 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
         num_tasks: r.get(12)?,
         usage: r.get::<_, Packed<Usage>>(13)?.0,
         submit_line: r.get(14)?,
+        losses: None,
         ..job.clone()
     })
 }

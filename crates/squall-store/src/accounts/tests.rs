@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use squall_model::config::{Config, PartitionConfig};
+use squall_model::cost::Loss;
 use squall_model::event::{Event, JobChange, Record, Requeue};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepNo};
 use squall_model::job::{
@@ -526,6 +527,59 @@ fn e_what_accounting_keeps_of_an_ended_job_can_be_changed() {
     assert_eq!((rows[0].spec.comment.as_deref(), rows[0].spec.wckey.as_deref()), (Some("bad disk"), Some("w")));
     assert_eq!(rows[0].derived_exit, ExitCode { code: 7, signal: 9 });
     assert!(rows[0].spec.options.notes.admin_comment.as_deref() == Some("x"));
+}
+
+#[test]
+fn nodes_that_a_job_lost_are_told_with_what_followed_until_its_id_is_used_again() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    let (id, attempt, heard) = (JobId(1), Attempt(1), Time::from_secs(4));
+    let lost = |node| Event::NodeLost { id, attempt, node: NodeId(node), heard, kept: Time::from_secs(5) };
+    bed.happens(lost(0));
+    bed.happens(lost(1));
+    let alloc = Alloc::default();
+    bed.happens(Event::NodeReplaced { id, attempt, lost: NodeId(1), node: NodeId(0), alloc, gres: Vec::new() });
+    bed.ends(1, 1, EndState::NodeFail, true);
+    bed.starts(1, 2);
+    let (attempt, kept) = (Attempt(2), Time::from_secs(13));
+    bed.happens(Event::NodeLost { id, attempt, node: NodeId(0), heard: Time::from_secs(90), kept });
+    bed.store(3);
+    let at = |book: &Book, attempt| book.losses(id, attempt).unwrap().map(|l| (l.earlier.secs(), l.losses));
+    let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
+    let seconds = |loss: &Loss| {
+        let [replaced, again] = [loss.replaced, loss.again].map(|time| time.map_or(0, Time::secs));
+        [loss.kept.secs(), loss.heard.secs(), loss.lost.secs(), replaced, again]
+    };
+    assert_eq!(at(&book, 1).unwrap().1.len(), 2);
+    let (earlier, losses) = at(&book, 2).unwrap();
+    // Each event comes a second after the one before it.
+    let want = [[5, 4, 6, 0, 10], [5, 4, 7, 8, 10], [13, 90, 13, 0, 0]];
+    assert_eq!((earlier, losses.iter().map(seconds).collect::<Vec<_>>()), (5, want.to_vec()));
+    drop(book);
+    bed.submits(1, None);
+    bed.store(1);
+    assert_eq!(at(&Book::open(&bed.dir.path().join("accounts.db")).unwrap(), 2), None);
+}
+
+/// A database of a release that did not know of lost nodes.
+#[test]
+fn a_database_without_lost_nodes_is_opened_and_gets_them() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    bed.store(3);
+    let path = bed.dir.path().join("accounts.db");
+    Book::open(&path).unwrap().db.execute_batch("DROP TABLE losses").unwrap();
+    assert_eq!(bed.ask(&AccountingQuery::default())[0].losses, None);
+    let (id, attempt, at) = (JobId(1), Attempt(1), Time::from_secs(5));
+    bed.happens(Event::NodeLost { id, attempt, node: NodeId(1), heard: at, kept: at });
+    bed.ends(1, 1, EndState::NodeFail, false);
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery::default());
+    let losses = rows[0].losses.as_ref().expect("it has lost a node");
+    assert_eq!((losses.losses.len(), losses.losses[0].again), (1, rows[0].end), "its end is the end of the loss");
+    assert!(rows[1..].iter().all(|step| step.losses.is_none()));
 }
 
 /// What is read of named jobs is what is found of them among all.

@@ -40,6 +40,7 @@ pub static FIELDS: &[C] = &[
     C::new("ElapsedRaw", 10, |r| r.elapsed().to_string()),
     C::new("Eligible", 19, |r| r.clock.show_or(Some(r.data.eligible), "Unknown")),
     C::new("End", 19, |r| r.clock.show_or(r.end(), "Unknown")),
+    C::new("ETTR", 6, |r| r.job(|d| if d.start.is_some() { format!("{:.3}", r.cost().ettr()) } else { String::new() })),
     C::new("ExitCode", 8, |r| exit_code(r.data.exit)),
     C::new("Extra", 14, |r| r.job(|d| text(d.spec.options.notes.extra.as_ref()))),
     C::new("FailedNode", 8, none),
@@ -118,6 +119,7 @@ pub static FIELDS: &[C] = &[
     C::new("Suspended", 10, |r| format_elapsed(r.data.suspended_s)),
     C::new("SystemComment", 15, |r| r.job(|d| text(d.spec.options.notes.system_comment.as_ref()))),
     C::new("SystemCPU", 10, |r| cpu_text(r.data.usage.system)),
+    C::new("TimeLost", 10, |r| r.job(|_| format_elapsed(r.cost().lost.sum().secs()))),
     C::new("Timelimit", 10, |r| r.job(|d| format_limit(d.time_limit_s))),
     C::new("TimelimitRaw", 12, |r| {
         r.job(|d| d.time_limit_s.map_or_else(|| "UNLIMITED".to_owned(), |s| (whole_minutes(s) / 60).to_string()))

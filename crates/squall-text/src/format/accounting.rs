@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use squall_model::cost::{Cost, LostTime};
 use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb};
 use squall_model::gres;
 use squall_model::id::StepNo;
@@ -139,6 +140,18 @@ impl Row {
         let Some(start) = self.data.start else { return 0 };
         let until = self.data.end.filter(|_| self.over()).unwrap_or(self.clock.now);
         until.secs().saturating_sub(start.secs()).saturating_sub(self.data.suspended_s)
+    }
+
+    /// Returns what failures of nodes have cost the job until now.
+    pub fn cost(&self) -> Cost {
+        let Some(losses) = &self.data.losses else {
+            return Cost { total: Span::from_secs(self.elapsed()), ..Cost::default() };
+        };
+        let until = self.end().unwrap_or(self.clock.now);
+        let ran = self.data.start.map_or(Span(0), |start| until.since(start));
+        let suspended = Span::from_secs(self.data.suspended_s);
+        let total = Span((losses.earlier.0 + ran.0).saturating_sub(suspended.0));
+        Cost { lost: LostTime::until(until, &losses.losses), total }
     }
 
     /// Returns CPU-seconds allocated: elapsed seconds times CPUs.

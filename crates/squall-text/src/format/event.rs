@@ -42,6 +42,7 @@ fn of_job(event: &FeedEvent, job: &FeedJob) -> String {
         FeedKind::JobResumed => " resumed",
         FeedKind::JobPreempted => " preempted",
         FeedKind::JobNodeSilent => " waits for a node",
+        FeedKind::JobNodeLost => " has lost a node",
         _ => " changed",
     });
     if event.kind == FeedKind::JobSubmitted {

@@ -117,6 +117,8 @@ impl Scrape<'_> {
         self.requests(text, user);
         text.one(own::CONTROLLER, self.diag);
         text.one(own::NODE_DAEMONS, self.diag);
+        let causes = self.diag.lost.causes().map(|(cause, span)| (labels(&[("cause", cause)]), span));
+        text.each("", own::LOST, &causes.iter().map(|(labels, span)| (labels.clone(), span)).collect::<Vec<_>>());
         let reasons = self.jobs.reasons.iter();
         let reasons: Vec<_> = reasons.map(|(reason, count)| (labels(&[("reason", reason)]), count)).collect();
         text.each("", own::PENDING, &reasons);

@@ -1,5 +1,6 @@
 //! Metrics that only Squall has.
 
+use squall_model::time::Span;
 use squall_model::wire::counts::Latencies;
 use squall_model::wire::info::{Diag, LicenseInfo};
 
@@ -34,6 +35,9 @@ pub(super) const CONTROLLER: &[Metric<Diag>] = &[
     counter("squall_multicast_bytes_total", "Bytes of files sent to many nodes", |d| d.fabric.multicast_bytes as f64),
     counter("squall_file_retransmits_total", "Pieces of files sent again", |d| d.fabric.retransmits as f64),
     counter("squall_broken_invariants_total", "Faults of the program that it noticed itself", |d| d.broken as f64),
+    counter("squall_jobs_nodes_lost_total", "Nodes that running jobs lost, so that their work stopped", |d| {
+        d.nodes_lost as f64
+    }),
     gauge("squall_gang_jobs", "Jobs that share cores with others", |d| d.gang.jobs as f64),
     gauge("squall_gang_nodes", "Nodes on which jobs share cores", |d| d.gang.nodes as f64),
     counter("squall_gang_changes_total", "Changes of the gang matrix", |d| d.gang.changes as f64),
@@ -66,6 +70,10 @@ pub(super) const LICENSE: &[Metric<LicenseInfo>] = &[
     gauge("squall_license_used", "Number of this license held by jobs", |l| l.used.into()),
     gauge("squall_license_free", "Number of this license held by no job", |l| l.free().into()),
 ];
+
+/// Time that jobs lost with nodes by a cause, counted when their work starts again or ends.
+pub(super) const LOST: &[Metric<Span>] =
+    &[counter("squall_jobs_lost_seconds_total", "Time that jobs lost with nodes", |span| span.0 as f64 / 1e6)];
 
 /// Requests and messages of a kind.
 pub(super) const REQUESTS: &[Metric<Requests>] = &[

@@ -41,7 +41,8 @@ fn identity(row: &Row) -> Value {
     json!({
         "account": data.account,
         "comment": {
-            "administrator": notes.admin_comment.as_deref().unwrap_or_default(), "job": spec.comment.as_deref().unwrap_or_default(), "system": "",
+            "administrator": notes.admin_comment.as_deref().unwrap_or_default(), "job": spec.comment.as_deref().unwrap_or_default(),
+            "system": system_comment(row),
         },
         "allocation_nodes": data.num_nodes,
         "array": {
@@ -82,6 +83,17 @@ fn identity(row: &Row) -> Value {
 
 fn killer(row: &Row, user: &dyn Fn(u32) -> String) -> String {
     row.cancelled_by().map(user).unwrap_or_default()
+}
+
+/// Returns the comment of the system. By default it says what failed nodes have cost the job, in seconds.
+fn system_comment(row: &Row) -> String {
+    if let Some(comment) = &row.data.spec.options.notes.system_comment {
+        return comment.clone();
+    }
+    let Some(losses) = &row.data.losses else { return String::new() };
+    let cost = row.cost();
+    let causes = cost.lost.causes().map(|(cause, span)| format!(" {cause}={}", span.secs()));
+    format!("nodes_lost={} ettr={:.3}{}", losses.losses.len(), cost.ettr(), causes.concat())
 }
 
 fn state(row: &Row, user: &dyn Fn(u32) -> String) -> Value {

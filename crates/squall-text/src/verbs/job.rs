@@ -50,6 +50,7 @@ pub static KEYS: &[Key<JobUpdate>] = &[
     key(&[("Licenses", 1)], "licenses", Optional(|job, names| job.licenses = Some(names))),
     key(&[("StdIn", 5)], "standard_input", Text(|job, path| job.stdin = Some(path))),
     key(&[("AdminComment", 3)], "admin_comment", Optional(|job, text| job.admin_comment = Some(text))),
+    key(&[("Progress", 3)], "", Text(|job, text| job.progress = Some(text))),
     key(&[("Extra", 3)], "extra", Optional(|job, text| job.extra = Some(text))),
     key(&[("Prefer", 3)], "prefer", Optional(|job, names| job.prefer = Some(names))),
     key(&[("MailUser", 5)], "mail_user", Text(|job, user| job.mail_user = Some(user))),

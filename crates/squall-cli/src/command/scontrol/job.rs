@@ -258,6 +258,7 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
     if let Some(places) = &info.run().places {
         lines.push(format!("SpareNodes={} NodesToReplace={}", null(&places.spares), null(&places.vacant)));
     }
+    lines.extend(info.run().progress.as_ref().map(|text| format!("Progress={text}")));
     lines.push(format!(
         "NumNodes={} NumCPUs={} NumTasks={} CPUs/Task={} ReqB:S:C:T=0:0:*:*",
         info.num_nodes,

@@ -703,7 +703,7 @@ fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
                 Extra=e Prefer=p MinCPUsNode=2 MinTmpDiskNode=10 TasksPerNode=2 StdIn=/x Shared=0 Account=a \
                 ArrayTaskThrottle=2 CPUsPerTask=2 Dependency=singleton EligibleTime=now ExcNodeList=n1 Features=f \
                 JobName=n DelayBoot=1 Reboot=yes MailType=END MailUser=u MinMemoryCPU=1 MinMemoryNode=1 Name=n Nice=3 NodeList=n1 \
-                NumCPUs=2 NumNodes=1 NumTasks=1 Partition=debug Priority=0 QOS=normal ReqNodeList=n1 Requeue=1 \
+                NumCPUs=2 NumNodes=1 NumTasks=1 Partition=debug Priority=0 Progress=p QOS=normal ReqNodeList=n1 Requeue=1 \
                 StartTime=now StdErr=/x StdOut=/x TimeLimit=5 WorkDir=/x";
     for pair in done.split_whitespace() {
         let updates = asked(&["update", "JobId=10", pair]);

@@ -1,5 +1,6 @@
 //! sreport: usage by accounts, users and reservations, and utilization of nodes, over a period.
 
+mod goodput;
 mod reserved;
 mod sizes;
 mod usage;
@@ -61,6 +62,7 @@ pub(crate) static PAGE: Page = Page {
    cluster UserUtilizationByWckey
    cluster WCKeyUtilizationByUser
    cluster Utilization
+   job Goodput
    job SizesByAccount [grouping=N,...|individual] [FlatView] [PrintJobCount]
    job SizesByWcKey
    job SizesByAccountAndWcKey
@@ -229,6 +231,7 @@ pub(crate) fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> 
         Report::Utilization => utilization::utilization(call, &mut asked)?,
         Report::Sizes(by) => sizes::sizes(call, &mut asked, *by)?,
         Report::Reserved => reserved::reserved(call, &mut asked)?,
+        Report::Goodput => goodput::goodput(call, &mut asked)?,
     }
     if asked.wrong { Err(Fail(1)) } else { Ok(()) }
 }
@@ -239,6 +242,7 @@ enum Report {
     Utilization,
     Sizes(sizes::By),
     Reserved,
+    Goodput,
 }
 
 type Reports = &'static [(&'static str, usize, Report)];
@@ -265,6 +269,7 @@ fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), F
             ("sizesbyaccount", 1, Report::Sizes(sizes::By::Account)),
             ("sizesbywckey", 8, Report::Sizes(sizes::By::Wckey)),
             ("sizesbyaccountandwckey", 15, Report::Sizes(sizes::By::Both)),
+            ("goodput", 1, Report::Goodput),
         ];
         Ok((reports, "job reports are, \"SizesByAccount, SizesByAccountAndWcKey, and  SizesByWckey\""))
     } else if is("reservation", 1) {
@@ -421,14 +426,17 @@ fn rows(call: &mut Call<'_>, asked: &ReportQuery) -> Result<Vec<AccountingRow>, 
         ..AccountingQuery::default()
     };
     let mut rows = call.accounting(WHAT, query)?;
-    rows.retain(|row| {
-        asked.admits("users", &row.owner.user)
-            && asked.admits("partitions", &row.partition)
-            && asked.admits("gid", &row.owner.gid.to_string())
-            && asked.admits("jobs", &row.id.to_string())
-            && asked.admits("wckeys", row.spec.wckey.as_deref().unwrap_or_default())
-    });
+    rows.retain(|row| meets(asked, row));
     Ok(rows)
+}
+
+/// Returns whether a job meets the report's conditions.
+fn meets(asked: &ReportQuery, row: &AccountingRow) -> bool {
+    asked.admits("users", &row.owner.user)
+        && asked.admits("partitions", &row.partition)
+        && asked.admits("gid", &row.owner.gid.to_string())
+        && asked.admits("jobs", &row.id.to_string())
+        && asked.admits("wckeys", row.spec.wckey.as_deref().unwrap_or_default())
 }
 
 /// Returns start and end of an attempt, the end limited to `until`; None: it did not start.

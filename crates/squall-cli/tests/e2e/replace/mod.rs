@@ -115,6 +115,8 @@ fn a_spare_takes_the_place_of_a_failed_node_and_the_step_starts_again_in_the_sam
     assert_eq!(c.ok(&["squeue", "-h", "-o", "%D %N"]), "3 n[1-3]");
     let shown = c.ok(&["scontrol", "show", "job", &job]);
     assert!(shown.contains("SpareNodes=n4 NodesToReplace=(null)") && shown.contains("AllocTRES=cpu=4,"), "{shown}");
+    c.ok(&["scontrol", "update", &format!("JobId={job}"), "Progress=half way"]);
+    assert!(c.ok(&["scontrol", "show", "job", &job]).contains("Progress=half way"));
     c.fail("n2");
     c.until("all tasks run again", || c.ran().len() == 6);
     assert_eq!(c.ran(), ["0 0 n1 0", "0 0 n1 1", "1 1 n2 0", "1 1 n4 1", "2 2 n3 0", "2 2 n3 1"]);
@@ -134,7 +136,27 @@ fn a_spare_takes_the_place_of_a_failed_node_and_the_step_starts_again_in_the_sam
     }
     let ended = c.ok(&["sacct", "-n", "-X", "-j", &job, "-o", "State,NNodes,Restarts"]);
     assert_eq!(ended.split_whitespace().collect::<Vec<_>>(), ["COMPLETED", "3", "0"], "one attempt: {ended}");
+    what_it_cost(&c, &job);
     c.clean();
+}
+
+/// Checks what is said of a job that has lost two nodes.
+fn what_it_cost(c: &Cluster, job: &str) {
+    let report = c.ok(&["report", job]);
+    assert!(report.contains("Lost with 2 failed nodes: "), "{report}");
+    let told = c.ok(&["sacct", "-nXP", "-j", job, "-o", "TimeLost,ETTR"]);
+    let (lost, ratio) = told.split_once('|').expect("two columns");
+    let ratio: f64 = ratio.parse().unwrap();
+    assert!(lost.starts_with("00:") && ratio > 0.0 && ratio < 1.0, "{told}");
+    let json = c.ok(&["sacct", "--json", "-j", job]);
+    assert!(json.contains(&format!("nodes_lost=2 ettr={ratio:.3} work=")), "{json}");
+    let columns = "format=Jobs,Failures,Lost,ETTR";
+    let goodput = c.ok(&["sreport", "-nP", "job", "goodput", "start=now-1hour", "end=now+1hour", columns]);
+    let line = format!("1|2|{lost}|{ratio:.3}");
+    assert_eq!(goodput, format!("{line}\n{line}"), "the cluster, then the user's account");
+    let metrics = c.ok(&["metrics"]);
+    assert!(metrics.contains("\nsquall_jobs_nodes_lost_total 2\n"), "{metrics}");
+    assert!(metrics.contains("\nsquall_jobs_lost_seconds_total{cause=\"work\"} "), "{metrics}");
 }
 
 #[test]

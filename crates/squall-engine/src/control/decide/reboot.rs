@@ -1,8 +1,9 @@
 //! `scontrol reboot` and `cancel_reboot`.
 
-use squall_model::event::{Event, NodeAdmin, Reboot};
+use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::NodeId;
 use squall_model::limits::STRING_BYTES_MAX;
+use squall_model::power::Reboot;
 use squall_model::set::NodeSet;
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};

@@ -21,6 +21,7 @@ use crate::control::effects::checkpoint;
 use crate::control::effects::faults;
 use crate::control::effects::fence;
 use crate::control::effects::lease;
+use crate::control::effects::losses;
 use crate::control::effects::nodes;
 use crate::control::effects::nodes::Loss;
 use crate::control::effects::notice;
@@ -188,6 +189,10 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
         c.diag.latency.launch.add(took);
     }
     let (cut, of) = (steps::cut(c, key), nodes.clone());
+    let is_lost = (end.lost || end.is_fenced()) && !steps::is_ending(c, key);
+    if is_lost && c.state.jobs.get(&job).is_some_and(|job| job.is_running()) {
+        nodes.iter().for_each(|node| losses::note(c, now, (job, node), (now, Some(&[step])), out));
+    }
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: of, end: on_our_clock, cut }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use squall_model::event::{Event, JobChange};
 use squall_model::id::JobId;
 use squall_model::job::{Dependency, JobKind, JobSpec, Owner};
-use squall_model::limits::UNLIMITED_S;
+use squall_model::limits::{STRING_BYTES_MAX, UNLIMITED_S};
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
 
 use crate::control::controller::Controller;
@@ -205,6 +206,7 @@ impl Target<'_> {
                 return Err(Refusal::AccessDenied);
             }
         }
+        self.may_progress(state, update)?;
         if update.nice.is_some_and(|nice| nice < self.spec.nice.min(0)) && !operator {
             return Err(Refusal::AccessDenied);
         }
@@ -249,9 +251,25 @@ impl Target<'_> {
                 priority: update.priority.filter(|priority| *priority > 0),
                 array_limit: None,
                 independent: None,
+                progress: update.progress.clone(),
             },
             hold,
         })
+    }
+
+    /// Refuses the progress of a job that does not run, and one that is too long.
+    fn may_progress(&self, state: &State, update: &JobUpdate) -> Result<(), Refusal> {
+        match (&update.progress, self.stage) {
+            (Some(_), Stage::Waits) => Err(Refusal::NotRunning),
+            // Older controllers would lose it.
+            (Some(_), _) if state.cluster_version < ClusterVersion::NODES_REPLACED => {
+                Err(Refusal::NotSupported("Progress in a cluster of this version (scontrol upgrade)".to_owned()))
+            }
+            (Some(progress), Stage::Runs(_)) if progress.len() > STRING_BYTES_MAX => {
+                Err(Refusal::TooLarge("Progress".to_owned(), STRING_BYTES_MAX as u64))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns Some if the update holds the job (priority 0): true if an operator does, false if its user does. Refuses

@@ -162,6 +162,7 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::JobSuspended { .. }
         | Event::JobPreempted { .. }
         | Event::JobShrunk { .. }
+        | Event::NodeLost { .. }
         | Event::NodeReplaced { .. } => of_job(state, now, event)?,
         // Not seen by users, or seen by other events.
         Event::StepStarted { .. }
@@ -243,9 +244,18 @@ fn of_job<'a>(state: &'a State, now: Time, event: &Event) -> Option<Draft<'a>> {
             running(state, kind, *id)?
         }
         Event::JobPreempted { id, .. } => running(state, FeedKind::JobPreempted, *id)?,
+        Event::NodeLost { id, node, heard, kept, .. } => {
+            let draft = Draft::of_job(FeedKind::JobNodeLost, job_of(state, *id)?).on(NodeSet::one(*node));
+            Draft { reason: Some(lost_by_now(now, *heard, *kept)), ..draft }
+        }
         Event::JobShrunk { id, .. } | Event::NodeReplaced { id, .. } => running(state, FeedKind::JobChanged, *id)?,
         _ => return None,
     })
+}
+
+/// Returns what a job has lost with a node until now, such as `541 s of work, 12 s to detect`.
+fn lost_by_now(now: Time, heard: Time, kept: Time) -> String {
+    format!("{} s of work, {} s to detect", heard.since(kept).secs(), now.since(heard.max(kept)).secs())
 }
 
 /// Describes that a node of a running job has stopped responding.

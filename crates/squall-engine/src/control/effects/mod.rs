@@ -11,6 +11,7 @@ pub(crate) mod foreign;
 pub(crate) mod gang;
 pub(crate) mod het;
 pub(crate) mod lease;
+pub(crate) mod losses;
 pub(crate) mod members;
 pub(crate) mod nodes;
 pub(crate) mod notice;
@@ -69,6 +70,7 @@ pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(notice::before), after: Some(notice::after) },
     Observer { before: Some(lease::before), after: Some(lease::after) },
     Observer { before: None, after: Some(het::after) },
+    Observer { before: None, after: Some(losses::after) },
     Observer { before: None, after: Some(feed::after) },
 ];
 

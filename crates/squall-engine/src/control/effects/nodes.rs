@@ -16,6 +16,7 @@ use squall_model::wire::client::Answer;
 use crate::control::controller::Controller;
 use crate::control::effects::faults;
 use crate::control::effects::fence;
+use crate::control::effects::losses;
 use crate::control::effects::queries;
 use crate::control::effects::replace;
 use crate::control::effects::restart;
@@ -249,6 +250,11 @@ impl Loss {
         }
     }
 
+    /// Whether the node has just registered again.
+    fn came_back(self) -> bool {
+        matches!(self, Self::Restarted | Self::Forgotten)
+    }
+
     /// Returns the kind of the node's fault. None: the node is not at fault.
     fn fault(self) -> Option<FaultKind> {
         match self {
@@ -297,23 +303,31 @@ fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, ou
     };
     let has_script = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
     let wanted = replace::wanted(&c.state, job, run);
-    if run.left.len() > 1 && !has_script {
-        match wanted {
-            OnNodeFail::Replace => return lost_on(c, now, id, (node, true), out),
-            OnNodeFail::Shrink => return lost_on(c, now, id, (node, false), out),
-            OnNodeFail::End | OnNodeFail::Requeue => {}
-        }
-    }
-    let name = c.state.node(node).map_or("", |node| node.name.as_str());
-    let reason = Some(format!("{}: {name}", loss.text()));
-    let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
+    let goes_on = run.left.len() > 1 && !has_script && matches!(wanted, OnNodeFail::Replace | OnNodeFail::Shrink);
+    let is_hit = |step: &Step| {
+        let stays = wanted == OnNodeFail::Shrink && step.spec.no_kill == Some(true);
+        step.left.contains(node) && !stays
+    };
+    let hit: Vec<StepNo> = run.steps.iter().filter(|(_, step)| is_hit(step)).map(|(no, _)| *no).collect();
+    let stops = job.is_running() && (!goes_on || !hit.is_empty());
     let again = wanted != OnNodeFail::End && may_requeue(&c.state, job);
     let first = job.spec.options.get().is_some_and(|options| options.expedite == Some(true));
     let first = first || wanted == OnNodeFail::Replace;
+    if stops {
+        let heard = c.links.heard(node).unwrap_or(c.started);
+        let heard = if c.links.get(node).is_some() && !loss.came_back() { now } else { heard };
+        losses::note(c, now, (id, node), (heard, goes_on.then_some(&hit[..])), out);
+    }
+    if goes_on {
+        return lost_on(c, now, id, (node, wanted == OnNodeFail::Replace), out);
+    }
     // Without nodes that are kept for it, the job starts again before all others.
     if again && has_script && wanted == OnNodeFail::Replace {
         restart::keep(c, now, id, node);
     }
+    let name = c.state.node(node).map_or("", |node| node.name.as_str());
+    let reason = Some(format!("{}: {name}", loss.text()));
+    let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
     let requeue =
         again.then_some(Requeue { hold: false, not_before: None, special: None, expedite: first.then_some(true) });
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);

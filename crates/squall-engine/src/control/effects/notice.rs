@@ -177,6 +177,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::VersionRaised { .. }
         | Event::KeysRotated { .. }
         | Event::Recorded { .. }
+        | Event::NodeLost { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
         Event::PowerProgramEnded { nodes, .. } => nodes.iter().for_each(|id| power_touched(c, id)),

@@ -1,9 +1,10 @@
 //! Reboots of nodes: each is ordered when no job is on the node, and is over when the node comes back. A job may want
 //! its nodes rebooted: it holds them meanwhile, and no node hears of it before all are back.
 
-use squall_model::event::{Event, NodeAdmin, Reboot};
+use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{Incarnation, JobId, NodeId};
 use squall_model::job::JobAttempt;
+use squall_model::power::Reboot;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::node::Down;

@@ -14,6 +14,7 @@ pub(crate) mod layout;
 pub(crate) mod leases;
 pub(crate) mod limits;
 pub(crate) mod lists;
+pub(crate) mod losing;
 pub(crate) mod names;
 pub(crate) mod network;
 pub(crate) mod next;

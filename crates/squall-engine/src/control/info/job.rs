@@ -270,6 +270,7 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
             let vacant: NodeSet = places.vacant.iter().map(|one| one.lost).collect();
             Box::new(PlacesInfo { spares: names(state, &places.spares), vacant: names(state, &vacant) })
         }),
+        progress: run.progress.as_ref().map(|(_, text)| text.clone()),
     }
 }
 

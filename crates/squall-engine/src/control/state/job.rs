@@ -170,7 +170,10 @@ pub struct Run {
     /// Spare nodes, and places of failed nodes. None: the job has neither. The number 25 is left out.
     #[n(26)]
     pub places: Option<Box<Places>>,
-    /// The checkpoint from which the attempt goes on. None: it began from the start. The number 27 is left out.
+    /// When the job said something of its progress last, and what. None: it said nothing.
+    #[n(27)]
+    pub progress: Option<(Time, String)>,
+    /// The checkpoint from which the attempt goes on. None: it began from the start.
     #[n(28)]
     pub restore: Option<Restore>,
 }

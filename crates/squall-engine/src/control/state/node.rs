@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
 use squall_model::config::{NodeConfig, PartitionConfig, PartitionState};
-use squall_model::event::{NodeAdmin, Reboot};
+use squall_model::event::NodeAdmin;
 use squall_model::fault::Fault;
 use squall_model::id::{Incarnation, JobId};
-use squall_model::power::{Power, PowerPhase};
+use squall_model::power::{Power, PowerPhase, Reboot};
 use squall_model::resource::Hardware;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;

@@ -7,6 +7,7 @@ mod boot;
 mod budgets;
 mod checkpoint;
 mod clock;
+mod cost;
 mod cover;
 mod dependencies;
 mod described;

@@ -797,4 +797,7 @@ pub struct JobUpdate {
     /// Whether the job's nodes are rebooted before it starts (Reboot).
     #[n(49)]
     pub reboot: Option<bool>,
+    /// What the running job says of its progress (Progress), as `step 1200`.
+    #[n(50)]
+    pub progress: Option<String>,
 }

@@ -17,6 +17,7 @@ use minicbor::{Decode, Encode};
 
 use crate::checkpoint::CheckpointInfo;
 use crate::config::PartitionConfig;
+use crate::cost::{Losses, LostTime};
 use crate::event::NodeAdmin;
 use crate::fault::Fault;
 use crate::gang::Coscheduling;
@@ -140,6 +141,7 @@ impl JobInfo {
             gres: Vec::new(),
             steps: Vec::new(),
             places: None,
+            progress: None,
         };
         self.run.as_deref().unwrap_or(&NONE)
     }
@@ -178,6 +180,9 @@ pub struct RunInfo {
     /// Spare nodes, and places of failed nodes. None: the job has neither.
     #[n(9)]
     pub places: Option<Box<PlacesInfo>>,
+    /// What the job said last of its progress. None: nothing.
+    #[n(10)]
+    pub progress: Option<String>,
 }
 
 /// Spare nodes of a job, and its failed nodes that are to be replaced.
@@ -490,6 +495,9 @@ pub struct AccountingRow {
     /// The heterogeneous job of which this is a component. None: it is not a component.
     #[n(29)]
     pub het: Option<Het>,
+    /// Nodes that the job has lost until the end of this run. None: it has lost none, or the row is of a step.
+    #[n(30)]
+    pub losses: Option<Box<Losses>>,
 }
 
 impl AccountingRow {
@@ -526,6 +534,7 @@ impl AccountingRow {
             usage: Usage::default(),
             submit_line: String::new(),
             het: None,
+            losses: None,
         }
     }
 }
@@ -634,6 +643,14 @@ pub struct Diag {
     /// lost. None: it never did.
     #[n(31)]
     pub restored: Option<(Time, Epoch)>,
+    /// How often work of a running job stopped because it lost a node.
+    #[n(32)]
+    #[cbor(default)]
+    pub nodes_lost: u64,
+    /// What jobs lost with these nodes, as far as their work has started again or has ended.
+    #[n(33)]
+    #[cbor(default)]
+    pub lost: LostTime,
 }
 
 impl Diag {

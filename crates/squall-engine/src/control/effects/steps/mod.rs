@@ -188,6 +188,11 @@ pub(crate) fn cut(c: &Controller, key: StepKey) -> Option<EndState> {
     c.steps.live.get(&key)?.cut
 }
 
+/// Returns whether the controller has ordered the end of a step.
+pub(crate) fn is_ending(c: &Controller, key: StepKey) -> bool {
+    c.steps.live.get(&key).is_some_and(|live| live.ending.is_some())
+}
+
 /// Ends a step: SIGTERM, later SIGKILL. Nodes that are not connected get the order when they come back. The first
 /// reason gives the step's state, as `cut` says.
 pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason, cut: EndState) {

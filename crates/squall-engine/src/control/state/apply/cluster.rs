@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState, Unit};
-use squall_model::event::{NodeAdmin, NodeChange, Reboot};
+use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::hostlist;
 use squall_model::id::{Epoch, Incarnation, JobId, NodeId};
+use squall_model::power::Reboot;
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;

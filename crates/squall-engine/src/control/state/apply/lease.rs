@@ -43,6 +43,7 @@ impl State {
             configuring: None,
             booting: None,
             places: None,
+            progress: None,
             restore,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {

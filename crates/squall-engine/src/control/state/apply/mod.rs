@@ -57,7 +57,7 @@ impl State {
                 self.step_nodes_ended((*job, *attempt, *step), nodes, end, *cut);
             }
             // Such a change of a record is kept in the accounting only.
-            Event::Recorded { .. } => {}
+            Event::Recorded { .. } | Event::NodeLost { .. } => {}
             Event::IdsLost { last } => self.ids_lost(*last),
             Event::NodesPower { nodes, phase, owed } => self.nodes_power(time, nodes, *phase, *owed),
             Event::PowerWished { nodes, wish, .. } => self.power_wished(nodes, *wish),

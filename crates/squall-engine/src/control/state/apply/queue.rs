@@ -8,7 +8,7 @@ use squall_model::job::JobSpec;
 use squall_model::time::Time;
 
 use crate::control::state::State;
-use crate::control::state::job::{Hold, Queue};
+use crate::control::state::job::{Hold, Phase, Queue};
 
 impl State {
     pub(super) fn job_held(&mut self, id: JobId, admin: bool, whole: bool) {
@@ -54,6 +54,11 @@ impl State {
             }
         };
         self.each_queued(id, whole, |queue, _| alter(queue));
+        if let Some(text) = &change.progress
+            && let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase)
+        {
+            run.progress = Some((time, text.clone()));
+        }
         if !whole {
             return;
         }

@@ -53,6 +53,7 @@ impl State {
             booting: booting.then_some(true),
             places: places::at_start(alloc, job.spec.options.spares(), job.spec.need.nodes_min),
             restore,
+            progress: None,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;
