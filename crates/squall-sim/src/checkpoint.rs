@@ -9,7 +9,7 @@ use squall_model::job::JobAttempt;
 use squall_model::time::Span;
 
 use crate::mutation::Mutation;
-use crate::step::KILL;
+use crate::step::StepHost;
 use crate::world::{Happening, World};
 
 fn script_of(job: JobAttempt) -> StepKey {
@@ -50,7 +50,7 @@ impl World {
             return;
         }
         let key = script_of(job);
-        let left = self.nodes[node].steps.get(&key).and_then(|step| step.left());
+        let left = self.nodes[node].steps.get(&key).and_then(StepHost::left);
         let makes = order.verb != CheckpointVerb::Able;
         let result = match left {
             Some(_) if !makes => Ok(None),
@@ -62,8 +62,6 @@ impl World {
         };
         if !order.verb.vacates() || result.is_err() {
             self.freeze(node, key, false);
-        } else if self.is_planted(Mutation::KilledBeforeJournal) {
-            self.signal(node, key, KILL);
         }
         self.tell_node(node, NodeInput::Checkpointed { job, number, result });
     }

@@ -628,6 +628,7 @@ impl World {
             Wish::Admin { nodes, admin } => {
                 self.judge.admin_answered(call, &nodes, admin, &answer);
                 self.content(call);
+                self.replace_ahead(&nodes, admin);
             }
             Wish::Bring(parcel) => {
                 if self.parcel_answered(caller, &parcel, &answer) {

@@ -23,8 +23,6 @@ macro_rules! mutations {
 mutations! {
     /// A node reports a checkpoint as complete before it is.
     CountedBeforeSafe = "counted-before-safe",
-    /// A node kills a job that is to leave it before its checkpoint counts.
-    KilledBeforeJournal = "killed-before-journal",
     /// The disk reports a flush that it did not do.
     FlushSkipped = "flush-skipped",
     /// Answers and messages are sent after the append, before the flush.
@@ -302,7 +300,7 @@ impl Mutation {
 
     /// Returns whether the bug is about checkpoints of jobs.
     pub(crate) fn is_of_checkpoints(self) -> bool {
-        matches!(self, Self::CountedBeforeSafe | Self::KilledBeforeJournal)
+        self == Self::CountedBeforeSafe
     }
 
     /// Returns whether the bug shows only when events are followed.

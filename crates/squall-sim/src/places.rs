@@ -1,8 +1,10 @@
-//! Spare nodes of partitions, and checks of nodes after faults.
+//! Nodes that are replaced before they fail, spare nodes of partitions, and checks of nodes after faults.
 
 use squall_model::config::PartitionConfig;
+use squall_model::event::NodeAdmin;
 
-use crate::world::Setup;
+use crate::client::Wish;
+use crate::world::{Setup, World};
 
 impl Setup {
     /// Returns the number of spare nodes of the default partition.
@@ -22,5 +24,17 @@ impl Setup {
     pub(crate) fn check_after_faults(&mut self, fails: u32) {
         "/check".clone_into(&mut self.config.health.after_fault);
         self.check_fails = fails;
+    }
+}
+
+impl World {
+    /// Now and then replaces nodes that an operator has just drained in the jobs that run there.
+    pub(crate) fn replace_ahead(&mut self, nodes: &str, admin: NodeAdmin) {
+        let Some(node) = self.nodes.iter().position(|node| node.name == nodes) else { return };
+        if admin == NodeAdmin::Drain && self.workload.is_some() && self.chance.chance(500_000) {
+            for order in self.judge.orders_on(node) {
+                self.wish(Wish::Replace(order, node));
+            }
+        }
     }
 }

@@ -157,9 +157,6 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     if several && settings.mutation.map_or(settings.seed % 5 == 4, Mutation::is_of_places) {
         setup.keep_spares(1);
     }
-    if settings.mutation.map_or(settings.seed % 6 == 1, Mutation::is_of_places) {
-        setup.check_after_faults(300_000);
-    }
     let stops = match settings.mutation {
         None => settings.seed.is_multiple_of(2) && setup.config.preempt_type == PreemptType::None,
         Some(mutation) => mutation == Mutation::WakeForgotten,
@@ -177,6 +174,18 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
             (partition.lease_jobs, partition.default_time_s) = (1 + settings.seed as u32 % 5, Some(3600));
         }
     }
+    run_programs(&mut setup, settings);
+    if settings.mutation.map_or(matches!(settings.seed % 16, 4 | 9), Mutation::is_of_power) {
+        setup.save_power(&mut Seed::new(settings.seed ^ 0x5a3e));
+    }
+    setup
+}
+
+/// Has nodes run programs: around jobs, after faults, and for checkpoints.
+fn run_programs(setup: &mut Setup, settings: &Settings) {
+    if settings.mutation.map_or(settings.seed % 6 == 1, Mutation::is_of_places) {
+        setup.check_after_faults(300_000);
+    }
     if settings.mutation.map_or(settings.seed % 8 == 6, Mutation::is_of_programs) {
         setup.config.hooks.prolog = vec!["/prolog".to_owned()];
         setup.config.hooks.epilog = vec!["/epilog".to_owned()];
@@ -184,12 +193,8 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         (flags.alloc, flags.serial) = (settings.seed % 16 == 6, settings.seed.is_multiple_of(3));
     }
     if settings.mutation.map_or(settings.seed % 8 == 7, Mutation::is_of_checkpoints) {
-        setup.config.checkpoint_dir = "/checkpoints".to_owned();
+        "/checkpoints".clone_into(&mut setup.config.checkpoint_dir);
     }
-    if settings.mutation.map_or(matches!(settings.seed % 16, 4 | 9), Mutation::is_of_power) {
-        setup.save_power(&mut Seed::new(settings.seed ^ 0x5a3e));
-    }
-    setup
 }
 
 /// Returns the number of controllers.

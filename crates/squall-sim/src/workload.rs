@@ -218,7 +218,7 @@ impl World {
             }
             1 => Wish::Hold { order },
             2 => Wish::Release { order },
-            3 if !self.setup.config.checkpoint_dir.is_empty() && order % 4 > 0 => {
+            3 if !self.setup.config.checkpoint_dir.is_empty() && !order.is_multiple_of(4) => {
                 let verbs = [CheckpointVerb::Create, CheckpointVerb::Vacate, CheckpointVerb::Restart];
                 Wish::Checkpoint(order, verbs[order % 4 - 1])
             }

@@ -136,7 +136,7 @@ impl Judge {
         self.boot_event(decided, event, order.and_then(|order| order.options.get()));
         self.power_event(decided, event);
         match event {
-            Event::ControllerStarted { .. } => (self.released, self.spawned) = (0, 0),
+            Event::ControllerStarted { .. } => (self.released, self.spawned, self.led_since) = (0, 0, decided),
             Event::NodeRegistered { node, name, .. } => {
                 if let Some(host) = self.names.iter().position(|n| n == name) {
                     self.hosts.insert(*node, host);

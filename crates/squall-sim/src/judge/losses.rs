@@ -34,7 +34,9 @@ impl Judge {
                 let runs = |file: &super::JobFile| file.attempt == attempt.0 && file.nodes.contains(*node);
                 let start = self.files.get(id).filter(|file| runs(file)).and_then(|file| file.started);
                 let all = self.losses.entry(*id).or_default();
-                let again = all.iter().any(|(lost, loss)| lost == node && loss.again.or(loss.replaced).is_none());
+                let is_open = |loss: &Loss| loss.again.or(loss.replaced).is_none() && loss.kept <= *kept;
+                // A controller that has just started knows of none before.
+                let again = all.iter().any(|(lost, loss)| lost == node && is_open(loss) && self.led_since <= loss.lost);
                 all.push((*node, Loss { kept: *kept, heard: *heard, lost: time, replaced: None, again: None }));
                 if again || start.is_none_or(|start| *kept < start.min(time)) || time < *kept.max(heard) {
                     let text = format!("job {id} at {time:?}, started {start:?}: {event:?}");

@@ -198,6 +198,8 @@ pub(crate) struct Judge {
     leases: lease::Leases,
     /// Nodes that running jobs have lost.
     losses: losses::Losses,
+    /// When the present controller started.
+    led_since: Time,
     log: log::SharedLog,
     pub(crate) silence: silence::Silence,
     /// Durable events that followers of events must be sent, in order.
@@ -260,6 +262,7 @@ impl Judge {
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),
             losses: losses::Losses::new(),
+            led_since: Time::default(),
             log: log::SharedLog::default(),
             silence: silence::Silence::of(&setup.config, setup.names.len()),
             shown: Vec::new(),

@@ -13,6 +13,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use super::Judge;
+use crate::coverage::Phase;
 
 /// Time that the end of programs on a node which lost its place may take beyond KillWait, seconds.
 const SLACK_S: u64 = 60;
@@ -44,6 +45,14 @@ impl Places {
 }
 
 impl Judge {
+    /// Returns the job orders with a job that has resources on a node, without arrays.
+    pub(crate) fn orders_on(&self, host: usize) -> Vec<usize> {
+        let holds = |nodes: &NodeSet| nodes.iter().any(|node| self.host(node) == Some(host));
+        let runs = |phase| matches!(phase, Phase::Starting | Phase::Running | Phase::Unreported);
+        let there = self.files.values().filter(|file| file.index.is_none() && runs(file.phase) && holds(&file.left));
+        there.map(|file| file.order).collect()
+    }
+
     /// Records that a program begins to check a node after a fault.
     pub(crate) fn check_begins(&mut self, now: Time, node: usize) {
         self.places.begun.insert(node, now);

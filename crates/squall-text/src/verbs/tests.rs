@@ -91,6 +91,7 @@ fn keys_of_jobs() {
         ("Licenses", "matlab", json!("matlab")),
         ("StdIn", "in", json!("in")),
         ("AdminComment", "seen", json!("seen")),
+        ("Progress", "step 7", Value::Null),
         ("Extra", "more", json!("more")),
         ("Prefer", "fast", json!("fast")),
         ("MailUser", "ann", json!("ann")),

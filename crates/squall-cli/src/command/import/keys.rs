@@ -344,7 +344,7 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
 ];
 
 /// Keys of older releases of Slurm.
-pub(super) const OLD: [(&str, Rule); 16] = [
+pub(super) const OLD: [(&str, Rule); 15] = [
     ("AccountingStorageLoc", Moot(DATABASE)),
     ("CacheGroups", Moot("Slurm has given it up")),
     ("CheckpointType", Moot("Slurm has given it up")),
@@ -354,7 +354,6 @@ pub(super) const OLD: [(&str, Rule); 16] = [
     ("DefaultStoragePort", Moot(DATABASE)),
     ("DefaultStorageType", Moot(DATABASE)),
     ("DefaultStorageUser", Moot(DATABASE)),
-    ("JobCheckpointDir", Moot("Slurm has given it up")),
     ("MemLimitEnforce", Moot("Slurm has given it up: memory is limited by cgroups")),
     ("SchedulerAuth", Moot("Slurm has given it up")),
     ("SchedulerPort", Moot("Slurm has given it up")),

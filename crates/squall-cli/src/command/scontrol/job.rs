@@ -186,19 +186,14 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
 /// Returns the line about a job's last checkpoint: when it was made and where, its size in MiB, and how long the job
 /// stood still.
 fn checkpoint_text(last: &CheckpointInfo, row: &JobRow) -> String {
-    let mut text = format!("Checkpoint={}", last.number);
-    if let Some(time) = last.time {
+    let made = last.time.map_or_else(String::new, |time| {
         let (size, stood) = (last.made.bytes.div_ceil(1 << 20), last.made.stood.0 as f64 / 1e6);
-        let time = row.clock.show(time);
-        text += &format!(
-            " CheckpointTime={time} CheckpointNode={} CheckpointSize={size}M StoodStill={stood:.2}s",
-            last.node
-        );
-    }
-    if let Some(failed) = &last.failed {
-        text += &format!(" RestoreFailed={}", failed.replace(' ', "_"));
-    }
-    text
+        let (time, node) = (row.clock.show(time), &last.node);
+        format!(" CheckpointTime={time} CheckpointNode={node} CheckpointSize={size}M StoodStill={stood:.2}s")
+    });
+    let failed =
+        last.failed.as_ref().map_or_else(String::new, |failed| format!(" RestoreFailed={}", failed.replace(' ', "_")));
+    format!("Checkpoint={}{made}{failed}", last.number)
 }
 
 fn times(row: &JobRow) -> Vec<String> {

@@ -20,7 +20,7 @@ pub(crate) fn replace(c: &mut Controller, ask: &Ask<'_>, id: JobId, name: &str, 
     if !effect::fits(c, ask.now, id, node) {
         return Err(wrong("no node is free that fits: free one, or wait for the end of a job"));
     }
-    nodes::go_on(c, ask.now, id, (node, true), out);
+    nodes::go_on(c, ask.now, id, (node, true, false), out);
     Ok(Some(Answer::Done))
 }
 

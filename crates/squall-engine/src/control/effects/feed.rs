@@ -119,11 +119,9 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         Event::ControllerStarted { version, .. } => Draft::of(FeedKind::ControllerStarted).named(version),
         Event::Configured { .. } => Draft::of(FeedKind::Configured),
         Event::PolicyChanged { by, .. } => Draft { by: Some(*by), ..Draft::of(FeedKind::AccountsChanged) },
-        Event::PartitionSet { name, .. } => Draft::of(FeedKind::PartitionChanged).named(name),
-        Event::PartitionChanged { name, config } => {
-            let deleted = config.is_none();
-            let kind = if deleted { FeedKind::PartitionDeleted } else { FeedKind::PartitionChanged };
-            Draft::of(kind).named(name)
+        Event::PartitionChanged { name, config: None } => Draft::of(FeedKind::PartitionDeleted).named(name),
+        Event::PartitionSet { name, .. } | Event::PartitionChanged { name, .. } => {
+            Draft::of(FeedKind::PartitionChanged).named(name)
         }
         Event::ReservationSet { reservation } => {
             Draft::of(FeedKind::ReservationChanged).named(&reservation.name).on(reservation.nodes.clone())

@@ -29,17 +29,23 @@ pub(crate) fn note(
     let of_steps = steps.and_then(|steps| steps.iter().filter_map(|no| run.steps.get(no)).map(|step| step.start).min());
     let since = of_steps.unwrap_or(run.start);
     let kept = run.progress.as_ref().map_or(since, |(time, _)| since.max(*time));
-    let attempt = job.attempt;
-    c.commit(now, Event::NodeLost { id, attempt, node, heard: heard.min(now), kept: kept.min(now) }, out);
+    let (attempt, kept) = (job.attempt, kept.min(now));
+    // because each step on the node reports its end
+    if c.losses.get(&id).is_some_and(|losing| losing.tells(node, kept)) {
+        return;
+    }
+    c.commit(now, Event::NodeLost { id, attempt, node, heard: heard.min(now), kept }, out);
 }
 
 /// Counts what jobs lose with their nodes.
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
-        Event::NodeLost { id, heard, kept, .. } => {
+        Event::NodeLost { id, node, heard, kept, .. } => {
             c.diag.nodes_lost += 1;
             let loss = Loss { kept: *kept, heard: *heard, lost: now, replaced: None, again: None };
-            c.losses.entry(*id).or_default().all.push(loss);
+            let losing = c.losses.entry(*id).or_default();
+            losing.nodes.push(*node);
+            losing.all.push(loss);
         }
         Event::NodeReplaced { id, .. } => {
             let all = c.losses.get_mut(id).map(|losing| &mut losing.all);

@@ -26,6 +26,7 @@ use crate::control::effects::work;
 use crate::control::index::timers::Timer;
 use crate::control::net::queries::Purpose;
 use crate::control::port::{CallerId, LinkId, Out};
+use crate::control::state::State;
 use crate::control::state::job::{Phase, Step};
 use crate::control::state::node::Node;
 use crate::control::state::reading::may_requeue;
@@ -309,7 +310,7 @@ fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, ou
         step.left.contains(node) && !stays
     };
     let hit: Vec<StepNo> = run.steps.iter().filter(|(_, step)| is_hit(step)).map(|(no, _)| *no).collect();
-    let stops = job.is_running() && (!goes_on || !hit.is_empty());
+    let stops = job.is_running() && (!goes_on || !hit.is_empty() && !keeps_nodes(&c.state, id));
     let again = wanted != OnNodeFail::End && may_requeue(&c.state, job);
     let first = job.spec.options.get().is_some_and(|options| options.expedite == Some(true));
     let first = first || wanted == OnNodeFail::Replace;
@@ -319,7 +320,7 @@ fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, ou
         losses::note(c, now, (id, node), (heard, goes_on.then_some(&hit[..])), out);
     }
     if goes_on {
-        return lost_on(c, now, id, (node, wanted == OnNodeFail::Replace), out);
+        return go_on(c, now, id, (node, wanted == OnNodeFail::Replace, true), out);
     }
     // Without nodes that are kept for it, the job starts again before all others.
     if again && has_script && wanted == OnNodeFail::Replace {
@@ -343,30 +344,25 @@ fn tell(c: &Controller, id: JobId, node: NodeId, out: &mut Out) {
     out.answers.extend(callers.into_iter().map(notice));
 }
 
-/// Has a job go on without a node that has failed: nothing of its steps is left there.
-fn lost_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) {
-    let Some(attempt) = c.state.jobs.get(&id).map(|job| job.attempt) else {
-        return invariant!("a job that loses a node is known");
-    };
-    if go_on(c, now, id, (node, replace), out) {
-        steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
-    }
+/// Returns whether a job gives no node back before its end.
+fn keeps_nodes(state: &State, id: JobId) -> bool {
+    state.gang.contains_key(&id) || state.het_of(id).is_some()
 }
 
 /// Has a job go on without a node that has failed, or is about to; with `replace` another node takes its place. As in Slurm its
-/// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves. Returns false
-/// if the job keeps its nodes to its end.
-pub(crate) fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (NodeId, bool), out: &mut Out) -> bool {
-    let found = c.state.jobs.get(&id).and_then(|job| match &job.phase {
-        Phase::Running(run) => Some((job, run)),
-        _ => None,
-    });
-    let Some((job, run)) = found else {
-        invariant!("a job that has further nodes runs");
-        return false;
-    };
-    if c.state.gang.contains_key(&id) || c.state.het_of(id).is_some() {
-        return false;
+/// tasks there are killed, and all tasks of those steps there that were not started with `--no-kill` themselves. `lost`: the
+/// node has failed, and nothing of the steps is left there.
+pub(crate) fn go_on(
+    c: &mut Controller,
+    now: Time,
+    id: JobId,
+    (node, replace, lost): (NodeId, bool, bool),
+    out: &mut Out,
+) {
+    let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that loses a node is known") };
+    let Phase::Running(run) = &job.phase else { return invariant!("a job that has further nodes runs") };
+    if keeps_nodes(&c.state, id) {
+        return;
     }
     let attempt = job.attempt;
     let mut rest = run.alloc.nodes();
@@ -379,10 +375,12 @@ pub(crate) fn go_on(c: &mut Controller, now: Time, id: JobId, (node, replace): (
     let idle = run.spares().is_some_and(|spares| spares.contains(node));
     let vacant = Some(node).filter(|_| replace && !idle);
     c.commit(now, Event::JobShrunk { id, attempt, alloc, vacant }, out);
+    if lost {
+        steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
+    }
     for key in frail {
         steps::kill(c, key);
     }
-    true
 }
 
 /// Ends the shares of a running job's steps on nodes that the job has no more: nodes that have released it, or that were
