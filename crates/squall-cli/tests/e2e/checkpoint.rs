@@ -110,7 +110,7 @@ fn what_can_not_be_checkpointed_is_refused_by_name() {
     let out = c.squall(&["scontrol", "checkpoint", "vacate", "1"]);
     assert!(!out.status.success() && text(&out).contains("runs on in the background"), "{}", text(&out));
     assert!(state(&c).starts_with("RUNNING"));
-    c.write("step.sh", "#!/bin/bash\nsrun sleep 100\n");
+    c.script("step.sh", "SQUALL srun sleep 100");
     c.ok(&["sbatch", "step.sh"]);
     c.until("its step runs", || c.ok(&["squeue", "-h", "-s"]).contains("2.0"));
     let out = c.squall(&["scontrol", "checkpoint", "able", "2"]);

@@ -357,10 +357,16 @@ impl Job {
         let text = |e: io::Error| e.to_string();
         let members = members_of(&self.group);
         let root = root_of(&members)?;
-        // Nodes of one machine have host names of their own: CRIU can't look at another one's as a user.
-        let names = File::open(format!("/proc/{root}/ns/uts")).map_err(text)?;
-        let kind = Some(LinkNameSpaceType::HostNameAndNISDomainName);
-        move_into_link_name_space(names.as_fd(), kind).map_err(|e| text(e.into()))?;
+        // Nodes of one machine have host names of their own, and each run of a node daemon has mounts of its own: CRIU can't
+        // dump another one's.
+        let kinds = [("uts", LinkNameSpaceType::HostNameAndNISDomainName), ("mnt", LinkNameSpaceType::Mount)];
+        for (name, kind) in kinds {
+            let (own, others) = (format!("/proc/self/ns/{name}"), format!("/proc/{root}/ns/{name}"));
+            if fs::read_link(own).map_err(text)? != fs::read_link(&others).map_err(text)? {
+                let others = File::open(others).map_err(text)?;
+                move_into_link_name_space(others.as_fd(), Some(kind)).map_err(|e| text(e.into()))?;
+            }
+        }
         let script = self.step.join(file::SCRIPT);
         let (files, read) = open_files(&members, &script);
         let manifest = Manifest { script: script.into_os_string().into_vec().into(), files, read };

@@ -65,9 +65,8 @@ pub enum Request {
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
     },
-    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when the job starts. The
-    /// allocation ends with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` (60 s)
-    /// of the loss.
+    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when the job starts. It ends
+    /// with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` (60 s).
     #[n(2)]
     Allocate {
         /// Specification of the job.
@@ -111,8 +110,7 @@ pub enum Request {
         #[n(0)]
         job: JobId,
     },
-    /// `srun` in an allocation: starts a step. Answers: `StepCreated` when the step has resources, `StepDone` when it
-    /// has ended.
+    /// `srun` in an allocation: starts a step. Answers: `StepCreated` when it has resources, `StepDone` when it has ended.
     #[n(6)]
     CreateStep {
         /// The job in which the step runs.
@@ -124,8 +122,7 @@ pub enum Request {
         /// Program that the step's tasks run, with its environment.
         #[n(2)]
         program: Box<TaskProgram>,
-        /// Key that makes a retry safe. A client that reconnects to a restarted controller sends the whole request
-        /// again with the same key.
+        /// Key that makes a retry safe: a client that reconnects sends the whole request again with the same key.
         #[n(3)]
         key: ClientKey,
     },
