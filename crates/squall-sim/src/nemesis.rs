@@ -381,7 +381,11 @@ impl World {
             End::Fast(node) => self.network.slow(node, 1),
             End::DiskFree => self.set_disk_full(0, false, None),
             End::SpoolFree(node) => self.nodes[node].spool.full = false,
-            End::Fine => self.network.weather = Weather::FINE,
+            End::Fine => {
+                // What is on its way may still be late, and all that comes after it on the same connection.
+                self.judge.silence.trouble(self.now + self.network.weather.delay_max);
+                self.network.weather = Weather::FINE;
+            }
             End::QuickFlush => self.set_flush_span(Span(200), Span(3000)),
             End::ClientsKeep => self.clients.loss_ppm = 0,
             End::EtcdFree => self.free_etcd(),

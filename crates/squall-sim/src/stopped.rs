@@ -128,7 +128,9 @@ impl World {
             return;
         };
         if reason == "Not responding" {
-            let fine = self.network.is_fine();
+            // Nodes that start again may ask one for a session that was removed, until they know their new parents.
+            let removed = (0..self.nodes.len()).any(|node| self.is_revoked(node) && self.nodes[node].has_daemon());
+            let fine = self.network.is_fine() && !removed;
             self.judge.called_down(self.now, host, fine);
         }
     }
