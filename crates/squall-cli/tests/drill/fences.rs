@@ -96,7 +96,7 @@ fn restarts_end_nothing(cluster: &mut Cluster, cases: &[Case]) {
     let raised = (0..200).any(|_| {
         let raised = cluster.squall(&["scontrol", "upgrade"]);
         said = output(&raised);
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         raised.status.success()
     });
     assert!(raised, "{said}");
