@@ -20,7 +20,11 @@ impl Judge {
         if self.version() < ClusterVersion::NODES_REPLACED {
             return;
         }
-        if let Some(id) = self.lost_runs(record).into_iter().find(|id| !notes_loss(record, *id)) {
+        // A step that ended with the node may have told of it before.
+        let is_open =
+            |id: &JobId| self.losses.get(id).is_some_and(|all| all.iter().any(|(_, loss)| loss.again.is_none()));
+        let untold = |id: &JobId| !notes_loss(record, *id) && !is_open(id);
+        if let Some(id) = self.lost_runs(record).into_iter().find(untold) {
             self.violate("a node that costs a job its run is recorded as lost", format!("job {id}"));
         }
         for event in &record.events {
