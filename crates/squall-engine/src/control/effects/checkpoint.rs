@@ -10,6 +10,7 @@ use squall_model::event::{Event, JobChange, Requeue};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
 use squall_model::limits::CHECKPOINT_TEXT_BYTES;
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::Down;
@@ -27,7 +28,9 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: Checkpoin
     // because the attempt may be over
     let Some(job) = c.state.jobs.get(&id).map(|job| &**job).filter(held).filter(|job| job.is_running()) else { return };
     let last = job.checkpoints.as_ref().map_or(0, |all| all.last);
-    if let Some(made) = note.made.filter(|_| note.number > last) {
+    // One node's word ends no job of several, and numbers nothing that was not ordered.
+    let alone = job.run().is_some_and(|run| run.alloc.nodes() == NodeSet::one(node));
+    if let Some(made) = note.made.filter(|_| alone && last.checked_add(1) == Some(note.number)) {
         let change = CheckpointChange { job: note.job, number: note.number, node, made: Some(made), error: None };
         c.commit(now, Event::Checkpoint(Box::new(change)), out);
         bind(c, now, id, Some(node), out);
