@@ -52,8 +52,8 @@ impl World {
         self.agenda.at(at, Happening::GuardLooks { node, boot, job });
     }
 
-    /// Adds faults that a fence is for, which are over at `until`: a node daemon that is stopped and, hardly back, stopped
-    /// for longer, and one that dies and stays away. The randomness is its own.
+    /// Adds faults that a fence is for, which are over at `until`: a node daemon whose network is slow, which is stopped and,
+    /// hardly back, stopped for longer, and one that dies and stays away. The randomness is its own.
     pub(crate) fn add_fence_faults(&mut self, seed: u64, until: Time) {
         let mut seed = Seed::new(seed ^ 0x6665_6e63);
         let mut at = self.now;
@@ -67,6 +67,10 @@ impl World {
             if seed.chance(500_000) {
                 let short = Span::from_millis(seed.spread(5_000, 28_000));
                 let back = Span::from_millis(seed.spread(100, 3_000));
+                // So that acknowledgements are on their way to the node when it is stopped.
+                let slow = Span::from_secs(2);
+                self.agenda.at(at, Happening::NodeSlows { node, times: 2_000, span: Span(slow.0 + short.0 + back.0) });
+                let at = at + slow;
                 self.agenda.at(at, Happening::DaemonStops { node, span: short });
                 self.agenda.at(at + short + back, Happening::DaemonStops { node, span: long });
             } else {

@@ -108,6 +108,13 @@ impl World {
         self.seed.pick(&parents).copied().unwrap_or_default()
     }
 
+    /// Slows the network of a node, `times` times, for a span.
+    pub(crate) fn slow_node(&mut self, node: usize, times: u64, fault: Fault, span: Span) {
+        self.network.slow(node, times);
+        self.strike(fault, node as u64);
+        self.ends_after(span, End::Fast(node));
+    }
+
     /// Schedules the end of a fault after `span`. Checks of timing are suspended until five minutes after it.
     pub(crate) fn ends_after(&mut self, span: Span, end: End) {
         self.nemesis.ends.push(Some(end));
@@ -317,11 +324,7 @@ impl World {
                     self.break_hop(hop);
                 }
             }
-            4 => {
-                self.network.slow(node, 10);
-                self.strike(Fault::NodeSlow, node as u64);
-                self.ends_after(span, End::Fast(node));
-            }
+            4 => self.slow_node(node, 10, Fault::NodeSlow, span),
             5 => self.cut_off((0..self.nodes.len()).collect(), &[Direction::Out, Direction::In], Fault::Storm, span),
             6 => {
                 self.network.weather = Weather::TAR;
@@ -336,9 +339,7 @@ impl World {
             8 => self.cut_from_parent(node, span),
             9 => {
                 let node = self.any_interior();
-                self.network.slow(node, 20);
-                self.strike(Fault::InteriorSlow, node as u64);
-                self.ends_after(span, End::Fast(node));
+                self.slow_node(node, 20, Fault::InteriorSlow, span);
             }
             _ => {
                 let head = self.any_interior();
@@ -395,7 +396,8 @@ impl World {
     /// Ends all faults and restarts everything that was killed.
     pub(crate) fn heal_everything(&mut self) {
         self.nemesis.profile = None;
-        (self.setup.boot_fails, self.setup.check_fails) = (0, 0);
+        self.setup.check_fails = 0;
+        self.setup.boot_well();
         for which in 0..self.nemesis.ends.len() {
             self.fault_ends(which);
         }

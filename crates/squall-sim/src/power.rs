@@ -14,8 +14,6 @@ use crate::world::{Happening, Setup, World};
 
 /// Longest time that a program takes.
 const TAKES: Span = Span::from_secs(3);
-/// Longest time that a node takes until its daemon starts.
-const BOOTS: Span = Span::from_secs(25);
 
 impl Setup {
     /// Adds power saving with times, rates and failures by chance.
@@ -30,6 +28,13 @@ impl Setup {
         self.boot_fails = [0, 50_000, 200_000][chance.below(3) as usize];
         let most = self.names.len() as u64 / 4;
         self.add_clouds(chance.below(most + 1) as usize);
+    }
+
+    /// Has nodes boot in time from now on: a job that needs all of them would else never begin, where many are late.
+    pub(crate) fn boot_well(&mut self) {
+        self.boot_fails = 0;
+        let soon = Span::from_secs(self.config.health.resume_timeout_s.saturating_sub(10).max(1));
+        self.boots = self.boots.min(soon);
     }
 
     /// Has idle nodes switched off after so many seconds.
@@ -127,7 +132,7 @@ impl World {
         if self.chance.chance(self.setup.boot_fails) {
             return;
         }
-        let span = self.chance.span(Span::from_secs(1), BOOTS);
+        let span = self.chance.span(Span::from_secs(1), self.setup.boots);
         if !self.nodes[node].powered {
             self.restore_power(node, span);
         } else if !self.nodes[node].has_daemon() {

@@ -62,6 +62,8 @@ pub(crate) struct Setup {
     pub(crate) check_fails: u32,
     /// Probability that a node which is switched on does not boot, in millionths.
     pub(crate) boot_fails: u32,
+    /// Longest time that a node takes until its daemon starts.
+    pub(crate) boots: Span,
     /// Whether the controller signs what it sends, and some nodes are rooted.
     pub(crate) signed: bool,
     /// Whether jobs have node fences.
@@ -89,6 +91,7 @@ impl Setup {
             hook_fails: 0,
             check_fails: 0,
             boot_fails: 0,
+            boots: Span::from_secs(25),
             signed: false,
             fences: false,
             trace: false,
@@ -164,6 +167,7 @@ pub(crate) enum Happening {
     NodeTick { node: usize, life: u64 },
     GuardLooks { node: usize, boot: u64, job: JobAttempt },
     DaemonDies { node: usize, span: Span },
+    NodeSlows { node: usize, times: u64, span: Span },
     StepFork { node: usize, life: u64, key: StepKey },
     StepReady { node: usize, boot: u64, key: StepKey },
     StepTell { node: usize, life: u64, key: StepKey, message: ToStepd },
@@ -354,6 +358,7 @@ impl World {
             Happening::NodeTick { node, life } => self.node_tick(node, life),
             Happening::GuardLooks { node, boot, job } => self.guard_looks(node, boot, job),
             Happening::DaemonDies { node, span } => self.daemon_dies(node, span),
+            Happening::NodeSlows { node, times, span } => self.slow_node(node, times, Fault::NodeSlow, span),
             Happening::StepFork { node, life, key } => self.step_forks(node, life, key),
             Happening::StepReady { node, boot, key } => self.step_ready(node, boot, key),
             Happening::StepTell { node, life, key, message } => self.step_told(node, life, key, message),

@@ -254,12 +254,19 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
         // A leased job that has begun reports the end of its script before or with this.
         c.commit(now, Event::LeaseReturned { id: job.job, attempt: job.attempt }, out);
     } else {
-        // The job is gone without an order, and the job had not given back the nodes: they have lost it.
-        if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
-            nodes::fail(c, now, job.job, node, Loss::Vanished, out);
+        let mut left = nodes.clone();
+        for node in nodes.iter() {
+            let runs = c.state.jobs.get(&job.job).is_some_and(|found| found.attempt == job.attempt && found.is_running());
+            // The job is gone without an order, and had not given back the node: that has lost it.
+            if runs && !c.state.leaves(job.job, node) {
+                nodes::give_up(c, now, job.job, node, Loss::Vanished, out);
+                left.remove(node);
+            }
         }
-        nodes::steps_gone(c, now, &nodes, job, out);
-        c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
+        if !left.is_empty() {
+            nodes::steps_gone(c, now, &left, job, out);
+            c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes: left }, out);
+        }
     }
     lease::advance(c, now, line, out);
 }

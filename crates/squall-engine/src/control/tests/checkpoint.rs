@@ -98,6 +98,22 @@ fn what_can_not_be_checkpointed_is_said_and_nothing_happens() {
 }
 
 #[test]
+fn a_note_that_was_not_ordered_ends_no_job_of_several_nodes_and_uses_up_no_number() {
+    let mut d = with_checkpoints();
+    let mut wide = batch();
+    wide.need.nodes_min = Some(2);
+    for (spec, number) in [(wide, 1), (batch(), u64::MAX), (batch(), 2)] {
+        let id = d.submit(spec);
+        assert_eq!(d.state_of(id), Some(JobState::Running));
+        let (job, verb) = (d.attempt(id), CheckpointVerb::Vacate);
+        answer(&mut d, &CheckpointOrder { job, number, verb, kept: Vec::new() }, None);
+        assert_eq!((kept(&d, id), d.state_of(id)), (Vec::new(), Some(JobState::Running)), "number {number}");
+        assert_eq!(d.c.state().jobs[&id].spec.need.nodelist, None);
+        d.finish(id, 0);
+    }
+}
+
+#[test]
 fn a_restore_that_fails_goes_back_to_the_checkpoint_before_and_then_to_the_start() {
     let mut d = with_checkpoints();
     let id = d.submit(batch());

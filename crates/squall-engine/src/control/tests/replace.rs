@@ -12,6 +12,7 @@ use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
 use squall_model::wire::info::WhyVacant;
+use squall_model::wire::fabric::Composite;
 use squall_model::wire::node::Down;
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 
@@ -422,5 +423,26 @@ fn spare_nodes_of_a_partition_are_kept_for_jobs_that_replace() {
     let made = d.ask(8, 0, Request::Reserve { change, create: true });
     assert!(matches!(made[..], [Answer::Reserved(_)]), "{made:?}");
     assert_eq!(spare(&d), [1]);
+    check(&mut d);
+}
+
+/// One report of the tree tells that a job is gone from several nodes.
+fn gone_at_once(d: &mut Driver, id: JobId, nodes: &[u32]) {
+    let nodes: NodeSet = nodes.iter().copied().map(NodeId).collect();
+    let gone = [(d.attempt(id), nodes)].into();
+    d.say("n2", |child| child.composite(Composite { gone, reports: 2, ..Composite::default() }));
+}
+
+#[test]
+fn a_job_that_is_gone_from_several_nodes_at_once_gives_each_of_them_back() {
+    let mut d = Driver::new(5, 1);
+    // Places on n1 to n3, and n4 as a spare.
+    let id = d.submit(job(3, OnNodeFail::Replace, 1));
+    gone_at_once(&mut d, id, &[1, 3]);
+    assert_eq!((order(&d, id), held(&d)), (vec![0, 4, 2], vec![1, 0, 1, 0, 1]), "n5 stands in, as the spare is gone too");
+    check(&mut d);
+    // The script is gone as well: it begins again on nodes that are kept for it and a free one.
+    gone_at_once(&mut d, id, &[0, 2, 4]);
+    assert_eq!((d.attempt(id).attempt.0, held(&d).iter().sum::<usize>()), (2, 3));
     check(&mut d);
 }
