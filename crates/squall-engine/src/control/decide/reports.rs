@@ -256,7 +256,8 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     } else {
         let mut left = nodes.clone();
         for node in nodes.iter() {
-            let runs = c.state.jobs.get(&job.job).is_some_and(|found| found.attempt == job.attempt && found.is_running());
+            let runs =
+                c.state.jobs.get(&job.job).is_some_and(|found| found.attempt == job.attempt && found.is_running());
             // The job is gone without an order, and had not given back the node: that has lost it.
             if runs && !c.state.leaves(job.job, node) {
                 nodes::give_up(c, now, job.job, node, Loss::Vanished, out);

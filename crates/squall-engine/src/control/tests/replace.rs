@@ -11,8 +11,8 @@ use squall_model::set::NodeSet;
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
-use squall_model::wire::info::WhyVacant;
 use squall_model::wire::fabric::Composite;
+use squall_model::wire::info::WhyVacant;
 use squall_model::wire::node::Down;
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 
@@ -439,7 +439,11 @@ fn a_job_that_is_gone_from_several_nodes_at_once_gives_each_of_them_back() {
     // Places on n1 to n3, and n4 as a spare.
     let id = d.submit(job(3, OnNodeFail::Replace, 1));
     gone_at_once(&mut d, id, &[1, 3]);
-    assert_eq!((order(&d, id), held(&d)), (vec![0, 4, 2], vec![1, 0, 1, 0, 1]), "n5 stands in, as the spare is gone too");
+    assert_eq!(
+        (order(&d, id), held(&d)),
+        (vec![0, 4, 2], vec![1, 0, 1, 0, 1]),
+        "n5 stands in, as the spare is gone too"
+    );
     check(&mut d);
     // The script is gone as well: it begins again on nodes that are kept for it and a free one.
     gone_at_once(&mut d, id, &[0, 2, 4]);
