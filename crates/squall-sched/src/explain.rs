@@ -15,7 +15,7 @@ use crate::place::{Condition, capacity, fits};
 use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::topology::{Kind, Wish, shapes};
-use crate::view::{Bars, Candidate, NodeView, View};
+use crate::view::{Bars, Candidate, NodeView, PartitionView, View};
 
 /// Maximum number of suitable shapes that are listed.
 const SHAPES_NAMED: usize = 6;
@@ -124,6 +124,17 @@ pub(crate) fn hopeless(view: &impl View, request: &Request, nodes: &NodeSet) -> 
         () if more_cpus(view, request, nodes) => PendingReason::PartitionConfig,
         () if request.nodes_min as usize > nodes.len() => PendingReason::PartitionNodeLimit,
         () => PendingReason::BadConstraints,
+    }
+}
+
+/// Returns why a job can never start in a partition, by the number of its nodes and CPUs alone. None: it has enough, or a
+/// node's hardware is unknown.
+pub fn too_large(view: &impl View, request: &Request, at: usize) -> Option<PendingReason> {
+    let PartitionView { nodes, nodes_max, .. } = view.partition(at);
+    match () {
+        () if nodes_max.is_some_and(|most| request.nodes_min > most) => Some(PendingReason::PartitionNodeLimit),
+        () if nodes.is_empty() || nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => None,
+        () => Some(hopeless(view, request, nodes)).filter(|reason| *reason != PendingReason::BadConstraints),
     }
 }
 

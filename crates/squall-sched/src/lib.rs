@@ -21,7 +21,7 @@ pub mod torus;
 mod view;
 
 pub use constraint::Constraint;
-pub use explain::{Explained, Misfit, explain, has_such};
+pub use explain::{Explained, Misfit, explain, has_such, too_large};
 pub use gang::{Piece, turns};
 pub use gate::Gate;
 pub use grain::{Grain, PerTask};

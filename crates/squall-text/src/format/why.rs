@@ -7,7 +7,7 @@ use squall_model::duration::{format_elapsed, format_memory_mb};
 use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
 use squall_model::policy::{Limit, Tres, Whose};
 use squall_model::resource::Memory;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
 
 use crate::format::clock::Clock;
@@ -146,9 +146,10 @@ pub fn silence_text(told: &Why, silent: &WhySilent, clock: &Clock) -> String {
     text
 }
 
-/// Returns whether a pending job can't start even if all nodes are idle and up.
+/// Returns whether a pending job can't start as it is, even if all nodes are idle and up.
 pub fn never(told: &Why) -> bool {
-    !told.partitions.is_empty() && told.partitions.iter().all(|one| !one.room && !one.ideal)
+    told.reasons.first() == Some(&PendingReason::DependencyNeverSatisfied)
+        || !told.partitions.is_empty() && told.partitions.iter().all(|one| !one.room && !one.ideal)
 }
 
 /// Returns a sentence about a pending job: that it waits, or can never start, and the main reason.
@@ -184,23 +185,35 @@ pub fn seat_text(seat: &Seat) -> String {
     }
 }
 
+/// Wait for nodes beyond which a start is not predicted: a job without a time limit is planned with a year.
+const FAR: Span = Span::from_secs(180 * 86_400);
+
 /// Formats the expected start of a job; `now` if it is not in the future.
 pub fn when(time: Time, clock: &Clock) -> String {
-    if time <= clock.now { "now".to_owned() } else { clock.show(time) }
+    match time.since(clock.now) {
+        Span(0) => "now".to_owned(),
+        wait if wait > FAR => "after a job without a time limit".to_owned(),
+        _ => clock.show(time),
+    }
 }
 
 /// Returns what a job lacks in a partition, as lines.
 pub fn partition_text(partition: &WhyPartition) -> String {
+    let size = match (partition.nodes_min, partition.nodes) {
+        // Its limits are broken, or its name of a node is gone: nodes were not looked at.
+        (0, _) => String::new(),
+        (needed, nodes) if needed > nodes => format!("the job needs {needed} nodes, there are {nodes}; "),
+        (needed, nodes) => format!("needs {needed} of {nodes} nodes; "),
+    };
     let mut text = format!(
-        "Partition {}: needs {} of {} nodes; {}\n",
+        "Partition {}: {size}{}\n",
         partition.name,
-        partition.nodes_min.max(1),
-        partition.nodes,
         match (partition.room, partition.empty, partition.ideal) {
             (true, ..) => "there is room for it now",
             (false, true, _) => "it will fit when running jobs end",
             (false, false, true) => "it fits when nodes that are down or reserved are back",
-            (false, false, false) => "it does not fit, though all were idle and up",
+            (false, false, false) if partition.nodes_min == 0 => "it does not take the job as it is",
+            (false, false, false) => "it would not fit even if all nodes were idle and up",
         }
     );
     for (test, nodes, count) in &partition.tests {
@@ -244,7 +257,7 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::Resources => "what it needs is in use or not available",
         PendingReason::Priority => "jobs with a higher priority come first",
         PendingReason::Dependency => "another job must come first",
-        PendingReason::DependencyNeverSatisfied => "what it depends on can not happen any more: cancel it",
+        PendingReason::DependencyNeverSatisfied => "its dependency can no longer be met: cancel it, or change it",
         PendingReason::BeginTime => "its begin time lies ahead",
         PendingReason::JobHeldUser => "it is held: scontrol release",
         PendingReason::RequeuedHeld | PendingReason::SpecialExit => "it was requeued and held: scontrol release",
@@ -411,12 +424,12 @@ mod tests {
     use squall_model::wire::client::JobName;
     use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
 
-    use super::{json, text};
+    use super::{Time, headline, json, partition_text, text, when};
     use crate::format::clock::{Clock, Style};
 
     #[test]
     fn who_runs_is_told_where() {
-        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: Time(0) };
         let told = |seat: Option<Seat>| {
             let job = JobName { id: JobId(3), task: None };
             let runs = Some(("n[1-8]".to_owned(), seat));
@@ -433,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_running_job_with_a_silent_node_is_told_the_rule_and_the_remedies() {
-        let at = |minutes: u64| squall_model::time::Time::from_secs(minutes * 60);
+        let at = |minutes: u64| Time::from_secs(minutes * 60);
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: at(10) };
         let told = |nodes: &str, given_up, again, state| {
             let job = JobName { id: JobId(12), task: None };
@@ -455,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_running_job_with_a_vacant_place_is_told_which_since_when_and_for_what_it_waits() {
-        let at = |minutes: u64| squall_model::time::Time::from_secs(minutes * 60);
+        let at = |minutes: u64| Time::from_secs(minutes * 60);
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: at(10) };
         let (job, runs) = (JobName { id: JobId(12), task: None }, Some(("n[1,3]".to_owned(), None)));
         let one = |lost: &str, cpus, memory_mb, gres: &str| WhyVacant {
@@ -499,23 +512,20 @@ mod tests {
                 PendingReason::Limit(Whose::Qos, Limit::GrpCpu),
             ],
             licenses: vec![("foo".into(), 2, 1)],
-            reservations: vec![("maint".into(), squall_model::time::Time(0), squall_model::time::Time::from_secs(60))],
+            reservations: vec![("maint".into(), Time(0), Time::from_secs(60))],
             partitions: vec![partition],
             ahead: vec![name(9), name(10)],
             ahead_total: 7,
             start: Some(WhyStart {
-                time: squall_model::time::Time::from_secs(7200),
+                time: Time::from_secs(7200),
                 partition: "debug".into(),
                 nodes: "n[1-2]".into(),
                 prism: Some("2x1x1 at 0x0x0 of t".into()),
             }),
-            changes: vec![
-                (WhyChange::Nodes(1), squall_model::time::Time(0)),
-                (WhyChange::Partition("long".into()), squall_model::time::Time::from_secs(60)),
-            ],
+            changes: vec![(WhyChange::Nodes(1), Time(0)), (WhyChange::Partition("long".into()), Time::from_secs(60))],
             ..Why::default()
         };
-        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: Time(0) };
         let seen = text(&told, &clock, false);
         for part in [
             "Job 12 waits. Main reason: Licenses.",
@@ -539,5 +549,22 @@ mod tests {
         assert!(seen.contains("It would start only with any of:"), "{seen}");
         let runs = Why { job: name(3), state: JobState::Running, ..Why::default() };
         assert_eq!(text(&runs, &clock, false), "Job 3 does not wait: it is RUNNING.\n");
+    }
+
+    // D12 of the trial by a newcomer.
+    #[test]
+    fn what_is_impossible_is_told_as_such() {
+        let line = |nodes_min| {
+            let (room, empty, ideal, tests, misfit) = (false, false, false, Vec::new(), None);
+            partition_text(&WhyPartition { name: "p".into(), nodes: 24, nodes_min, room, empty, ideal, tests, misfit })
+        };
+        assert_eq!(line(2), "Partition p: needs 2 of 24 nodes; it would not fit even if all nodes were idle and up\n");
+        assert!(line(30).starts_with("Partition p: the job needs 30 nodes, there are 24; it would not fit even if"));
+        assert_eq!(line(0), "Partition p: it does not take the job as it is\n");
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: Time(0) };
+        assert_eq!(when(Time::from_secs(364 * 86_400), &clock), "after a job without a time limit");
+        let job = JobName { id: JobId(12), task: None };
+        let told = Why { job, reasons: vec![PendingReason::DependencyNeverSatisfied], ..Why::default() };
+        assert_eq!(headline(&told), "Job 12 can never start as it is: DependencyNeverSatisfied.");
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use squall_model::gres::GPU;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::network::Network;
 use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
@@ -10,7 +11,7 @@ use squall_model::license;
 use squall_model::places::Vacancy;
 use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart, WhyVacant};
 use squall_sched::topology::Wish;
@@ -324,7 +325,7 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
     }
     let mut changes: Vec<(WhyChange, Time)> = Vec::new();
     for ((change, _), time) in variants.into_iter().zip(found) {
-        let time = time.filter(|time| expected.is_none_or(|expected| *time < expected));
+        let time = time.filter(|time| is_sooner(sight.now, *time, expected));
         // because the variant may be the job as it is, or start no earlier
         let Some((change, time)) = change.zip(time) else { continue };
         let alike = |known: &WhyChange| std::mem::discriminant(known) == std::mem::discriminant(&change);
@@ -333,7 +334,13 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
             changes.push((change, time));
         }
     }
-    let others = state.partitions.iter().enumerate().filter(|(at, other)| !places.contains(at) && other.starts_jobs());
+    // Nodes with GPUs are for jobs that use them.
+    let with_gpus = places.iter().any(|&at| has_gpus(state, at));
+    let others = state
+        .partitions
+        .iter()
+        .enumerate()
+        .filter(|(at, other)| !places.contains(at) && other.starts_jobs() && (with_gpus || !has_gpus(state, *at)));
     for (at, other) in others.take(PARTITIONS_MAX) {
         let spec = JobSpec { partition: Some(other.config.name.clone()), ..JobSpec::clone(pending.spec) };
         if admit::place(state, pending.owner, &spec).is_err() {
@@ -341,13 +348,30 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
         }
         let variant = Variant { spec: Arc::new(spec), limit_s: asked[0].limit_s };
         let time = forecast::behind(sight, scratch, pending, (at, &[variant], expected)).into_iter().next().flatten();
-        if let Some((time, _)) = time.filter(|(time, _)| expected.is_none_or(|expected| *time < expected)) {
+        if let Some((time, _)) = time.filter(|(time, _)| is_sooner(sight.now, *time, expected)) {
             changes.push((WhyChange::Partition(other.config.name.clone()), time));
         }
     }
-    changes.sort_by_key(|(_, time)| *time);
+    // A shorter time limit changes no result.
+    changes.sort_by_key(|(change, time)| (!matches!(change, WhyChange::TimeLimit(_)), *time));
     told.changes = changes;
     start(state, told, first);
+}
+
+/// Returns whether a partition has nodes with GPUs.
+fn has_gpus(state: &State, at: usize) -> bool {
+    let gpus = |id| state.index.gres.get(&id).is_some_and(|gres| gres.kinds.iter().any(|kind| kind.name == GPU));
+    state.partitions[at].nodes.iter().any(gpus)
+}
+
+/// Returns whether a change is worth telling: the job starts at once, or sooner than expected by at least a minute and a
+/// twentieth of the wait.
+fn is_sooner(now: Time, time: Time, expected: Option<Time>) -> bool {
+    // because without an expected start any start is sooner
+    let Some(expected) = expected else { return true };
+    let gain = expected.since(time);
+    let least = Span::from_secs(60).max(Span(expected.since(now).0 / 20));
+    time < expected && (time <= now || gain >= least)
 }
 
 /// Sets when and where the job is expected to start; `first` None: no expected start is known.

@@ -7,10 +7,13 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use crate::control::controller::Controller;
+use crate::control::index::lanes::request_of;
 use crate::control::index::pending::partitions_of;
 use crate::control::index::reckon::Standee;
+use crate::control::index::view::Sight;
 use crate::control::info::cluster::names;
 use crate::control::state::job::{Hold, Job, Queue};
+use crate::control::state::node::Partition;
 
 /// A pending job, or the tasks of an array without a record of their own, for display.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +53,29 @@ pub(crate) fn reason(c: &Controller, waits: &Waits<'_>, now: Time) -> PendingRea
         {
             PendingReason::Checkpointed
         }
+        // A pass does not look behind the first pending job for jobs that can never start.
+        reason @ (PendingReason::None | PendingReason::Priority) => too_large(c, waits.spec, now).unwrap_or(reason),
         reason => reason,
     }
+}
+
+/// Returns why a job is too large for each of its partitions, as `squall why` does. None: one is large enough.
+fn too_large(c: &Controller, spec: &JobSpec, now: Time) -> Option<PendingReason> {
+    let need = &spec.need;
+    let nodes = need.nodes_min.unwrap_or(1);
+    let tasks = nodes.saturating_mul(need.ntasks_per_node.unwrap_or(1)).max(nodes).max(need.ntasks.unwrap_or(1));
+    let cpus = u64::from(tasks) * u64::from(need.task_cpus());
+    // Lists are long: a job that asks for no more CPUs than there are nodes is not looked at more closely.
+    let is_small = |partition: &Partition| {
+        cpus <= partition.nodes.len() as u64 && partition.config.max_nodes.is_none_or(|most| nodes <= most)
+    };
+    if c.state.partitions_of(spec).any(is_small) {
+        return None;
+    }
+    let (request, sight) = (request_of(&c.state, spec)?, Sight { state: &c.state, queue: &c.queue, now });
+    let all: Option<Vec<PendingReason>> =
+        partitions_of(&c.state, spec).map(|at| squall_sched::too_large(&sight, &request, at)).collect();
+    all?.into_iter().next()
 }
 
 /// Returns the reason of a job that waits for nodes where no job may start: with the names of those that it requests,

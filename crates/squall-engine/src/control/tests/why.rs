@@ -61,12 +61,7 @@ fn a_running_job_is_told_which_node_is_silent_since_when_and_what_follows() {
         let mut d = Driver::empty(Config { node_lost_action, job_requeue, ..Config::default() });
         (1..=3).for_each(|n| d.add_node(&format!("n{n}"), 1));
         let id = d.submit(wide(3, &[]));
-        let reason = |d: &mut Driver| {
-            let answers = d.ask(6, ADA, Request::Jobs { jobs: these(id), ended: false, steps: false });
-            let [Answer::Jobs(page)] = &answers[..] else { panic!("{answers:?}") };
-            page.jobs[0].reason.clone()
-        };
-        assert_eq!((why(&mut d, id).silent, reason(&mut d)), (None, PendingReason::None));
+        assert_eq!((why(&mut d, id).silent, listed(&mut d, id)), (None, PendingReason::None));
         d.pass(25);
         let heard = d.c.links.heard(NodeId(2)).expect("it answers");
         d.lose("n3");
@@ -75,7 +70,7 @@ fn a_running_job_is_told_which_node_is_silent_since_when_and_what_follows() {
         let told = why(&mut d, id);
         assert_eq!((told.state, told.silent), (JobState::Running, Some(expected)));
         assert_eq!(told.runs, Some(("n[1-3]".to_owned(), None)));
-        assert_eq!(reason(&mut d), PendingReason::NodeNotResponding);
+        assert_eq!(listed(&mut d, id), PendingReason::NodeNotResponding);
         d.restart();
         assert_eq!(why(&mut d, id).silent, None, "nodes register when a controller starts");
         d.pass(61);
@@ -348,6 +343,25 @@ fn behind_very_many_it_is_told_what_would_start_now() {
     assert_eq!(d.state_of(short), Some(JobState::Running), "it is so");
 }
 
+/// The reason that squeue lists.
+fn listed(d: &mut Driver, id: JobId) -> PendingReason {
+    let answers = d.ask(6, ADA, Request::Jobs { jobs: these(id), ended: false, steps: false });
+    let [Answer::Jobs(page)] = &answers[..] else { panic!("{answers:?}") };
+    page.jobs[0].reason.clone()
+}
+
+/// D4 of the trial by a newcomer: of 16 nodes 12 were said to be there sooner, in the same second.
+#[test]
+fn what_is_hardly_sooner_is_not_told_and_a_shorter_time_comes_first() {
+    let mut d = Driver::new(4, 4);
+    for (node, seconds) in [("n1", 1000), ("n2", 3900), ("n3", 3990), ("n4", 4000)] {
+        d.submit(for_s(seconds, on(node, &[])));
+    }
+    let id = d.submit(for_s(500, wide(4, &[])));
+    assert_eq!(expected(&mut d, id), Some(4000));
+    assert_eq!(changes(&mut d, id), [(WhyChange::Nodes(1), 1000)], "100 and 10 s of 4000 are nothing");
+}
+
 // faults.md C, D12: that it never starts comes first, and nothing contradicts it.
 #[test]
 fn d12_what_can_never_start_is_said_first() {
@@ -357,14 +371,15 @@ fn d12_what_can_never_start_is_said_first() {
     let waits = d.submit(tasks(16));
     let many = d.submit(tasks(20));
     let nodes = d.submit(JobSpec { need: Need { nodes_min: Some(9), ..Need::default() }, ..tasks(1) });
-    assert_eq!(d.state_of(waits), Some(JobState::Pending));
+    assert_eq!((d.state_of(waits), listed(&mut d, waits)), (Some(JobState::Pending), PendingReason::Resources));
     for (id, reason, needed, change) in [
         (many, PendingReason::PartitionConfig, 5, WhyChange::Tasks(16)),
         (nodes, PendingReason::PartitionNodeLimit, 9, WhyChange::Nodes(4)),
     ] {
         let told = why(&mut d, id);
         let here = &told.partitions[0];
-        assert_eq!((&told.reasons, told.ahead_total), (&vec![reason], 0));
+        assert_eq!((&told.reasons, told.ahead_total), (&vec![reason.clone()], 0));
+        assert_eq!(listed(&mut d, id), reason, "squeue has the same verdict");
         assert_eq!((here.ideal, here.nodes_min, &here.tests), (false, needed, &vec![]), "{told:?}");
         assert_eq!(told.changes.first().map(|change| &change.0), Some(&change));
     }
