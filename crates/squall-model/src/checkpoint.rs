@@ -34,6 +34,17 @@ impl CheckpointVerb {
     }
 }
 
+/// `--checkpoint`: which checkpoints of a running job the controller makes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct CheckpointPlan {
+    /// Time between two checkpoints, seconds. 0: the job is only checkpointed to leave its node.
+    #[n(0)]
+    pub every_s: u64,
+    /// Whether the job is ended if it can't be checkpointed.
+    #[n(1)]
+    pub must: bool,
+}
+
 /// An order to a node about the checkpoints of a job that runs there.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct CheckpointOrder {
@@ -118,10 +129,11 @@ pub struct CheckpointChange {
     /// The node that has it.
     #[n(2)]
     pub node: NodeId,
-    /// The checkpoint is complete, and counts. None: a restore from it failed, and it no longer counts.
+    /// The checkpoint is complete, and counts. None: a restore from it failed, and it no longer counts; or, if its number
+    /// is higher than that of any that counted, it could not be made.
     #[n(3)]
     pub made: Option<Made>,
-    /// Why the restore failed, as a text for users.
+    /// Why the restore failed, or why the checkpoint could not be made, as a text for users.
     #[n(4)]
     pub error: Option<String>,
 }
@@ -141,6 +153,9 @@ pub struct Checkpoints {
     /// Whether the job is bound to the node only by its checkpoint, and not by `--nodelist`.
     #[n(3)]
     pub bound: bool,
+    /// Why the controller could not make a checkpoint of `--checkpoint`, as a text for users. None: it could.
+    #[n(4)]
+    pub refused: Option<String>,
 }
 
 /// The checkpoint from which an attempt goes on.
@@ -175,4 +190,7 @@ pub struct CheckpointInfo {
     /// Why the last restore failed. None: none failed since.
     #[n(4)]
     pub failed: Option<String>,
+    /// Why a checkpoint of `--checkpoint` could not be made. None: the last one could.
+    #[n(5)]
+    pub refused: Option<String>,
 }

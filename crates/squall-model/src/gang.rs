@@ -146,7 +146,7 @@ impl std::fmt::Display for TimeSlice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Preempt {
-    /// What happens to preempted jobs (`CANCEL`, `REQUEUE` or `SUSPEND`).
+    /// What happens to preempted jobs (`CANCEL`, `REQUEUE`, `CHECKPOINT` or `SUSPEND`).
     pub way: PreemptMode,
     /// Whether jobs that share cores run in turn, a time slice each (`GANG`).
     pub gang: bool,
@@ -161,10 +161,16 @@ impl TryFrom<String> for Preempt {
             match word.to_ascii_uppercase().as_str() {
                 "OFF" => mode.way = PreemptMode::Off,
                 "CANCEL" => mode.way = PreemptMode::Cancel,
+                // What can't be checkpointed is requeued, with or without this word.
+                "REQUEUE" if mode.way == PreemptMode::Checkpoint => {}
                 "REQUEUE" => mode.way = PreemptMode::Requeue,
+                "CHECKPOINT" => mode.way = PreemptMode::Checkpoint,
                 "SUSPEND" => mode.way = PreemptMode::Suspend,
                 "GANG" => mode.gang = true,
-                _ => return Err(format!("PreemptMode `{word}`: OFF, CANCEL, REQUEUE, SUSPEND or GANG is meant")),
+                _ => {
+                    let words = "OFF, CANCEL, REQUEUE, CHECKPOINT, SUSPEND or GANG";
+                    return Err(format!("PreemptMode `{word}`: {words} is meant"));
+                }
             }
         }
         if mode.way == PreemptMode::Suspend && !mode.gang {
@@ -180,6 +186,7 @@ impl From<Preempt> for String {
         let way = match mode.way {
             PreemptMode::Cancel => Some("CANCEL"),
             PreemptMode::Requeue => Some("REQUEUE"),
+            PreemptMode::Checkpoint => Some("CHECKPOINT,REQUEUE"),
             PreemptMode::Suspend => Some("SUSPEND"),
             PreemptMode::Off if mode.gang => None,
             PreemptMode::Off => Some("OFF"),
@@ -380,6 +387,19 @@ mod tests {
         ] {
             assert!(read(&text).is_err_and(|e| e.contains(why)), "{text}");
         }
+    }
+
+    #[test]
+    fn what_can_not_be_checkpointed_is_requeued() {
+        let dir = "checkpoint_dir = \"/c\"\n";
+        for words in ["checkpoint", "CHECKPOINT,REQUEUE", "REQUEUE,CHECKPOINT"] {
+            let config = Config::from_toml(&format!("{dir}PreemptMode = \"{words}\"\n")).expect("these are the words");
+            assert_eq!(String::from(config.preempt_mode), "CHECKPOINT,REQUEUE");
+        }
+        let own = "[[partitions]]\nname = \"low\"\nPreemptMode = \"CHECKPOINT,REQUEUE\"\n";
+        assert!(Config::from_toml(&format!("{dir}{own}")).is_ok());
+        let without = Config::from_toml(own);
+        assert!(without.is_err_and(|e| e.contains("needs checkpoint_dir")));
     }
 
     #[test]

@@ -161,6 +161,15 @@ pub const CHECKPOINTS_KEPT: usize = 2;
 pub const CHECKPOINT_S: u64 = 300;
 /// Time for which a job that is to leave its node stays frozen without a word of the controller, seconds.
 pub const CHECKPOINT_FROZEN_S: u64 = 30;
+/// Time that a preempted job has to leave its node by a checkpoint, seconds; then it is requeued or cancelled. Its node
+/// needs less, even if a first order was given up.
+pub const CHECKPOINT_PREEMPT_S: u64 = CHECKPOINT_S + 2 * CHECKPOINT_FROZEN_S;
+/// Time from the start of a job with `--checkpoint` to the trial whether it can be checkpointed, seconds.
+pub const CHECKPOINT_TRIAL_S: u64 = 60;
+/// Time before a time limit at which a job with `--checkpoint` leaves its node, seconds.
+pub const CHECKPOINT_BEFORE_LIMIT_S: u64 = 60;
+/// Most seconds between two checkpoints of a job: a year.
+pub const CHECKPOINT_EVERY_MAX_S: u64 = 366 * 24 * 3600;
 /// Most bytes of a node's text about a checkpoint.
 pub const CHECKPOINT_TEXT_BYTES: usize = 400;
 /// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …

@@ -397,6 +397,11 @@ pub enum PreemptMode {
     #[serde(alias = "SUSPEND")]
     #[n(3)]
     Suspend,
+    /// Preempted jobs are checkpointed and go on later from there. A job that can't be is requeued, or cancelled if it
+    /// can't be requeued.
+    #[serde(alias = "CHECKPOINT", alias = "checkpoint,requeue", alias = "CHECKPOINT,REQUEUE")]
+    #[n(4)]
+    Checkpoint,
 }
 
 /// A QOS (quality of service): priority, limits and preemption of the jobs that use it.

@@ -4,12 +4,12 @@
 use squall_engine::node::{CheckpointAct, NodeInput};
 use squall_model::checkpoint::{CheckpointOrder, CheckpointVerb, Made};
 use squall_model::event::{Event, Record};
-use squall_model::id::{StepKey, StepNo};
+use squall_model::id::{Attempt, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::time::Span;
 
 use crate::mutation::Mutation;
-use crate::step::StepHost;
+use crate::step::{KILL, StepHost};
 use crate::world::{Happening, World};
 
 fn script_of(job: JobAttempt) -> StepKey {
@@ -63,7 +63,11 @@ impl World {
         if !order.verb.vacates() || result.is_err() {
             self.freeze(node, key, false);
         }
+        let killed = order.verb.vacates() && result.is_ok() && self.is_planted(Mutation::KilledBeforeCounted);
         self.tell_node(node, NodeInput::Checkpointed { job, number, result });
+        if killed {
+            self.signal(node, key, KILL);
+        }
     }
 
     /// Thaws all jobs of a node, as a daemon that starts does.
@@ -77,13 +81,20 @@ impl World {
     /// Checks that checkpoints which count from a durable record on are complete.
     pub(crate) fn checkpoints_count(&mut self, record: &Record) {
         for event in &record.events {
+            if let Event::JobEnding { id, outcome, .. } = event
+                && outcome.reason.as_deref() == Some("Checkpointed")
+                && let Some((&(_, number), attempt)) = self.judge.last_checkpoint(*id)
+            {
+                let next = JobAttempt { job: *id, attempt: Attempt(attempt.0 + 1) };
+                self.judge.aside.insert(next, number);
+            }
             let Event::Checkpoint(change) = event else { continue };
             let Some(node) = self.judge.host(change.node) else { continue };
             let job = change.job;
             if change.made.is_none() {
                 continue;
             }
-            self.judge.checkpoints.insert((job.job, change.number));
+            self.judge.checkpoints.insert((job.job, change.number), job.attempt);
             if !self.nodes[node].images.contains_key(&(job.job, change.number)) {
                 let text = format!("number {} of job {} on {}", change.number, job.job, self.nodes[node].name);
                 self.judge.violate("a checkpoint counts only when it is complete", text);
@@ -91,10 +102,19 @@ impl World {
         }
     }
 
+    /// Checks that a job which has stepped aside goes on from its checkpoint. `from`: number of the checkpoint from which
+    /// its script begins.
+    pub(crate) fn goes_on(&mut self, job: JobAttempt, from: Option<u64>) {
+        if let Some(number) = self.judge.aside.get(&job).filter(|number| from != Some(**number)) {
+            let text = format!("job {} attempt {}: {from:?}, and not {number}", job.job, job.attempt);
+            self.judge.violate("a job that has stepped aside goes on from its checkpoint", text);
+        }
+    }
+
     /// Checks that the processes of a job which is to leave its node are killed only when a checkpoint counts.
     pub(crate) fn killed_frozen(&mut self, node: usize, key: StepKey) {
         let last = self.nodes[node].images.range((key.job, 0)..=(key.job, u64::MAX)).next_back().map(|(of, _)| *of);
-        if last.is_none_or(|last| !self.judge.checkpoints.contains(&last)) {
+        if last.is_none_or(|last| !self.judge.checkpoints.contains_key(&last)) {
             let text = format!("step {key}, {last:?}");
             self.judge.violate("a frozen job is killed only when its checkpoint counts", text);
         }

@@ -23,6 +23,10 @@ macro_rules! mutations {
 mutations! {
     /// A node reports a checkpoint as complete before it is.
     CountedBeforeSafe = "counted-before-safe",
+    /// A node kills a job that is to leave it before the controller says that its checkpoint counts.
+    KilledBeforeCounted = "killed-before-counted",
+    /// A job that stepped aside begins from the start when it comes back.
+    RestoreForgotten = "restore-forgotten",
     /// The disk reports a flush that it did not do.
     FlushSkipped = "flush-skipped",
     /// Answers and messages are sent after the append, before the flush.
@@ -300,7 +304,7 @@ impl Mutation {
 
     /// Returns whether the bug is about checkpoints of jobs.
     pub(crate) fn is_of_checkpoints(self) -> bool {
-        self == Self::CountedBeforeSafe
+        matches!(self, Self::CountedBeforeSafe | Self::KilledBeforeCounted | Self::RestoreForgotten)
     }
 
     /// Returns whether the bug shows only when events are followed.

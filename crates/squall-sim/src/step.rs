@@ -335,7 +335,11 @@ impl World {
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: true });
         }
         let script = folder.and_then(|folder| folder.script.clone());
-        let image = launch.facts.restore.map(|from| self.nodes[node].images.get(&(key.job, from.number)).copied());
+        let restore = launch.facts.restore.filter(|_| !self.is_planted(Mutation::RestoreForgotten));
+        if key.step == StepNo::BATCH {
+            self.goes_on(attempt_of(key), restore.map(|from| from.number));
+        }
+        let image = restore.map(|from| self.nodes[node].images.get(&(key.job, from.number)).copied());
         if image == Some(None) {
             let error = "there is no such checkpoint".to_owned();
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: false });

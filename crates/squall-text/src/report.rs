@@ -133,6 +133,7 @@ pub fn line(launch: &StepLaunch, end: &StepEnd, why: EndReason) -> String {
         EndReason::TimeLimit => Some(EndState::Timeout),
         EndReason::NodeFail => Some(EndState::NodeFail),
         EndReason::Preempted => Some(EndState::Preempted),
+        EndReason::Unsaved => Some(EndState::Failed),
     };
     let limit_s = facts.end.map(|limit| limit.since(facts.start).secs());
     let peak_kb = end.usage.total_rss_kb;

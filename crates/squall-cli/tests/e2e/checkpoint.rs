@@ -32,12 +32,22 @@ fn criu() -> Option<PathBuf> {
 }
 
 fn cluster(test: &str) -> Option<Cluster> {
+    cluster_with(test, "", "")
+}
+
+/// Keys and tables by which jobs of the partition `high` preempt those of `low`.
+const KEYS: &str = "PreemptType = \"preempt/partition_prio\"\nPreemptMode = \"CHECKPOINT,REQUEUE\"\n";
+const PARTITIONS: &str = "[[partitions]]\nname = \"low\"\ndefault = true\n\
+                          [[partitions]]\nname = \"high\"\npriority_tier = 2\n";
+
+/// Starts a cluster of one node whose configuration has more keys and tables.
+fn cluster_with(test: &str, keys: &str, tables: &str) -> Option<Cluster> {
     let criu = criu()?;
     let c = Cluster::new("checkpoint", test);
     let dir = c.path("checkpoints");
     // Where cgroups of version 1 limit the cores, scripts have step daemons of their own, which restore nothing yet.
     let config = format!(
-        "constrain_cores = false\ncheckpoint_dir = \"{dir}\"\ncriu = \"{}\"\n[[nodes]]\nname = \"n1\"\n",
+        "constrain_cores = false\ncheckpoint_dir = \"{dir}\"\ncriu = \"{}\"\n{keys}[[nodes]]\nname = \"n1\"\n{tables}",
         criu.display()
     );
     c.write("c.toml", &config);
@@ -134,4 +144,43 @@ fn kills_while_a_checkpoint_is_made_leave_the_running_job() {
     }
     c.until("it has ended", || state(&c).starts_with("FAILED"));
     assert_eq!(numbers(&c), (1..=100).collect::<Vec<_>>());
+}
+
+/// Submits a job that takes the place of the counting one for a moment.
+fn preempt(c: &Cluster) -> String {
+    let said = c.ok(&["sbatch", "-p", "high", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 0.2"]);
+    said.split_whitespace().last().unwrap().to_owned()
+}
+
+fn completed(c: &Cluster, id: &str) -> bool {
+    c.ok(&["squeue", "-h", "-j", id, "-t", "all", "-o", "%T"]) == "COMPLETED"
+}
+
+/// A preempted job goes to disk and comes back by itself, five times, although it may not be requeued.
+#[test]
+fn a_preempted_job_steps_aside_and_comes_back_by_itself() {
+    let Some(c) = cluster_with("preempted", KEYS, PARTITIONS) else { return };
+    c.ok(&["sbatch", "--exclusive", "--no-requeue", "-o", "out", "count.sh", "100"]);
+    for round in 1..=5 {
+        c.until("it counts", || counted(&c, 8 * round));
+        let other = preempt(&c);
+        c.until("the other job has run", || completed(&c, &other));
+    }
+    c.until("it has ended", || state(&c).starts_with("FAILED"));
+    assert_eq!(numbers(&c), (1..=100).collect::<Vec<_>>());
+    let rows = c.ok(&["sacct", "-D", "-X", "-n", "-P", "-j", "1", "-o", "State,ExitCode"]);
+    assert_eq!(rows, format!("{}FAILED|7:0", "PREEMPTED|0:0\n".repeat(5)));
+}
+
+/// A job that can't be checkpointed is requeued in place of that.
+#[test]
+fn a_preempted_job_that_can_not_be_checkpointed_is_requeued() {
+    let Some(c) = cluster_with("requeued", KEYS, PARTITIONS) else { return };
+    c.write("left.sh", "#!/bin/bash\n(sleep 100 &)\necho run >> runs\nsleep 2\n");
+    c.ok(&["sbatch", "--exclusive", "--requeue", "left.sh"]);
+    c.until("it runs", || c.dir.join("runs").exists());
+    let other = preempt(&c);
+    c.until("the other job has run", || completed(&c, &other));
+    c.until("it has ended", || completed(&c, "1"));
+    assert_eq!(c.read("runs"), "run\nrun\n");
 }

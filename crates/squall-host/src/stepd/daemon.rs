@@ -572,6 +572,7 @@ pub(super) fn end_notice(launch: &StepLaunch, why: EndReason) -> String {
         EndReason::NodeFail => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
         EndReason::Preempted => " DUE TO PREEMPTION",
         EndReason::Requeued | EndReason::RequeuesItself => " DUE TO JOB REQUEUE",
+        EndReason::Unsaved => " AS IT CAN'T BE CHECKPOINTED, SEE scontrol show job",
     };
     let key = launch.key;
     let what =

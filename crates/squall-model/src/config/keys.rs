@@ -316,7 +316,7 @@ const PARTITIONS: &[Key] = &[
     key("priority_job_factor", &["PriorityJobFactor"], "number", "1000",
         "Priority factor of the partition relative to others, for `priority_weight_partition`."),
     key("preempt_mode", &["PreemptMode"], "word", "\"requeue\"",
-        "What happens to preempted jobs of the partition: `off`, `cancel`, `requeue` or `suspend`.")
+        "What happens to preempted jobs of the partition: `off`, `cancel`, `requeue`, `checkpoint` or `suspend`.")
         .or("the cluster's"),
     key("grace_time_s", &["GraceTime"], "number", "60",
         "Time between warning and end of preempted jobs.").of("seconds"),
@@ -520,7 +520,7 @@ const PREEMPTION: &[Key] = &[
     key("preempt_type", &["PreemptType"], "word", "\"preempt/qos\"",
         "Which jobs may be preempted: `preempt/none`, `preempt/qos` or `preempt/partition_prio` (by tier)."),
     key("preempt_mode", &["PreemptMode"], "words", "\"GANG,SUSPEND\"",
-        "What happens to preempted jobs: `OFF`, `CANCEL`, `REQUEUE`, `SUSPEND`. With `GANG` jobs share cores in turns."),
+        "What happens to preempted jobs: `OFF`, `CANCEL`, `REQUEUE`, `CHECKPOINT`, `SUSPEND`. With `GANG` jobs share cores in turns."),
     key("preempt_exempt_time_s", &["PreemptExemptTime"], "time", "600",
         "Time that a job runs before it can be preempted.").of("seconds"),
     key("scheduler_time_slice", &["SchedulerTimeSlice"], "time", "\"10ms\"",

@@ -556,8 +556,13 @@ impl Config {
     }
 
     /// Checks that preemption by SUSPEND is combined with the settings that it needs. Jobs are suspended only for a
-    /// partition of a higher tier, and resumed only by the gang scheduler.
+    /// partition of a higher tier, and resumed only by the gang scheduler. Checkpoints need a folder.
     fn check_preemption(&self) -> Result<(), String> {
+        let modes = self.partitions.iter().filter_map(|partition| partition.preempt_mode);
+        let checkpoints = modes.chain([self.preempt_mode.way]).any(|mode| mode == PreemptMode::Checkpoint);
+        if checkpoints && self.checkpoint_dir.is_empty() {
+            return Err("PreemptMode CHECKPOINT needs checkpoint_dir, the folder for checkpoints".to_owned());
+        }
         if self.preempt_mode.way == PreemptMode::Suspend && self.preempt_type == PreemptType::Qos {
             return Err(
                 "PreemptMode SUSPEND needs PreemptType = \"preempt/partition_prio\": jobs are suspended for those \

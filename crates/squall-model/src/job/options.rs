@@ -15,6 +15,7 @@ use super::container::Container;
 use super::gpus::Gpus;
 use super::network::Network;
 use super::spread::Spread;
+use crate::checkpoint::CheckpointPlan;
 use crate::encoding;
 use crate::inside::Inside;
 use crate::places::OnNodeFail;
@@ -139,6 +140,9 @@ pub struct Chosen {
     /// `--requeue=expedite`: if a node fails, the job is requeued before all others. None: it waits its turn.
     #[n(34)]
     pub expedite: Option<bool>,
+    /// `--checkpoint`: the controller checkpoints the running job. None: only users do.
+    #[n(35)]
+    pub checkpoint: Option<CheckpointPlan>,
 }
 
 impl Chosen {

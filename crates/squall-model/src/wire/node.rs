@@ -329,6 +329,9 @@ pub enum EndReason {
     /// first.
     #[n(6)]
     RequeuesItself,
+    /// The job can't be checkpointed, and asked for `--checkpoint=…,must`.
+    #[n(7)]
+    Unsaved,
 }
 
 /// Which processes of a job get a signal.

@@ -25,7 +25,7 @@ use std::fmt;
 
 use squall_model::config::NodeLostAction;
 use squall_model::event::Record;
-use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::policy::Policy;
@@ -189,8 +189,10 @@ pub(crate) struct Judge {
     places: places::Places,
     /// Nodes that operators have drained.
     drains: drains::Drains,
-    /// Durable checkpoints of jobs, by number.
-    pub(crate) checkpoints: BTreeSet<(JobId, u64)>,
+    /// Durable checkpoints of jobs, by number, with the attempt that made each.
+    pub(crate) checkpoints: BTreeMap<(JobId, u64), Attempt>,
+    /// Checkpoints from which attempts must go on, as the ones before have stepped aside.
+    pub(crate) aside: BTreeMap<JobAttempt, u64>,
     /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
     forgotten: Time,
     /// Job orders, each with one that it depends on of which the record was removed before it was submitted.
@@ -257,7 +259,8 @@ impl Judge {
             members: members::Members::default(),
             places: places::Places::of(&setup.config),
             drains: drains::Drains::default(),
-            checkpoints: BTreeSet::new(),
+            checkpoints: BTreeMap::new(),
+            aside: BTreeMap::new(),
             forgotten: Time::default(),
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),
@@ -267,6 +270,11 @@ impl Judge {
             silence: silence::Silence::of(&setup.config, setup.names.len()),
             shown: Vec::new(),
         }
+    }
+
+    /// Returns the last checkpoint of a job that is durable. None: there is none.
+    pub(crate) fn last_checkpoint(&self, job: JobId) -> Option<(&(JobId, u64), &Attempt)> {
+        self.checkpoints.range((job, 0)..=(job, u64::MAX)).next_back()
     }
 
     /// Records a violation, if it is the first; ignored after a backup was restored.

@@ -229,6 +229,11 @@ impl Teller {
                     vec![PartitionConfig { default: true, lease_jobs, default_time_s, ..PartitionConfig::default() }];
             }
             "slice_ms" => config.scheduler_time_slice = TimeSlice(Span::from_millis(value)),
+            "preempt_checkpoint" => {
+                config.preempt_type = PreemptType::Qos;
+                config.preempt_mode.way = PreemptMode::Checkpoint;
+                "/checkpoints".clone_into(&mut config.checkpoint_dir);
+            }
             "preempt_cancel" => {
                 config.preempt_type = PreemptType::Qos;
                 config.preempt_mode.way = if value == 0 { PreemptMode::Requeue } else { PreemptMode::Cancel };

@@ -393,6 +393,7 @@ pub fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
         Some(PreemptMode::Cancel) => "cancel",
         Some(PreemptMode::Requeue) => "requeue",
         Some(PreemptMode::Suspend) => "suspend",
+        Some(PreemptMode::Checkpoint) => "checkpoint",
     }
 }
 

@@ -25,6 +25,7 @@ pub fn preempt_mode(mode: PreemptMode) -> &'static str {
         PreemptMode::Cancel => "CANCEL",
         PreemptMode::Requeue => "REQUEUE",
         PreemptMode::Suspend => "GANG,SUSPEND",
+        PreemptMode::Checkpoint => "CHECKPOINT",
     }
 }
 

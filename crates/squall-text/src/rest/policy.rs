@@ -511,7 +511,8 @@ fn preempt_mode(words: &[String], place: &str) -> Result<&'static str, Problem> 
         [] | ["DISABLED"] => Ok("cluster"),
         ["CANCEL"] => Ok("cancel"),
         ["REQUEUE"] => Ok("requeue"),
-        _ => Err(Problem::not_done(place, "Use DISABLED, CANCEL or REQUEUE: only partitions suspend jobs")),
+        ["CHECKPOINT"] | ["CHECKPOINT", "REQUEUE"] => Ok("checkpoint"),
+        _ => Err(Problem::not_done(place, "Use DISABLED, CANCEL, REQUEUE or CHECKPOINT: only partitions suspend jobs")),
     }
 }
 

@@ -171,6 +171,7 @@ fn qos(row: &Row) -> Value {
         Some(PreemptMode::Cancel) => "CANCEL",
         Some(PreemptMode::Requeue) => "REQUEUE",
         Some(PreemptMode::Suspend) => "SUSPEND",
+        Some(PreemptMode::Checkpoint) => "CHECKPOINT",
     };
     let record = json!({
         "description": description,

@@ -157,6 +157,7 @@ fn preempt_mode(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result
         Some("OFF") => Some(PreemptMode::Off),
         Some("CANCEL") => Some(PreemptMode::Cancel),
         Some("REQUEUE") => Some(PreemptMode::Requeue),
+        Some("CHECKPOINT") => Some(PreemptMode::Checkpoint),
         Some("SUSPEND") => Some(PreemptMode::Suspend),
         _ => return Err(Bad::Value),
     };

@@ -247,10 +247,11 @@ impl Setting {
                 "off" => Some(PreemptMode::Off),
                 "cancel" => Some(PreemptMode::Cancel),
                 "requeue" => Some(PreemptMode::Requeue),
+                "checkpoint" | "checkpoint,requeue" => Some(PreemptMode::Checkpoint),
                 "suspend" => {
                     return Err(Wrong::NotDone(
                         " Bad Preempt Mode given: suspend: only partitions of a higher PriorityTier suspend jobs \
-                                (PreemptType = \"preempt/partition_prio\"); use requeue or cancel"
+                                (PreemptType = \"preempt/partition_prio\"); use checkpoint, requeue or cancel"
                             .to_owned(),
                     ));
                 }

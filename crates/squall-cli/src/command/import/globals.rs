@@ -241,6 +241,8 @@ impl Globals {
             let name = match mode {
                 _ if impossible => "OFF",
                 PreemptMode::Suspend => "SUSPEND",
+                // Slurm has no mode of this name any more.
+                PreemptMode::Checkpoint => "CHECKPOINT",
                 PreemptMode::Requeue => "REQUEUE",
                 PreemptMode::Cancel => "CANCEL",
                 PreemptMode::Off => "OFF",

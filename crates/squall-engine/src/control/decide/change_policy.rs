@@ -2,7 +2,8 @@
 
 use squall_model::event::Event;
 use squall_model::limits::{POLICY_CHANGES_MAX, STRING_BYTES_MAX};
-use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, PolicyChange, ROOT};
+use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, PolicyChange, PreemptMode, ROOT};
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_sched::Gate;
 
@@ -40,6 +41,7 @@ pub(crate) fn change_policy(
         may(&c.state.policy, ask.who, change)?;
         named(change)?;
         unused(&c.state, change)?;
+        readable(&c.state, change)?;
         after.change(change);
     }
     consistent(&after)?;
@@ -51,6 +53,15 @@ pub(crate) fn change_policy(
     }
     c.commit(ask.now, Event::PolicyChanged { changes, by: ask.who.owner.uid }, out);
     Ok(Some(Answer::Done))
+}
+
+/// Refuses what controllers of an older release can't read.
+fn readable(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
+    let PolicyChange::Qos(_, Some(qos)) = change else { return Ok(()) };
+    if qos.preempt_mode == Some(PreemptMode::Checkpoint) && state.cluster_version < ClusterVersion::CHECKPOINTS {
+        return Err(Refusal::NotSupported("PreemptMode=checkpoint before `scontrol upgrade`".into()));
+    }
+    Ok(())
 }
 
 /// Checks the right to make a change. Root and Administrators may change everything. Operators may change everything

@@ -1,25 +1,120 @@
-//! Checkpoints of jobs: what a node answers, when one counts, and what follows from a restore that failed.
+//! Checkpoints of jobs: orders to nodes, what a node answers, when one counts, and what follows from a restore that failed.
 //!
 //! A checkpoint counts from the journal's event on. A job that leaves its node is ended by the same record, so its
 //! frozen processes are killed only when the checkpoint counts.
 
 use std::sync::Arc;
 
-use squall_model::checkpoint::{CheckpointChange, CheckpointNote, CheckpointVerb};
+use squall_model::checkpoint::{CheckpointChange, CheckpointNote, CheckpointOrder, CheckpointVerb};
 use squall_model::event::{Event, JobChange, Requeue};
-use squall_model::id::{JobId, NodeId};
-use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
+use squall_model::id::{JobId, NodeId, StepNo};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::limits::CHECKPOINT_TEXT_BYTES;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::Down;
 
 use crate::control::controller::Controller;
+use crate::control::effects::preempt;
 use crate::control::index::waits::Ordered;
-use crate::control::port::Out;
-use crate::control::state::job::Job;
+use crate::control::port::{CallerId, Out};
+use crate::control::state::State;
+use crate::control::state::job::{Job, Phase, Run};
 use crate::control::state::reading::VACATED;
+
+/// Returns the refusal of a checkpoint for this reason.
+pub(crate) fn wrong(why: impl Into<String>) -> Refusal {
+    Refusal::WrongState(why.into())
+}
+
+/// Orders a checkpoint of a running job that has none under way. `caller`: the client that waits for the answer;
+/// `preempts`: the job is preempted.
+pub(crate) fn give(
+    c: &mut Controller,
+    id: JobId,
+    verb: CheckpointVerb,
+    (caller, preempts): (Option<CallerId>, bool),
+) -> Result<(), Refusal> {
+    let (node, order) = order(&c.state, id, verb)?;
+    c.links.push(node, Down::Checkpoint(Box::new(order.clone())));
+    c.waits.checkpoints.insert(id, Ordered { caller, preempts, node, order });
+    Ok(())
+}
+
+/// Orders that a preempted job leaves its node by a checkpoint, after one that is being made. Err: it can't be
+/// checkpointed.
+pub(crate) fn vacate(c: &mut Controller, id: JobId) -> Result<(), Refusal> {
+    if let Some(ordered) = c.waits.checkpoints.get_mut(&id) {
+        ordered.preempts = true;
+        return Ok(());
+    }
+    give(c, id, CheckpointVerb::Vacate, (None, true))
+}
+
+/// Waits no longer for the checkpoint by which a preempted job was to leave its node. False: nothing was awaited.
+pub(crate) fn give_up(c: &mut Controller, id: JobId) -> bool {
+    let awaited = c.waits.preempts(id);
+    if let Some(ordered) = c.waits.checkpoints.get_mut(&id).filter(|_| awaited) {
+        ordered.preempts = false;
+        if ordered.caller.is_none() {
+            c.waits.checkpoints.remove(&id);
+        }
+    }
+    awaited
+}
+
+/// Returns the order to the job's node, or why the job can't be checkpointed. What only the node knows it says itself.
+fn order(state: &State, id: JobId, verb: CheckpointVerb) -> Result<(NodeId, CheckpointOrder), Refusal> {
+    let job = state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    let run = match &job.phase {
+        Phase::Running(run) if !run.configures() => run,
+        Phase::Running(_) | Phase::Pending | Phase::Leased(_) => return Err(Refusal::NotRunning),
+        Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
+    };
+    if state.cluster_version < ClusterVersion::CHECKPOINTS {
+        return Err(wrong("jobs are checkpointed from version 3 of the cluster on: scontrol upgrade"));
+    }
+    if state.config.checkpoint_dir.is_empty() {
+        return Err(wrong("the cluster has no folder for checkpoints: set checkpoint_dir in squall.toml"));
+    }
+    let node = fits(state, id, job, run).map_err(wrong)?;
+    let all = job.checkpoints.as_deref();
+    let order = CheckpointOrder {
+        job: JobAttempt { job: id, attempt: job.attempt },
+        number: all.map_or(0, |all| all.last) + 1,
+        verb,
+        kept: all.iter().flat_map(|all| &all.kept).map(|one| one.number).collect(),
+    };
+    Ok((node, order))
+}
+
+/// Returns the node of a job that is of a kind which can be checkpointed, or why it is not.
+fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeId, String> {
+    if job.spec.kind != JobKind::Batch {
+        return Err("only batch jobs are checkpointed".into());
+    }
+    let nodes = run.alloc.nodes();
+    let only = nodes.first().filter(|_| nodes.len() == 1 && run.places.is_none() && state.het_of(id).is_none());
+    let Some(node) = only else {
+        return Err("jobs with several nodes or components are not checkpointed yet".into());
+    };
+    if !run.gres.is_empty() {
+        return Err("jobs with GPUs or other devices are not checkpointed yet".into());
+    }
+    if run.suspended.is_some() {
+        return Err("the job is suspended: resume it first".into());
+    }
+    if state.gang.contains_key(&id) {
+        return Err("jobs that share their CPUs in turns are not checkpointed yet".into());
+    }
+    let step = run.steps.iter().find(|(no, step)| **no != StepNo::BATCH && step.ended.is_none());
+    if let Some((no, _)) = step {
+        return Err(format!("step {no} runs: jobs with running steps (srun) are not checkpointed yet"));
+    }
+    Ok(node)
+}
 
 /// Handles a node's answer to an order. A repeated one changes nothing.
 pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: CheckpointNote, out: &mut Out) {
@@ -35,8 +130,9 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: Checkpoin
         c.commit(now, Event::Checkpoint(Box::new(change)), out);
         bind(c, now, id, Some(node), out);
         if note.verb.vacates() {
-            let reason = Some(VACATED.to_owned());
-            let outcome = Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason };
+            let preempted = c.state.jobs.get(&id).is_some_and(|job| job.run().is_some_and(|run| run.grace.is_some()));
+            let state = if preempted { EndState::Preempted } else { EndState::Requeued };
+            let outcome = Outcome { state, exit: ExitCode::OK, reason: Some(VACATED.to_owned()) };
             let hold = note.verb == CheckpointVerb::Hold;
             let requeue = Some(Requeue { hold, not_before: None, special: None, expedite: None });
             c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
@@ -46,15 +142,18 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: Checkpoin
     if c.waits.checkpoints.get(&id).is_some_and(answers)
         && let Some(ordered) = c.waits.checkpoints.remove(&id)
     {
-        let done = ordered.order.verb == note.verb;
-        let late =
-            || "the job runs on, as the controller did not answer its node in time; the checkpoint counts".into();
+        let refused = note.error.is_some();
         let answer = match note.error {
-            Some(error) => Answer::Refused(Refusal::WrongState(line(&error))),
-            None if done => Answer::Done,
-            None => Answer::Refused(Refusal::WrongState(late())),
+            Some(error) => Answer::Refused(wrong(line(&error))),
+            None if ordered.order.verb == note.verb => Answer::Done,
+            None => Answer::Refused(wrong(
+                "the job runs on, as the controller did not answer its node in time; the checkpoint counts",
+            )),
         };
-        out.answers.push((ordered.caller, answer));
+        out.answers.extend(ordered.caller.map(|caller| (caller, answer)));
+        if ordered.preempts {
+            preempt::answered(c, now, id, refused, out);
+        }
     }
 }
 
@@ -106,7 +205,7 @@ pub(crate) fn settle(c: &mut Controller, id: JobId, out: &mut Out) {
     if c.waits.checkpoints.get(&id).is_some_and(over)
         && let Some(ordered) = c.waits.checkpoints.remove(&id)
     {
-        out.answers.push((ordered.caller, Answer::Refused(Refusal::AlreadyDone)));
+        out.answers.extend(ordered.caller.map(|caller| (caller, Answer::Refused(Refusal::AlreadyDone))));
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Silent(node) => nodes::silent(c, now, node, out),
         Timer::Lost(node) => nodes::lost(c, now, node, out),
         Timer::Fence(node) => fence::passed(c, now, node, out),
-        Timer::Grace(id) => preempt::end(c, now, id, out),
+        Timer::Grace(id) => preempt::overdue(c, now, id, out),
         Timer::Exempt(_) | Timer::Pass => c.queue.kick = true,
         Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),
         Timer::Budgets => spend(c, now, out),

@@ -100,7 +100,7 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let willing = match terms.mode {
             PreemptMode::Off => false,
             PreemptMode::Cancel => !exempt,
-            PreemptMode::Requeue => !exempt && !returns_first(state, job, tier),
+            PreemptMode::Requeue | PreemptMode::Checkpoint => !exempt && !returns_first(state, job, tier),
             // A job that started before its partition allowed suspension is not in the gang scheduling matrix.
             PreemptMode::Suspend => state.gang.contains_key(&id),
         };

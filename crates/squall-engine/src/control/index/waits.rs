@@ -20,11 +20,13 @@ pub(crate) struct Waits {
     by_caller: BTreeMap<CallerId, Vec<JobId>>,
 }
 
-/// An order to a node to checkpoint a job, and the client that waits for it.
+/// An order to a node to checkpoint a job, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Ordered {
-    /// The client's connection.
-    pub(crate) caller: CallerId,
+    /// The connection of the client that waits. None: the controller gave the order by itself.
+    pub(crate) caller: Option<CallerId>,
+    /// Whether the job is preempted, so that it leaves its node in one way or another when the answer comes.
+    pub(crate) preempts: bool,
     /// The node.
     pub(crate) node: NodeId,
     /// The order.
@@ -50,6 +52,10 @@ impl Waits {
     pub(crate) fn own(&mut self, job: JobId, caller: CallerId) {
         self.owners.insert(job, Owning { caller, told: false });
         self.by_caller.entry(caller).or_default().push(job);
+    }
+    /// Returns whether a job is preempted and its node was ordered to checkpoint it.
+    pub(crate) fn preempts(&self, job: JobId) -> bool {
+        self.checkpoints.get(&job).is_some_and(|ordered| ordered.preempts)
     }
     /// Records that no client owns an allocation any more. Returns the client that owned it, if there was one.
     pub(crate) fn disown(&mut self, job: JobId) -> Option<Owning> {

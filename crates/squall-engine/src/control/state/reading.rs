@@ -59,7 +59,8 @@ pub(crate) const VACATED: &str = "Checkpointed";
 
 /// Returns whether an attempt ends because it was checkpointed to leave its node: its frozen processes are killed.
 pub(crate) fn is_vacated(ending: &Ending) -> bool {
-    ending.outcome.state == EndState::Requeued && ending.outcome.reason.as_deref() == Some(VACATED)
+    let left = matches!(ending.outcome.state, EndState::Requeued | EndState::Preempted);
+    left && ending.outcome.reason.as_deref() == Some(VACATED)
 }
 
 /// Returns whether a job may be requeued after a failure that it did not cause.

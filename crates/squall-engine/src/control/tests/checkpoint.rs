@@ -2,15 +2,18 @@
 
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
 use squall_model::id::{JobId, StepKey, StepNo};
-use squall_model::job::{JobState, PendingReason};
+use squall_model::job::{EndState, JobSpec, JobState, PendingReason};
+use squall_model::limits::CHECKPOINT_PREEMPT_S;
+use squall_model::policy::{PolicyChange, Qos};
 use squall_model::report::Report;
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::hook::NodeNote;
-use squall_model::wire::node::{Down, EndReason};
+use squall_model::wire::node::{Down, EndReason, SignalTarget};
 
 use crate::control::tests::driver::{ADA, Driver, batch, these};
 use crate::control::tests::hooks::cluster;
+use crate::control::tests::precedence::{change, of, qos};
 
 fn ask(d: &mut Driver, id: JobId, verb: CheckpointVerb) -> Vec<Answer> {
     d.ask(7, ADA, Request::Checkpoint(id, verb))
@@ -157,4 +160,107 @@ fn the_reason_of_a_job_that_waits_for_its_node_is_that_it_is_on_disk() {
     let pending = info.state == JobState::Pending && info.reason == PendingReason::Checkpointed;
     assert!(pending || info.state == JobState::Running, "{:?} {:?}", info.state, info.reason);
     assert_eq!(info.checkpoint.as_ref().map(|last| (last.number, last.node.as_str())), Some((1, "n1")));
+}
+
+const PREEMPTION: &str =
+    "checkpoint_dir = \"/c\"\npreempt_type = \"preempt/qos\"\npreempt_mode = \"CHECKPOINT,REQUEUE\"\n";
+
+/// A job that runs on `n1`, may be preempted, and has so much grace time. No node is free.
+fn before_preemption(low: JobSpec, grace_s: u64) -> (Driver, JobId) {
+    let mut d = cluster(PREEMPTION);
+    let warned = PolicyChange::Qos("low".into(), Some(Qos { grace_s, ..Qos::default() }));
+    change(&mut d, vec![warned, qos("high", 10, &["low"])]);
+    let low = d.submit(low);
+    d.submit(batch());
+    (d, low)
+}
+
+/// The same job, preempted by another: the latter, and the order to checkpoint the former.
+fn preempted(low: JobSpec, grace_s: u64) -> (Driver, [JobId; 2], CheckpointOrder) {
+    let (mut d, low) = before_preemption(low, grace_s);
+    let high = d.submit(of("high"));
+    let ordered = order(&mut d);
+    assert_eq!((ordered.job.job, ordered.verb), (low, CheckpointVerb::Vacate));
+    assert_eq!((d.state_of(low), d.state_of(high)), (Some(JobState::Running), Some(JobState::Pending)));
+    (d, [low, high], ordered)
+}
+
+#[test]
+fn a_preempted_job_goes_to_disk_and_comes_back_by_itself() {
+    let (mut d, [low, high], ordered) = preempted(JobSpec { requeue: Some(false), ..of("low") }, 30);
+    d.pass(3);
+    assert!(!d.sent.iter().any(|(_, message)| matches!(message, Down::Signal { .. })), "it need not notice");
+    answer(&mut d, &ordered, None);
+    assert_eq!(d.state_of(low), Some(JobState::Completing(EndState::Preempted)));
+    gone(&mut d, low);
+    assert_eq!((d.state_of(low), d.state_of(high)), (Some(JobState::Pending), Some(JobState::Running)));
+    d.finish(high, 0);
+    let run = d.c.state().jobs[&low].run().expect("it has its node again");
+    assert_eq!(run.restore.map(|restore| restore.number), Some(1));
+}
+
+#[test]
+fn a_preempted_job_that_can_not_be_checkpointed_is_requeued_or_cancelled() {
+    for (requeue, then) in [(true, JobState::Pending), (false, JobState::Ended(EndState::Preempted))] {
+        let (mut d, [low, high], ordered) = preempted(JobSpec { requeue: Some(requeue), ..of("low") }, 0);
+        answer(&mut d, &ordered, Some("a device"));
+        assert_eq!(d.state_of(low), Some(JobState::Completing(EndState::Preempted)));
+        gone(&mut d, low);
+        assert_eq!((d.state_of(low), d.state_of(high)), (Some(then), Some(JobState::Running)));
+        assert_eq!(kept(&d, low), []);
+    }
+}
+
+#[test]
+fn only_a_job_that_can_not_be_checkpointed_has_grace_time() {
+    let (mut d, [low, _], ordered) = preempted(of("low"), 30);
+    answer(&mut d, &ordered, Some("a device"));
+    let term =
+        |(_, message): &(String, Down)| matches!(message, Down::Signal { target: SignalTarget::Steps, signal: 15, .. });
+    assert!(d.sent.iter().any(term), "it is warned");
+    d.pass(29);
+    assert_eq!(d.state_of(low), Some(JobState::Running));
+    d.pass(2);
+    assert_eq!(d.state_of(low), Some(JobState::Completing(EndState::Preempted)));
+}
+
+#[test]
+fn a_node_that_does_not_answer_in_time_keeps_no_preempted_job() {
+    let (mut d, [low, _], _) = preempted(of("low"), 0);
+    d.pass(CHECKPOINT_PREEMPT_S - 1);
+    assert_eq!(d.state_of(low), Some(JobState::Running));
+    d.pass(2);
+    assert_eq!(d.state_of(low), Some(JobState::Completing(EndState::Preempted)));
+}
+
+#[test]
+fn a_controller_that_restarts_orders_the_checkpoint_of_a_preempted_job_again() {
+    let (mut d, [low, high], ordered) = preempted(of("low"), 0);
+    d.restart();
+    let attempt = d.attempt(low);
+    d.register("n1", &[attempt]);
+    assert_eq!(order(&mut d), ordered);
+    answer(&mut d, &ordered, None);
+    gone(&mut d, low);
+    assert_eq!(d.state_of(high), Some(JobState::Running));
+    assert!(d.c.state().jobs[&low].restore().is_some());
+}
+
+#[test]
+fn a_preempted_job_leaves_after_the_checkpoint_that_is_being_made() {
+    let (mut d, low) = before_preemption(of("low"), 0);
+    ask(&mut d, low, CheckpointVerb::Create);
+    let first = order(&mut d);
+    d.submit(of("high"));
+    assert!(!d.sent.iter().any(|(_, message)| matches!(message, Down::Checkpoint(_))), "one at a time");
+    answer(&mut d, &first, None);
+    let second = order(&mut d);
+    assert_eq!((second.number, second.verb, second.kept), (2, CheckpointVerb::Vacate, vec![1]));
+}
+
+#[test]
+fn a_job_that_fails_while_it_is_checkpointed_has_failed_by_itself() {
+    let (mut d, [low, _], _) = preempted(of("low"), 0);
+    d.finish(low, 1);
+    assert_eq!(d.state_of(low), Some(JobState::Ended(EndState::Failed)));
 }

@@ -22,17 +22,17 @@ fn cluster(config: Config, cpus: u32) -> Driver {
     d
 }
 
-fn change(d: &mut Driver, changes: Vec<PolicyChange>) {
+pub(super) fn change(d: &mut Driver, changes: Vec<PolicyChange>) {
     let version = d.c.state().policy.version;
     assert_eq!(d.ask(9, 0, Request::ChangePolicy { version, changes }), [Answer::Done]);
 }
 
-fn qos(name: &str, priority: u32, preempt: &[&str]) -> PolicyChange {
+pub(super) fn qos(name: &str, priority: u32, preempt: &[&str]) -> PolicyChange {
     let preempt = preempt.iter().map(|name| (*name).to_owned()).collect();
     PolicyChange::Qos(name.into(), Some(Qos { priority, preempt, ..Qos::default() }))
 }
 
-fn of(qos: &str) -> JobSpec {
+pub(super) fn of(qos: &str) -> JobSpec {
     JobSpec { qos: Some(qos.into()), ..batch() }
 }
 
