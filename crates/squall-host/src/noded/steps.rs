@@ -239,7 +239,11 @@ impl Daemon {
             processes::kill_if(pid, |pid| processes::serves(pid, &steps.join(&name)));
             left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
-        for (pid, name) in processes::marked(&steps).into_iter().filter(forgotten) {
+        let marked: Vec<(u32, String)> = processes::marked(&steps).into_iter().filter(forgotten).collect();
+        // What goes on from a checkpoint has the mark of the attempt that began it.
+        let restored = |pid: &u32| self.folders.iter().any(|key| self.cgroups.members_of_step(*key).contains(pid));
+        let marked: Vec<_> = marked.into_iter().filter(|(pid, _)| !restored(pid)).collect();
+        for (pid, name) in marked {
             warn!(pid, step = name, "killing a process of a step that is not known here");
             processes::kill_if(pid, |pid| processes::mark(pid) == Some(steps.join(&name)));
             left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
