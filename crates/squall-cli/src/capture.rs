@@ -10,6 +10,7 @@ use rustix::process::{Resource, getpriority_process, getrlimit, umask};
 use squall_engine::environment::{is_handed_on, is_output};
 use squall_files::place::STATE_VARIABLE;
 use squall_files::place::TASK_MARK;
+use squall_model::config::{self, RLIMITS};
 use squall_model::id::JobId;
 use squall_model::limits::ENV_BYTES_MAX;
 
@@ -151,47 +152,40 @@ fn unquoted(value: &str) -> &str {
     value
 }
 
-/// Resource limits that can be propagated: Slurm's name, number in messages, resource.
-const LIMITS: [(&str, u32, Resource); 10] = [
-    ("CPU", 0, Resource::Cpu),
-    ("FSIZE", 1, Resource::Fsize),
-    ("DATA", 2, Resource::Data),
-    ("STACK", 3, Resource::Stack),
-    ("CORE", 4, Resource::Core),
-    ("RSS", 5, Resource::Rss),
-    ("NPROC", 6, Resource::Nproc),
-    ("NOFILE", 7, Resource::Nofile),
-    ("MEMLOCK", 8, Resource::Memlock),
-    ("AS", 9, Resource::As),
+/// The resources of [`RLIMITS`], in its order.
+const RESOURCES: [Resource; 10] = [
+    Resource::Cpu,
+    Resource::Fsize,
+    Resource::Data,
+    Resource::Stack,
+    Resource::Core,
+    Resource::Rss,
+    Resource::Nproc,
+    Resource::Nofile,
+    Resource::Memlock,
+    Resource::As,
 ];
 
 /// Returns the soft limits that `--propagate` names, as (number in messages, value); all limits if the option isn't
 /// given.
 pub(crate) fn rlimits(list: Option<&str>) -> Result<Vec<(u32, u64)>, Stop> {
     let list = list.unwrap_or("ALL");
-    if list.eq_ignore_ascii_case("NONE") {
-        return Ok(Vec::new());
-    }
-    let names: Vec<String> =
-        list.split(',').map(|n| n.trim().to_ascii_uppercase().trim_start_matches("RLIMIT_").to_owned()).collect();
-    let all = names.iter().any(|n| n == "ALL");
-    if !all && !names.iter().all(|n| LIMITS.iter().any(|(known, ..)| known == n)) {
-        let known: Vec<&str> = LIMITS.iter().map(|(name, ..)| *name).collect();
+    let Some(numbers) = config::rlimits(list) else {
         return Err(Stop::Bad {
             lines: vec![
                 format!("--propagate={list} is not valid."),
-                format!("--propagate={list}: use ALL, NONE or names among {}", known.join(",")),
+                format!("--propagate={list}: use ALL, NONE or names among {}", RLIMITS.map(|(name, _)| name).join(",")),
             ],
             exit: 1,
         });
-    }
-    let chosen = LIMITS.iter().filter(|(name, ..)| all || names.iter().any(|n| n == name));
-    Ok(chosen.map(|(_, number, resource)| (*number, getrlimit(*resource).current.unwrap_or(u64::MAX))).collect())
+    };
+    let chosen = RLIMITS.iter().zip(RESOURCES).filter(|((_, number), _)| numbers.contains(number));
+    Ok(chosen.map(|((_, number), resource)| (*number, getrlimit(resource).current.unwrap_or(u64::MAX))).collect())
 }
 
 /// Lists what a job inherits from this process (limits, nice value, umask), one line each, for `-vv`.
 pub(crate) fn propagated(rlimits: &[(u32, u64)], umask: u32) -> Vec<String> {
-    let name = |number| LIMITS.iter().find(|(_, known, _)| *known == number).map_or("?", |(name, ..)| name);
+    let name = |number| RLIMITS.iter().find(|(_, known)| *known == number).map_or("?", |(name, _)| name);
     let mut lines: Vec<String> =
         rlimits.iter().map(|(number, value)| format!("RLIMIT_{}={value}", name(*number))).collect();
     let nice = getpriority_process(None).unwrap_or_default();

@@ -50,6 +50,8 @@ pub const NODES_MAX: usize = 1 << 20;
 pub const SPACE_MB_MAX: u64 = 1 << 40;
 /// Longest host name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
+/// Minutes beyond the time limit that stand for no limit, as in Slurm (`OverTimeLimit=UNLIMITED`).
+pub const OVER_TIME_UNLIMITED: u64 = 65_535;
 /// Most tasks of one step on one node.
 pub const TASKS_PER_NODE_MAX: u32 = 4096;
 /// Most reservations that may exist at one time.

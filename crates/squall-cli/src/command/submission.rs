@@ -88,6 +88,9 @@ pub(crate) fn place(asked: &mut SubmitOptions, tool: Tool, args: &[OsString]) ->
     };
     asked.spec.umask = capture::file_mask();
     asked.spec.rlimits = capture::rlimits(asked.propagate.as_deref())?;
+    if asked.propagate.is_some() {
+        asked.spec.options.names_limits = Some(true);
+    }
     if asked.verbose > 1 && tool != Tool::Salloc {
         for line in capture::propagated(&asked.spec.rlimits, asked.spec.umask) {
             eprintln!("{}: debug:  propagating {line}", tool.name());

@@ -360,6 +360,14 @@ const PARTITIONS: &[Key] = &[
         "Nodes that are kept free to replace failed ones of jobs of the partition, less those that are down.").or("0"),
     key("spare_billing", &["SpareBilling"], "number", "0.5",
         "Factor for the usage of the spare nodes that jobs hold (`--spare-nodes`), from 0 to 1.").or("1"),
+    key("over_time_limit_min", &["OverTimeLimit"], "number", "5",
+        "Time that jobs run on after their time limit.").of("minutes").or("the cluster's"),
+    key("disable_root_jobs", &["DisableRootJobs"], "boolean", "true",
+        "Whether root may run no jobs here.").or("the cluster's"),
+    key("root_only", &["RootOnly"], "boolean", "true",
+        "Whether only root may submit jobs.").or("`false`"),
+    key("req_resv", &["ReqResv"], "boolean", "true",
+        "Whether jobs must name a reservation.").or("`false`"),
 ];
 
 #[rustfmt::skip]
@@ -385,6 +393,27 @@ const JOBS: &[Key] = &[
     key("max_mem_per_node_mb", &[], "number", "250000",
         "Most memory of a job on each node, instead of `max_mem_per_cpu_mb`; 0: no limit.").of("MiB")
         .or("`0`").akin(&["MaxMemPerNode"]),
+    key("propagate_limits", &["PropagateResourceLimits"], "list of names", "\"NOFILE,CORE\"",
+        "Resource limits of the submitting process that jobs get, unless `--propagate` says: `ALL`, `NONE` or names such as `NOFILE`.")
+        .or("`ALL`").shown_as(Or("ALL")),
+    key("propagate_limits_except", &["PropagateResourceLimitsExcept"], "list of names", "\"MEMLOCK\"",
+        "Resource limits of the submitting process that jobs do not get, unless `--propagate` says.").or("none"),
+    key("kill_on_bad_exit", &["KillOnBadExit"], "boolean", "true",
+        "Whether a step ends when a task fails, unless `srun --kill-on-bad-exit` says.").or("`false`").shown_as(Digit),
+    key("wait_time_s", &["WaitTime"], "number", "30",
+        "Time from the end of a step's first task until the others are killed, unless `srun --wait` says; 0: no limit.")
+        .of("seconds").or("`0`").shown_as(In("sec")),
+    key("over_time_limit_min", &["OverTimeLimit"], "number", "5",
+        "Time that jobs run on after their time limit; 65535: they are not ended by it.").of("minutes").or("`0`")
+        .shown_as(In("min")),
+    key("disable_root_jobs", &["DisableRootJobs"], "boolean", "true",
+        "Whether root may run no jobs.").or("`false`"),
+    key("requeue_exit", &["RequeueExit"], "exit codes", "\"1-5,100\"",
+        "Exit codes of batch scripts after which their jobs are requeued, if they may be (`--no-requeue`).").or("none"),
+    key("requeue_exit_hold", &["RequeueExitHold"], "exit codes", "\"127\"",
+        "Exit codes of batch scripts after which their jobs are requeued and held, in state `SPECIAL_EXIT`.").or("none"),
+    key("job_file_append", &["JobFileAppend"], "boolean", "true",
+        "Whether output files of batch jobs are appended to, unless `--open-mode` says.").or("`false`").shown_as(Digit),
     key("mpi_ports", &["MpiParams"], "range of ports", "\"12000-12999\"",
         "Ports of which each step reserves as many as the node with the most tasks has tasks, and one more (`SLURM_STEP_RESV_PORTS`).")
         .or("steps reserve none").shown_as(After("ports=")),

@@ -7,6 +7,7 @@ mod deal;
 mod device;
 mod health;
 mod hooks;
+mod inherit;
 mod kept;
 mod keys;
 mod lack;
@@ -47,6 +48,7 @@ pub use controllers::{ControllerConfig, SharedLog, endpoint};
 pub use device::{Detect, GresConfig, core_list};
 pub use health::{CheckedStates, HealthConfig};
 pub use hooks::{Hooks, PrologFlags};
+pub use inherit::{RLIMITS, rlimits};
 pub use keys::{Key, SECTIONS, Section, Shown};
 pub use lack::{LOW, Lack};
 pub use local::Local;
@@ -333,6 +335,34 @@ pub struct Config {
     /// Program that makes and restores checkpoints, by path or name. Empty: `criu`. Written only if set.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub criu: String,
+    /// Resource limits of the submitting process that jobs get, unless `--propagate` says: `ALL`, `NONE` or names. Empty: all.
+    /// Written only if set, as are the keys that follow.
+    #[serde(alias = "PropagateResourceLimits", skip_serializing_if = "String::is_empty")]
+    pub propagate_limits: String,
+    /// Resource limits of the submitting process that jobs do not get, unless `--propagate` says. Empty: none.
+    #[serde(alias = "PropagateResourceLimitsExcept", skip_serializing_if = "String::is_empty")]
+    pub propagate_limits_except: String,
+    /// Whether a step ends when a task fails, unless `srun --kill-on-bad-exit` says.
+    #[serde(alias = "KillOnBadExit", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub kill_on_bad_exit: bool,
+    /// Seconds from the end of a step's first task until the others are killed, unless `srun --wait` says. 0: no limit.
+    #[serde(alias = "WaitTime", skip_serializing_if = "words::is_zero")]
+    pub wait_time_s: u64,
+    /// Minutes that jobs run on after their time limit. 65535: they are not ended by it.
+    #[serde(alias = "OverTimeLimit", deserialize_with = "words::minutes", skip_serializing_if = "words::is_zero")]
+    pub over_time_limit_min: u64,
+    /// Whether root may run no jobs.
+    #[serde(alias = "DisableRootJobs", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub disable_root_jobs: bool,
+    /// Exit codes of batch scripts after which their jobs are requeued, as `1-5,100`. Empty: none.
+    #[serde(alias = "RequeueExit", skip_serializing_if = "String::is_empty")]
+    pub requeue_exit: String,
+    /// Exit codes of batch scripts after which their jobs are requeued and held in state SPECIAL_EXIT. Empty: none.
+    #[serde(alias = "RequeueExitHold", skip_serializing_if = "String::is_empty")]
+    pub requeue_exit_hold: String,
+    /// Whether output files of batch jobs are appended to, unless `--open-mode` says.
+    #[serde(alias = "JobFileAppend", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub job_file_append: bool,
     /// Ports that steps reserve on their nodes. None: steps reserve none. Written only if set.
     #[serde(alias = "MpiParams", skip_serializing_if = "Option::is_none")]
     pub mpi_ports: Option<Ports>,
@@ -463,6 +493,15 @@ impl Default for Config {
             job_report: false,
             checkpoint_dir: String::new(),
             criu: String::new(),
+            propagate_limits: String::new(),
+            propagate_limits_except: String::new(),
+            kill_on_bad_exit: false,
+            wait_time_s: 0,
+            over_time_limit_min: 0,
+            disable_root_jobs: false,
+            requeue_exit: String::new(),
+            requeue_exit_hold: String::new(),
+            job_file_append: false,
             multicast_interface: Local::default(),
             mpi_ports: None,
             scheduler_time_slice: TimeSlice::default(),
@@ -508,6 +547,7 @@ impl Config {
             return Err(format!("private_tmp, private_tmp_dirs: `{}` is no absolute path below /", dir.display()));
         }
         self.check_preemption()?;
+        self.check_inherited()?;
         self.check_sleep()?;
         self.check_ids()?;
         let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);

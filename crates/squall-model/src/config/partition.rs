@@ -127,6 +127,22 @@ pub struct PartitionConfig {
     /// Factor for the usage of the spare nodes that jobs of the partition hold. Default 1.
     #[serde(alias = "SpareBilling", skip_serializing_if = "Share::is_whole")]
     pub spare_billing: Share,
+    /// Minutes that jobs run on after their time limit; 65535: they are not ended by it. None: as the cluster says.
+    #[serde(
+        alias = "OverTimeLimit",
+        deserialize_with = "words::some_minutes",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub over_time_limit_min: Option<u64>,
+    /// Whether root may run no jobs here. None: as the cluster says.
+    #[serde(alias = "DisableRootJobs", deserialize_with = "words::maybe", skip_serializing_if = "Option::is_none")]
+    pub disable_root_jobs: Option<bool>,
+    /// Whether only root may submit jobs.
+    #[serde(alias = "RootOnly", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub root_only: bool,
+    /// Whether jobs must name a reservation.
+    #[serde(alias = "ReqResv", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub req_resv: bool,
 }
 
 impl Default for PartitionConfig {
@@ -170,6 +186,10 @@ impl Default for PartitionConfig {
             on_node_fail: None,
             spare_nodes: None,
             spare_billing: Share::default(),
+            over_time_limit_min: None,
+            disable_root_jobs: None,
+            root_only: false,
+            req_resv: false,
         }
     }
 }

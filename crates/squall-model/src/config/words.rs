@@ -4,6 +4,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::duration::parse_limit;
+use crate::limits::OVER_TIME_UNLIMITED;
 
 /// A value of a configuration file, as a number or a text.
 #[derive(Deserialize)]
@@ -48,6 +49,16 @@ pub(super) fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
             parse_limit(&text).map_err(|_| D::Error::custom(format!("`{text}` is not a time such as \"1-00:00:00\"")))
         }
     }
+}
+
+/// Reads a number of minutes. Slurm's words for "no limit" become 65535, as in Slurm.
+pub(super) fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    count(deserializer).map(|minutes| minutes.map_or(OVER_TIME_UNLIMITED, u64::from))
+}
+
+/// Reads a number of minutes as [`minutes`] does, where it makes a difference whether there is one.
+pub(super) fn some_minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    minutes(deserializer).map(Some)
 }
 
 /// Reads a count, as a number or a text. None: unlimited.

@@ -143,6 +143,9 @@ pub struct Chosen {
     /// `--checkpoint`: the controller checkpoints the running job. None: only users do.
     #[n(35)]
     pub checkpoint: Option<CheckpointPlan>,
+    /// Some(true): `--propagate` named the resource limits, so that the cluster's `propagate_limits` says nothing.
+    #[n(36)]
+    pub names_limits: Option<bool>,
 }
 
 impl Chosen {

@@ -97,10 +97,10 @@ pub struct Run {
     pub relative: Option<u32>,
     /// `--distribution` of ranks over nodes.
     pub distribution: Distribution,
-    /// `--kill-on-bad-exit`: the step ends when a task fails.
-    pub kill_on_bad_exit: bool,
-    /// `--wait`: seconds from the end of the first task until the others are killed; 0: no limit.
-    pub wait_s: u32,
+    /// `--kill-on-bad-exit`: whether the step ends when a task fails. None: as the cluster says.
+    pub kill_on_bad_exit: Option<bool>,
+    /// `--wait`: seconds from the end of the first task until the others are killed; 0: no limit. None: as the cluster says.
+    pub wait_s: Option<u32>,
     /// `--cpu-bind`: binding of tasks to CPUs, as given.
     pub cpu_bind: Option<String>,
     /// `--disable-status`: SIGINT is passed to the tasks at once, without printing their status first.

@@ -102,8 +102,8 @@ fn values_attached_and_apart() {
     let srun = |line| read(Tool::Srun, line).expect(line);
     assert_eq!(srun("-I30 x").immediate_s, Some(30));
     assert_eq!(srun("-I x").immediate_s, Some(0));
-    assert!(srun("-K x").run.kill_on_bad_exit);
-    assert!(!srun("--kill-on-bad-exit=0 x").run.kill_on_bad_exit);
+    assert_eq!(srun("-K x").run.kill_on_bad_exit, Some(true));
+    assert_eq!(srun("--kill-on-bad-exit=0 x").run.kill_on_bad_exit, Some(false));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use squall_model::config::{PartitionConfig, PartitionState, Share};
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::gang::OverSubscribe;
 use squall_model::hostlist;
+use squall_model::limits::OVER_TIME_UNLIMITED;
 use squall_model::places::OnNodeFail;
 use squall_model::policy::{PreemptMode, Seconds};
 
@@ -44,6 +45,10 @@ pub static KEYS: &[Key<PartitionConfig>] = &[
     row(&[("Default", 7)], Truth(|to, yes| to.default = yes)),
     row(&[("LLN", 1)], Truth(|to, yes| to.lln = yes)),
     row(&[("ExclusiveUser", 1)], Truth(|to, yes| to.exclusive_user = yes)),
+    row(&[("DisableRootJobs", 1)], Truth(|to, yes| to.disable_root_jobs = Some(yes))),
+    row(&[("ReqResv", 3)], Truth(|to, yes| to.req_resv = yes)),
+    row(&[("RootOnly", 3)], Truth(|to, yes| to.root_only = yes)),
+    row(&[("OverTimeLimit", 5)], Own(over_time_limit)),
     row(&[("PowerDownOnIdle", 2)], Truth(|to, yes| to.power_down_on_idle = yes)),
     row(&[("OnNodeFail", 2)], Own(on_node_fail)),
     row(&[("SpareNodes", 6)], Number(|to, count| to.spare_nodes = Some(count).filter(|count| *count > 0))),
@@ -77,12 +82,8 @@ const FIXED: &[(&str, usize, &[&str])] = &[
     ("AllocNodes", 6, &["ALL", ""]),
     ("Alternate", 3, &["NONE", ""]),
     ("CpuBind", 7, &["OFF", ""]),
-    ("DisableRootJobs", 1, NO),
     ("Hidden", 1, NO),
     ("JobDefaults", 4, &["(null)", ""]),
-    ("OverTimeLimit", 5, &["NONE"]),
-    ("ReqResv", 3, NO),
-    ("RootOnly", 3, NO),
     ("TRESBillingWeights", 1, &[""]),
 ];
 const NO: &[&str] = &["NO", "N"];
@@ -148,6 +149,17 @@ fn on_node_fail(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result
 fn spare_billing(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
     let number: f64 = text.parse().map_err(|_| Bad::Value)?;
     to.spare_billing = Share::try_from(number).map_err(|_| Bad::Value)?;
+    Ok(())
+}
+
+/// Reads minutes beyond the time limit; `NONE`: as the cluster says.
+fn over_time_limit(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
+    let unlimited = || text.eq_ignore_ascii_case("UNLIMITED").then_some(OVER_TIME_UNLIMITED);
+    let minutes = || text.parse::<u16>().ok().map(u64::from);
+    to.over_time_limit_min = match text.eq_ignore_ascii_case("NONE") {
+        true => None,
+        false => Some(unlimited().or_else(minutes).ok_or(Bad::Value)?),
+    };
     Ok(())
 }
 

@@ -138,7 +138,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("DebugFlags", Missing(&["0", "none", "(null)"], "logs have levels only (SlurmctldDebug, SlurmdDebug)")),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
     ("DependencyParameters", By(value::dependency)),
-    ("DisableRootJobs", Missing(&["NO", "0"], "root may submit jobs")),
     ("EioTimeout", Moot("srun waits until the last output has come")),
     ("EpilogMsgTime", Moot("ends of jobs are merged on their way to the controller")),
     ("ExtSensorsFreq", Missing(&["0"], "there are no sensors beside Slurm's own figures")),
@@ -180,7 +179,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("JobContainerType", Elsewhere),
     ("JobCredentialPrivateKey", Moot(CREDENTIALS)),
     ("JobCredentialPublicCertificate", Moot(CREDENTIALS)),
-    ("JobFileAppend", Missing(&["0"], "output files are overwritten when a job starts again: use --open-mode=append")),
     (
         "JobSubmitPlugins",
         Missing(
@@ -189,7 +187,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
         ),
     ),
     ("KeepAliveTime", Moot("links are checked by messages of their own")),
-    ("KillOnBadExit", Missing(&["0"], "use `srun -K`, or SLURM_KILL_BAD_EXIT=1 in users' environments")),
     (
         "LaunchParameters",
         Missing(
@@ -217,7 +214,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("MpiParams", By(value::mpi)),
     ("NamespaceType", Elsewhere),
     ("NodeFeaturesPlugins", Missing(&["none", "(null)"], "features are as configured: no node is rebooted for one")),
-    ("OverTimeLimit", Missing(&["0"], "jobs end at their time limit")),
     ("PluginDir", Moot("there are no plugins")),
     ("PlugStackConfig", Missing(&["none", "(null)"], "SPANK plugins are not loaded")),
     ("PowerParameters", Missing(&["none", "(null)"], "the power of nodes is not managed")),
@@ -250,19 +246,9 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("PrologFlags", By(value::prolog_flags)),
     ("PropagatePrioProcess", Missing(&["0"], "tasks have the nice value of the node daemon")),
     (
-        "PropagateResourceLimits",
-        Missing(&["ALL"], "all limits of the submitting shell are set: use `sbatch --propagate`"),
-    ),
-    (
-        "PropagateResourceLimitsExcept",
-        Missing(&["none", "(null)"], "all limits of the submitting shell are set: use `sbatch --propagate`"),
-    ),
-    (
         "ReconfigFlags",
         Missing(&["none", "(null)"], "`scontrol reconfigure` drops changes of partitions made by scontrol"),
     ),
-    ("RequeueExit", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeue`")),
-    ("RequeueExitHold", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeuehold`")),
     ("ResumeTimeout", By(value::resume_timeout)),
     ("ResvEpilog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
     ("ResvOverRun", Missing(&["0"], "jobs end with their reservation")),
@@ -339,7 +325,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("UrlParserType", Moot(WEB)),
     ("UsePAM", Missing(&["NO", "0"], "tasks have no PAM session")),
     ("VSizeFactor", Missing(&["0"], "virtual memory is not limited")),
-    ("WaitTime", Missing(&["0"], "use `srun --wait`, or SLURM_WAIT in users' environments")),
     ("X11Parameters", Missing(&["none", "(null)"], "the cookie for X11 is in the step's own folder")),
 ];
 

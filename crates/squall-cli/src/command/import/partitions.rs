@@ -22,7 +22,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("Default", Elsewhere),
     ("DefaultTime", Elsewhere),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
-    ("DisableRootJobs", Missing(NO, "root may submit jobs")),
     ("Exclusive", Missing(NO, "use OverSubscribe=EXCLUSIVE or ExclusiveUser=YES")),
     ("ExclusiveTopo", Missing(NO, "no part of a topology is kept for one job")),
     ("Hidden", Missing(NO, "the partition is shown to everybody")),
@@ -33,11 +32,8 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("MaxTime", Taken("MaxTime", value::limit)),
     ("Nodes", Elsewhere),
     ("OverSubscribe", Elsewhere),
-    ("OverTimeLimit", Missing(NO, "jobs end at their time limit")),
     ("PreemptMode", Elsewhere),
     ("Priority", Elsewhere),
-    ("ReqResv", Missing(NO, "the partition is used without a reservation, too")),
-    ("RootOnly", Elsewhere),
     ("SelectTypeParameters", Missing(NONE, "CPUs and memory are allocated as in the whole cluster")),
     ("Shared", Elsewhere),
     ("State", Elsewhere),
@@ -165,11 +161,6 @@ fn others(
             Ok(both) => fields.extend(["PriorityTier", "PriorityJobFactor"].map(|key| (key, both.clone()))),
             Err(problem) => wrong("Priority", problem),
         }
-    }
-    match settings.get("RootOnly").map(|only| value::yes(only)) {
-        Some(Ok(yes)) if yes == "true" => fields.push(("allow_users", "[\"root\"]".to_owned())),
-        Some(Err(problem)) => wrong("RootOnly", problem),
-        _ => {}
     }
     if let Some(state) = settings.get("State") {
         match state.to_ascii_uppercase().as_str() {

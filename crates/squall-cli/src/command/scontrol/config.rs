@@ -107,7 +107,7 @@ fn written(key: &Key, shown: Shown, value: &str) -> Option<String> {
         (Shown::After(start), ..) => format!("{start}{value}"),
         (Shown::Means(word), ..) => or(if ["", "false"].contains(&value) { "" } else { word }, "(null)"),
         // Time slices below a second have a unit of their own.
-        (Shown::In(unit), ..) if value.bytes().all(|b| b.is_ascii_digit()) => format!("{value} {unit}"),
+        (Shown::In(unit), ..) if value.bytes().all(|b| b.is_ascii_digit()) => format!("{} {unit}", or(value, "0")),
         (Shown::Digit, ..) => u32::from(value == "true").to_string(),
         (Shown::Limit, ..) => if value == "0" { "65534" } else { value }.to_owned(),
         (_, "boolean", _) => if value == "true" { "Yes" } else { "No" }.to_owned(),
@@ -189,8 +189,8 @@ const ABSENT: &str = "\
     DebugFlags FederationParameters GpuFreqDef InteractiveStepOptions JobAcctGatherParams JobCompHost JobCompLoc \
     JobCompUser JobCredentialPrivateKey JobCredentialPublicCertificate JobSubmitPlugins LaunchParameters \
     MCSParameters NodeFeaturesPlugins PluginDir PlugStackConfig PowerParameters PrEpParameters PrEpPlugins \
-    PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PropagateResourceLimitsExcept \
-    ReconfigFlags RequeueExit RequeueExitHold ResvEpilog ResvProlog ScronParameters SlurmctldAddr \
+    PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin \
+    ReconfigFlags ResvEpilog ResvProlog ScronParameters SlurmctldAddr \
     SlurmctldParameters SlurmctldPlugstack SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug \
     SlurmdSyslogDebug SlurmSchedLogFile SrunEpilog SrunProlog SwitchParameters X11Parameters";
 
@@ -208,7 +208,6 @@ const FIXED: &[(&str, &str)] = &[
     ("CoreSpecPlugin", "core_spec/none"),
     ("CpuFreqDef", "Unknown"),
     ("CredType", "cred/none"),
-    ("DisableRootJobs", "No"),
     ("EioTimeout", "0"),
     ("EpilogMsgTime", "0 usec"),
     ("ExtSensorsFreq", "0 sec"),
@@ -222,8 +221,6 @@ const FIXED: &[(&str, &str)] = &[
     ("JobAcctGatherType", "jobacct_gather/cgroup"),
     ("JobCompPort", "0"),
     ("JobCompType", "jobcomp/none"),
-    ("JobFileAppend", "0"),
-    ("KillOnBadExit", "0"),
     ("LaunchType", "launch/slurm"),
     ("LogTimeFormat", "iso8601_ms"),
     ("MaxDBDMsgs", "0"),
@@ -231,11 +228,9 @@ const FIXED: &[(&str, &str)] = &[
     ("MCSPlugin", "mcs/none"),
     ("MessageTimeout", "10 sec"),
     ("MpiDefault", "none"),
-    ("OverTimeLimit", "0 min"),
     ("PowerPlugin", ""),
     ("ProctrackType", "proctrack/cgroup"),
     ("PropagatePrioProcess", "0"),
-    ("PropagateResourceLimits", "ALL"),
     ("ResvOverRun", "0 min"),
     ("SelectType", "select/cons_tres"),
     ("SlurmSchedLogLevel", "0"),
@@ -248,7 +243,6 @@ const FIXED: &[(&str, &str)] = &[
     ("TrackWCKey", "No"),
     ("UsePam", "No"),
     ("VSizeFactor", "0 percent"),
-    ("WaitTime", "0 sec"),
 ];
 
 /// Settings of Slurm's PMIx plugin, as they apply to Squall's step daemons.

@@ -2,6 +2,7 @@
 
 use squall_model::config::{PartitionConfig, Share};
 use squall_model::duration::{format_limit, format_memory_mb};
+use squall_model::limits::OVER_TIME_UNLIMITED;
 use squall_model::wire::info::PartitionInfo;
 
 use crate::command::listing::call::{Call, Fail};
@@ -47,6 +48,18 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     result
 }
 
+const fn yes(is: bool) -> &'static str {
+    if is { "YES" } else { "NO" }
+}
+
+fn over_time_limit(config: &PartitionConfig) -> String {
+    match config.over_time_limit_min {
+        None => "NONE".to_owned(),
+        Some(OVER_TIME_UNLIMITED..) => "UNLIMITED".to_owned(),
+        Some(minutes) => minutes.to_string(),
+    }
+}
+
 fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let config = &partition.config;
     let groups = if config.allow_groups.is_empty() { "ALL".to_owned() } else { config.allow_groups.join(",") };
@@ -58,28 +71,35 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let mut lines = vec![
         format!("PartitionName={}", config.name),
         format!("AllowGroups={groups} {} {}", accounts(config), levels(config)),
-        format!("AllocNodes=ALL Default={} QoS={qos}", if config.default { "YES" } else { "NO" }),
+        format!("AllocNodes=ALL Default={} QoS={qos}", yes(config.default)),
         format!(
-            "DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser={} GraceTime={} Hidden=NO",
-            if config.exclusive_user { "YES" } else { "NO" },
+            "DefaultTime={default_time} DisableRootJobs={} ExclusiveUser={} GraceTime={} Hidden=NO",
+            yes(config.disable_root_jobs.unwrap_or(false)),
+            yes(config.exclusive_user),
             config.grace_time_s.0
         ),
         format!(
             "MaxNodes={max_nodes} MaxTime={} MinNodes={} LLN={} MaxCPUsPerNode={} MaxCPUsPerSocket={}",
             format_limit(config.max_time_s),
             config.min_nodes,
-            if config.lln { "YES" } else { "NO" },
+            yes(config.lln),
             most(config.max_cpus_per_node),
             most(config.max_cpus_per_socket)
         ),
         format!("Nodes={}", if partition.nodes.is_empty() { "(null)" } else { &partition.nodes }),
         format!(
-            "PriorityJobFactor={} PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe={}",
+            "PriorityJobFactor={} PriorityTier={} RootOnly={} ReqResv={} OverSubscribe={}",
             config.priority_job_factor,
             config.priority_tier,
+            yes(config.root_only),
+            yes(config.req_resv),
             String::from(config.oversubscribe)
         ),
-        format!("OverTimeLimit=NONE PreemptMode={}", words::preempt_mode(partition.preempt_mode)),
+        format!(
+            "OverTimeLimit={} PreemptMode={}",
+            over_time_limit(config),
+            words::preempt_mode(partition.preempt_mode)
+        ),
         format!(
             "State={} TotalCPUs={} TotalNodes={} SelectTypeParameters=NONE",
             words::partition_state_long(config.state),

@@ -316,7 +316,7 @@ fn run_step(
         slurmd_debug: asked.run.slurmd_debug,
         kill_on_bad_exit: asked.run.kill_on_bad_exit,
         oom_kill_step: asked.spec.options.oom_kill_step == Some(true),
-        wait: Duration::from_secs(u64::from(asked.run.wait_s)),
+        wait: asked.run.wait_s.map(|seconds| Duration::from_secs(seconds.into())),
         disable_status: asked.run.disable_status,
         quit_on_interrupt: asked.run.quit_on_interrupt,
         immediate: asked.immediate_s.filter(|s| *s > 1).map(|s| Duration::from_secs(u64::from(s))),

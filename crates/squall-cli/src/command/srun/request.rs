@@ -88,7 +88,7 @@ pub(crate) fn step(
         stderr: if error.stream == output.stream && pty { Stream::Joined } else { error.stream.clone() },
         append: asked.spec.append.unwrap_or(false),
         pty: pty.then(terminal::size),
-        kill_on_bad_exit: asked.run.kill_on_bad_exit,
+        kill_on_bad_exit: asked.run.kill_on_bad_exit.unwrap_or(false),
         label: asked.run.label,
         cpu_bind: asked.run.cpu_bind.clone(),
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),

@@ -227,8 +227,12 @@ fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec
     let mut found = Vec::new();
     for name in named {
         let partition = state.partition(name).ok_or_else(|| Refusal::InvalidPartition(name.to_owned()))?;
-        if !allowed(&partition.config, owner) {
+        let roots = partition.config.disable_root_jobs.unwrap_or(state.config.disable_root_jobs);
+        if !allowed(&partition.config, owner) || (owner.uid == 0 && roots) {
             return Err(Refusal::AccessDenied);
+        }
+        if partition.config.req_resv && spec.reservation.is_none() {
+            return Err(invalid("partition", name, "its jobs need a reservation: --reservation=NAME"));
         }
         association::partition_takes(state, &partition.config, spec)?;
         if !partition.takes_jobs() {
@@ -242,7 +246,7 @@ fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec
 fn allowed(partition: &PartitionConfig, owner: &Owner) -> bool {
     let user = partition.allow_users.is_empty() || partition.allow_users.contains(&owner.user);
     let group = partition.allow_groups.is_empty() || partition.allow_groups.contains(&owner.group);
-    owner.uid == 0 || (user && group)
+    owner.uid == 0 || (user && group && !partition.root_only)
 }
 
 pub(crate) fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {

@@ -35,7 +35,8 @@ pub(crate) fn allocate(
     if !spec.kind.is_owned() {
         return Err(Refusal::NotSupported("batch jobs are submitted".to_owned()));
     }
-    let first = step.map(|step| Waiting::new(ask.caller, step.key, step.spec, step.program)).transpose()?;
+    let waiting = |step: Box<FirstStep>| Waiting::new(&c.state.config, ask.caller, step.key, step.spec, step.program);
+    let first = step.map(waiting).transpose()?;
     let unsupported = no_mail(&c.state, &spec);
     let (job, fresh) = accept(c, ask, spec, Contents { script: Vec::new(), env }, key, out)?;
     own(c, ask, job, immediate_s.filter(|_| fresh));

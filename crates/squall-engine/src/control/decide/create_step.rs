@@ -24,7 +24,7 @@ pub(crate) fn create_step(
     if !c.state.jobs.contains_key(&job) {
         return Err(absent(c, job));
     }
-    let request = Waiting::new(ask.caller, key, spec, program)?;
+    let request = Waiting::new(&c.state.config, ask.caller, key, spec, program)?;
     steps::ask(c, ask.now, job, request, out).map(|()| None)
 }
 

@@ -231,7 +231,7 @@ fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &m
                 requeues.then_some(Requeue { hold: false, not_before: None, special: None, expedite: None }),
             )
         }
-        Some(Phase::Running(_)) => preempt::judge(c, id, end.outcome()),
+        Some(Phase::Running(_)) => by_exit(c, id, end, preempt::judge(c, id, end.outcome())),
         Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
             (end.outcome(), None)
         }
@@ -239,6 +239,18 @@ fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &m
         _ => return,
     };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}
+
+/// Has a job go back to the queue if the cluster says so of its script's exit code (`RequeueExit`, `RequeueExitHold`).
+fn by_exit(c: &Controller, id: JobId, end: &StepEnd, judged: (Outcome, Option<Requeue>)) -> (Outcome, Option<Requeue>) {
+    let (code, alone) = (end.exit.code, judged.1.is_none() && end.is_own() && end.exit.signal == 0);
+    let hold = c.state.config.requeues_after(code).filter(|_| alone);
+    let Some(hold) = hold.filter(|_| c.state.jobs.get(&id).is_some_and(|job| may_requeue(&c.state, job))) else {
+        return judged;
+    };
+    let reason = Some(format!("requeued after exit code {code}"));
+    let outcome = Outcome { state: EndState::Requeued, reason, ..judged.0 };
+    (outcome, Some(Requeue { hold, not_before: None, special: hold.then_some(true), expedite: None }))
 }
 
 fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {

@@ -157,6 +157,7 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
         array.limit = None;
     }
     association::fill_defaults(&c.state, &ask.who.owner, spec)?;
+    inherit(&c.state, spec);
     whole_nodes(&c.state, spec);
     delay_boot(&c.state, spec);
     node_fence(c, spec)?;
@@ -215,6 +216,18 @@ fn apart(c: &Controller, now: Time, specs: &[Arc<JobSpec>]) -> Result<(), Refusa
         return Ok(());
     }
     Err(Refusal::NodeConfigNotAvailable("components".to_owned()))
+}
+
+/// Applies what the cluster says of resource limits and output files to a job that says nothing of them itself.
+fn inherit(state: &State, spec: &mut Arc<JobSpec>) {
+    let config = &state.config;
+    let stays = |(number, _): &(u32, u64)| config.propagates(*number);
+    if spec.options.names_limits != Some(true) && !spec.rlimits.iter().all(stays) {
+        Arc::make_mut(spec).rlimits.retain(stays);
+    }
+    if config.job_file_append && spec.append.is_none() {
+        Arc::make_mut(spec).append = Some(true);
+    }
 }
 
 /// Applies the cluster's `delay_boot` to a job that says nothing of it, where nodes are powered up for jobs.

@@ -390,10 +390,11 @@ pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
         return;
     };
     let (end, run_start) = (facts::end_time(&c.state, id, job, run), run.start);
+    let kill = facts::kill_time(&c.state, id, job, run);
     let warn = job.spec.signal.zip(end);
     let warn = warn.map(|(signal, end)| end - squall_model::time::Span::from_secs(u64::from(signal.before_s)));
-    match end {
-        Some(end) => c.timers.set(Timer::Limit(id), end),
+    match kill {
+        Some(kill) => c.timers.set(Timer::Limit(id), kill),
         None => c.timers.clear(Timer::Limit(id)),
     }
     match warn {

@@ -96,7 +96,7 @@ fn spend(c: &mut Controller, now: Time, out: &mut Out) {
 /// first.
 fn limit_met(c: &Controller, id: JobId) -> EndState {
     let run = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?)));
-    let end = run.and_then(|(job, run)| facts::end_time(&c.state, id, job, run));
+    let end = run.and_then(|(job, run)| facts::kill_time(&c.state, id, job, run));
     let deadline = run.and_then(|(job, run)| facts::deadline_end(&c.state, id, job, run));
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }

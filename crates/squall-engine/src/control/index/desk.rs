@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use squall_model::codec;
+use squall_model::config::Config;
 use squall_model::gres;
 use squall_model::id::{Attempt, ClientKey, JobId, StepKey};
 use squall_model::job::EndState;
@@ -53,7 +54,16 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Makes a step request. Refused if the command with its environment is longer than `STEP_BYTES_MAX`.
-    pub(crate) fn new(caller: CallerId, key: ClientKey, spec: StepSpec, program: TaskProgram) -> Result<Self, Refusal> {
+    pub(crate) fn new(
+        config: &Config,
+        caller: CallerId,
+        key: ClientKey,
+        spec: StepSpec,
+        mut program: TaskProgram,
+    ) -> Result<Self, Refusal> {
+        if program.options.names_limits != Some(true) {
+            program.rlimits.retain(|(number, _)| config.propagates(*number));
+        }
         if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
             return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
         }

@@ -40,6 +40,7 @@ mod replace;
 mod reservations;
 mod resize;
 mod restored;
+mod site;
 mod steps;
 mod top;
 mod torus;

@@ -145,23 +145,40 @@ fn in_a_list_of_nodes_the_name_of_a_failed_one_stands_for_its_replacement() {
     let mut d = Driver::new(6, 1);
     set(&mut d, 5, NodeAdmin::Drain);
     let id = d.submit(job(3, OnNodeFail::Replace, 0));
-    let ask = |d: &mut Driver, node: &str| {
+    let ask = |d: &mut Driver, job: JobId, node: &str| {
         let spec = StepSpec { ntasks: Some(1), nodelist: Some(node.into()), overlap: true, ..StepSpec::default() };
         let (program, key) = (Box::new(TaskProgram::default()), d.key());
-        d.ask(7, ADA, Request::CreateStep { job: id, spec: Box::new(spec), program, key });
+        d.ask(7, ADA, Request::CreateStep { job, spec: Box::new(spec), program, key });
         started(d).concat()
     };
     set(&mut d, 1, NodeAdmin::Down);
-    assert_eq!(ask(&mut d, "n2"), "n4");
+    assert_eq!(ask(&mut d, id, "n2"), "n4");
     set(&mut d, 3, NodeAdmin::Down);
     assert_eq!(order(&d, id), [0, 4, 2]);
-    assert_eq!((ask(&mut d, "n2"), ask(&mut d, "n4"), ask(&mut d, "n3")), ("n5".into(), "n5".into(), "n3".into()));
+    assert_eq!(
+        (ask(&mut d, id, "n2"), ask(&mut d, id, "n4"), ask(&mut d, id, "n3")),
+        ("n5".into(), "n5".into(), "n3".into())
+    );
     // It waits for the replacement.
     set(&mut d, 4, NodeAdmin::Down);
-    assert_eq!(ask(&mut d, "n5"), "");
+    assert_eq!(ask(&mut d, id, "n5"), "");
     set(&mut d, 5, NodeAdmin::Resume);
     assert_eq!((order(&d, id), started(&mut d).concat()), (vec![0, 5, 2], "n6".to_owned()));
     check(&mut d);
+    // A node that is back, has another place and fails once more stands for the node that has that place now.
+    let mut d = Driver::new(4, 1);
+    let id = d.submit(job(3, OnNodeFail::Replace, 0));
+    let attempt = d.attempt(id);
+    let back = |d: &mut Driver, node: u32| {
+        set(d, node, NodeAdmin::Down);
+        d.report(&format!("n{}", node + 1), &[Report::JobGone { job: attempt }]);
+        set(d, node, NodeAdmin::Resume);
+    };
+    back(&mut d, 1);
+    back(&mut d, 2);
+    assert_eq!(order(&d, id), [0, 3, 1]);
+    back(&mut d, 1);
+    assert_eq!((order(&d, id), ask(&mut d, id, "n2")), (vec![0, 3, 2], "n3".into()));
 }
 
 #[test]

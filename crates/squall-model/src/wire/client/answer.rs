@@ -6,7 +6,7 @@ use crate::foreign::{Question, Reply};
 use crate::id::{JobId, StepNo};
 use crate::job::{ArrayTask, Digest, ExitCode, Outcome, Usage};
 use crate::policy::{Limit, Policy, Whose};
-use crate::step::{JobFacts, Layout};
+use crate::step::{JobFacts, Layout, StepDefaults};
 use crate::time::Time;
 use crate::version::ClusterVersion;
 use crate::wire::feed::FeedPage;
@@ -68,6 +68,9 @@ pub enum Answer {
         /// Seconds between the signals TERM and KILL when the step is ended.
         #[n(3)]
         kill_wait_s: u64,
+        /// What the cluster's configuration says of steps. None: nothing.
+        #[n(4)]
+        usual: Option<StepDefaults>,
     },
     /// The step has ended, and this is in the journal.
     #[n(4)]

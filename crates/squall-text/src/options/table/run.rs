@@ -127,10 +127,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SLURM_KILL_BAD_EXIT"],
         "end the step when a task fails",
         |asked, given| {
-            asked.run.kill_on_bad_exit = match given.value {
-                None => true,
-                Some(_) => counted(given, false)? != 0,
-            };
+            asked.run.kill_on_bad_exit = Some(given.value.is_none() || counted(given, false)? != 0);
             Ok(())
         },
     ),
@@ -328,7 +325,7 @@ pub const OPTIONS: &[Opt] = &[
         &["SLURM_WAIT"],
         "end the step so many seconds after its first task has ended; 0: never",
         |asked, given| {
-            asked.run.wait_s = counted(given, false)?;
+            asked.run.wait_s = Some(counted(given, false)?);
             Ok(())
         },
     ),

@@ -728,6 +728,7 @@ fn rlimits(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
             }
         };
         order.asked.spec.rlimits.push((number as u32, most));
+        order.asked.spec.options.names_limits = Some(true);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The session's side towards the controller: answers, reconnection, the request to cancel the step.
 
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
@@ -21,12 +21,15 @@ impl Session<'_> {
     pub(super) fn hear_controller(&mut self, now: Instant) -> Result<(), Stop> {
         let Some(client) = &mut self.client else { return Ok(()) };
         match client.receive() {
-            Ok(Answer::StepCreated { step, layout, facts, kill_wait_s }) if self.created.is_none() => {
+            Ok(Answer::StepCreated { step, layout, facts, kill_wait_s, usual }) if self.created.is_none() => {
                 if self.held_up {
                     self.say(&format!("Step created for job {}", self.job));
                 }
                 self.tell_created(&facts, step, &layout);
                 het::verify(self.prepared.among, &layout)?;
+                let usual = usual.unwrap_or_default();
+                self.manners.kill_on_bad_exit.get_or_insert(usual.kill_on_bad_exit);
+                self.manners.wait.get_or_insert(Duration::from_secs(usual.wait_s));
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
                 self.created = Some(CreatedStep { step, layout: *layout, kill_wait_s, output, input });
                 for (node, frame) in std::mem::take(&mut self.early) {

@@ -27,7 +27,7 @@ impl Session<'_> {
         }
         if self.wait_until.is_some_and(|at| now >= at) {
             self.wait_until = None;
-            self.say(&format!("First task exited {}s ago", self.manners.wait.as_secs()));
+            self.say(&format!("First task exited {}s ago", self.manners.wait.unwrap_or_default().as_secs()));
             self.status();
             self.force(&format!("Terminating {}", self.name()));
             // The time that `--wait` grants the remaining tasks is over.

@@ -56,12 +56,14 @@ pub(crate) struct Manners {
     pub(crate) cpu_bind: String,
     /// `--slurmd-debug`: verbosity of messages about each step daemon.
     pub(crate) slurmd_debug: u32,
-    /// `--kill-on-bad-exit`: the first task that fails ends the step.
-    pub(crate) kill_on_bad_exit: bool,
+    /// `--kill-on-bad-exit`: whether the first task that fails ends the step. None: the controller has not said yet what
+    /// the cluster wants.
+    pub(crate) kill_on_bad_exit: Option<bool>,
     /// `--oom-kill-step`: the first task that runs out of memory ends the step.
     pub(crate) oom_kill_step: bool,
-    /// `--wait`: time that the other tasks may run after the first one has ended; zero: no limit.
-    pub(crate) wait: Duration,
+    /// `--wait`: time that the other tasks may run after the first one has ended; zero: no limit. None: as with
+    /// `kill_on_bad_exit`.
+    pub(crate) wait: Option<Duration>,
     /// `--disable-status`: the first interrupt is forwarded to the tasks at once, instead of printing their states.
     pub(crate) disable_status: bool,
     /// `--quit-on-interrupt`: a single interrupt ends the step.

@@ -162,13 +162,15 @@ impl Session<'_> {
             self.wait_until = None;
             return;
         }
-        let ends_all = first_bad && self.manners.kill_on_bad_exit || oom && self.manners.oom_kill_step;
+        let ends_all = first_bad && self.manners.kill_on_bad_exit == Some(true) || oom && self.manners.oom_kill_step;
         if ends_all && !self.forced {
             self.tell_exits(now, true);
             self.force(&format!("Terminating {}", self.name()));
             self.cancel();
-        } else if !self.manners.wait.is_zero() && self.wait_until.is_none() {
-            self.wait_until = Some(now + self.manners.wait);
+        } else if let Some(wait) = self.manners.wait.filter(|wait| !wait.is_zero())
+            && self.wait_until.is_none()
+        {
+            self.wait_until = Some(now + wait);
         }
     }
 

@@ -6,7 +6,7 @@ use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::CoreSet;
-use squall_model::step::{Program, StepStart, TaskProgram};
+use squall_model::step::{Program, StepDefaults, StepStart, TaskProgram};
 use squall_model::wire::client::Answer;
 use squall_sched::Grain;
 
@@ -57,10 +57,15 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     Some(rooms)
 }
 
-/// Returns the names of failed nodes of a job of which a node has the place.
+/// Returns the names of failed nodes of a job that stand for a node: that of its place, and those of nodes that it replaced
+/// there. A node that came back and failed again stands for the one that replaced it last.
 fn replaced_by(state: &State, run: &Run, node: NodeId) -> Vec<String> {
-    let of_job = run.places.iter().flat_map(|places| &places.replaced).filter(|one| one.node == node);
-    of_job.filter_map(|one| Some(state.node(one.place)?.name.clone())).collect()
+    let Some(places) = &run.places else { return Vec::new() };
+    let is_last = |one: &&Replacement| {
+        let last = places.replaced.iter().rev().find(|other| other.place == one.place);
+        one.node == node && last.is_some_and(|last| last.node == node)
+    };
+    places.replaced.iter().filter(is_last).filter_map(|one| Some(state.node(one.place)?.name.clone())).collect()
 }
 
 /// Returns a node's devices as the job's steps see them: devices that are not the job's count as held.
@@ -186,7 +191,9 @@ pub(crate) fn created(state: &State, key: StepKey) -> Option<Answer> {
     let mut facts = facts(state, key.job)?;
     facts.key = key;
     let (layout, kill_wait_s) = (Box::new(step.layout.clone()), state.config.kill_wait_s);
-    Some(Answer::StepCreated { step: key.step, layout, facts: Box::new(facts), kill_wait_s })
+    let (kill_on_bad_exit, wait_s) = (state.config.kill_on_bad_exit, state.config.wait_time_s);
+    let usual = (kill_on_bad_exit || wait_s > 0).then_some(StepDefaults { kill_on_bad_exit, wait_s });
+    Some(Answer::StepCreated { step: key.step, layout, facts: Box::new(facts), kill_wait_s, usual })
 }
 
 fn step_of(state: &State, key: StepKey) -> Option<&Step> {

@@ -1,0 +1,110 @@
+//! Keys by which a site says what jobs inherit, when they end and who may submit them.
+
+use squall_model::job::{EndState, JobSpec, JobState};
+use squall_model::step::{StepDefaults, StepSpec, TaskProgram};
+use squall_model::wire::client::{Answer, Refusal, Request};
+
+use crate::control::tests::driver::{ADA, Driver, batch};
+use crate::control::tests::hooks::cluster;
+
+/// Numbers of the limits core (4) and memlock (8).
+const LIMITS: [(u32, u64); 2] = [(4, 0), (8, 65_536)];
+
+fn submitted(d: &mut Driver, uid: u32, spec: JobSpec) -> Vec<Answer> {
+    let (key, contents) = (d.key(), Vec::new());
+    d.ask(
+        7,
+        uid,
+        Request::Submit { spec: spec.into(), script: b"#!/bin/sh\n".to_vec().into(), env: contents.into(), key },
+    )
+}
+
+#[test]
+fn jobs_and_steps_inherit_only_the_limits_that_the_site_names_unless_the_user_does() {
+    let mut d = cluster("PropagateResourceLimitsExcept = \"MEMLOCK\"\nJobFileAppend = \"YES\"\n");
+    let mut spec = JobSpec { rlimits: LIMITS.to_vec(), ..batch() };
+    let id = d.submit(spec.clone());
+    let job = &d.c.state().jobs[&id].spec;
+    assert_eq!((&job.rlimits[..], job.append), (&LIMITS[..1], Some(true)));
+    let program = TaskProgram { rlimits: LIMITS.to_vec(), ..TaskProgram::default() };
+    let request = Request::CreateStep { job: id, spec: Box::default(), program: Box::new(program), key: d.key() };
+    d.ask(8, ADA, request);
+    let limits = d.sent.iter().rev().find_map(|(_, message)| match message {
+        squall_model::wire::node::Down::StartStep(start) => match &start.program {
+            squall_model::step::Program::Tasks(program) => Some(program.rlimits.clone()),
+            squall_model::step::Program::Batch(_) => None,
+        },
+        _ => None,
+    });
+    assert_eq!(limits.as_deref(), Some(&LIMITS[..1]));
+    spec.options.names_limits = Some(true);
+    spec.append = Some(false);
+    let named = d.submit(spec);
+    let named = &d.c.state().jobs[&named].spec;
+    assert_eq!((&named.rlimits[..], named.append), (&LIMITS[..], Some(false)));
+}
+
+#[test]
+fn a_job_may_run_beyond_its_time_limit_as_long_as_partition_or_cluster_say() {
+    for (text, ends_after) in [
+        ("", Some(60)),
+        ("OverTimeLimit = 1\n", Some(120)),
+        ("OverTimeLimit = 1\n[[partitions]]\nname = \"p\"\nOverTimeLimit = 0\n", Some(60)),
+        ("[[partitions]]\nname = \"p\"\nOverTimeLimit = \"UNLIMITED\"\n", None),
+    ] {
+        let mut d = cluster(text);
+        let id = d.submit(JobSpec { time_limit_s: Some(60), ..batch() });
+        d.pass(ends_after.unwrap_or(1_000_000) - 1);
+        assert_eq!(d.state_of(id), Some(JobState::Running), "{text}");
+        d.pass(2);
+        let state = d.state_of(id);
+        let expected = ends_after.map_or(JobState::Running, |_| JobState::Completing(EndState::Timeout));
+        assert_eq!(state, Some(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_site_keeps_root_or_others_out_and_asks_for_reservations() {
+    let p = "[[partitions]]\nname = \"p\"\n";
+    let denied = |answers: &[Answer]| matches!(answers, [Answer::Refused(Refusal::AccessDenied)]);
+    let mut d = cluster("DisableRootJobs = \"YES\"\n");
+    assert!(denied(&submitted(&mut d, 0, batch())) && !denied(&submitted(&mut d, ADA, batch())));
+    let mut d = cluster(&format!("DisableRootJobs = \"YES\"\n{p}DisableRootJobs = \"NO\"\n"));
+    assert!(!denied(&submitted(&mut d, 0, batch())));
+    let mut d = cluster(&format!("{p}RootOnly = \"YES\"\n"));
+    assert!(denied(&submitted(&mut d, ADA, batch())) && !denied(&submitted(&mut d, 0, batch())));
+    let mut d = cluster(&format!("{p}ReqResv = \"YES\"\n"));
+    let answers = submitted(&mut d, ADA, batch());
+    let [Answer::Refused(Refusal::InvalidValue { problem, .. })] = &answers[..] else { panic!("{answers:?}") };
+    assert!(problem.contains("--reservation"), "{problem}");
+}
+
+#[test]
+fn exit_codes_of_the_site_requeue_a_job_that_may_be() {
+    let text = "RequeueExit = \"10-20\"\nRequeueExitHold = \"99\"\n";
+    for (code, requeue, after) in [
+        (11, None, JobState::Running),
+        (99, None, JobState::Pending),
+        (1, None, JobState::Ended(EndState::Failed)),
+        (11, Some(false), JobState::Ended(EndState::Failed)),
+        (0, None, JobState::Ended(EndState::Completed)),
+    ] {
+        let mut d = cluster(text);
+        let id = d.submit(JobSpec { requeue, ..batch() });
+        d.finish(id, code);
+        assert_eq!(d.state_of(id), Some(after), "{code} {requeue:?}");
+        let job = &d.c.state().jobs[&id];
+        let attempts = if matches!(after, JobState::Ended(_)) { 1 } else { 2 };
+        assert!(job.attempt.0 <= attempts, "{code}");
+    }
+}
+
+#[test]
+fn srun_is_told_what_the_site_wants_of_steps() {
+    let mut d = cluster("KillOnBadExit = \"YES\"\nWaitTime = 30\n");
+    let id = d.submit(batch());
+    let (program, key) = (Box::new(TaskProgram::default()), d.key());
+    let answers = d.ask(8, ADA, Request::CreateStep { job: id, spec: Box::<StepSpec>::default(), program, key });
+    let [Answer::StepCreated { usual, .. }] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(*usual, Some(StepDefaults { kill_on_bad_exit: true, wait_s: 30 }));
+}
