@@ -3,6 +3,7 @@
 
 pub mod columns;
 pub mod format;
+pub mod hints;
 pub mod limits;
 pub mod metrics;
 pub mod options;

@@ -12,7 +12,7 @@ use squall_model::limits::SCRIPT_BYTES_MAX;
 use crate::options::Stop;
 
 /// Prefix of script lines with options.
-const MARK: &str = "#SBATCH";
+pub(crate) const MARK: &str = "#SBATCH";
 
 /// Obsolete prefix of script lines with options.
 const OLD_MARK: &str = "#SLURM";
@@ -96,7 +96,7 @@ impl Script {
     }
 
     /// Returns the script's lines, each with its number, from 1.
-    fn lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         let numbered = |(at, line)| (at as u32 + 1, String::from_utf8_lossy(line));
         self.body.split(|b| *b == b'\n').enumerate().map(numbered)
     }
@@ -145,7 +145,7 @@ impl Script {
 }
 
 /// Returns whether a line has more than white space or a comment.
-fn is_command(line: &str) -> bool {
+pub(crate) fn is_command(line: &str) -> bool {
     !matches!(line.trim_start().chars().next(), None | Some('#'))
 }
 

@@ -13,7 +13,9 @@ use squall_model::wire::client::{Answer, Request};
 use crate::capture::{self, Vars};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
+use crate::hall::hint;
 use squall_client::{Client, ClientError, unexpected};
+use squall_text::hints;
 use squall_text::options::collect::{self, CommandLine};
 use squall_text::options::getopt::ParsedOption;
 use squall_text::options::submit::SubmitOptions;
@@ -65,6 +67,8 @@ fn failed(error: &ClientError) -> Stop {
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script), Stop> {
     let mut lines = collect::lines(SBATCH, args)?;
     let script = script(&lines)?;
+    let operands = lines.last().map_or(&[][..], |line| line.operands);
+    hint("sbatch", hints::of_script(&script).into_iter().chain(hints::behind_script(operands)));
     if script.has_old_marks() {
         eprintln!(
             "sbatch: error: Change from #SLURM to #SBATCH in your script and verify the options are valid in sbatch"
@@ -72,7 +76,6 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<SubmitOptions>, Script)
     }
     let shown = lines.iter().map(|line| line.count("verbose")).sum::<usize>() > 2;
     let said = directives(&script, shown)?;
-    let operands = lines.last().map_or(&[][..], |line| line.operands);
     lines.resize_with(lines.len().max(said.len()), || CommandLine { options: Vec::new(), operands: &[] });
     let ignored =
         vars.iter().any(|(name, value)| name == "SBATCH_IGNORE_PBS" && collect::sets_flag(&value.to_string_lossy()))

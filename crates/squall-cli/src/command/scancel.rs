@@ -14,6 +14,7 @@ use squall_model::wire::node::SignalTarget;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, names, parts, target};
 use squall_client::{ClientError, unexpected};
+use squall_text::hints::Hint;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::options::values::signal::signal_number;
@@ -272,7 +273,7 @@ fn one(call: &mut Call<'_>, way: &CancelOptions, jobs: JobSelection, step: Optio
     // an error. Without, that is no failure, and neither is one that ends while the filter finds it.
     let filtered = jobs.is_filtered();
     let named = filtered && !jobs.ids.is_empty();
-    let request = Request::Cancel { jobs, signal, step, verbose: way.verbose || filtered };
+    let request = Request::Cancel { jobs, signal, step, verbose: way.verbose || filtered || call.hints };
     let (done, refused) = match call.controller.ask(&request) {
         Ok(Answer::Affected { jobs, refused }) => (jobs, refused),
         Ok(Answer::Done) => return Ok(()),
@@ -289,6 +290,8 @@ fn one(call: &mut Call<'_>, way: &CancelOptions, jobs: JobSelection, step: Optio
     };
     if way.verbose && done.is_empty() && refused.is_empty() {
         call.complain("No active jobs match ALL job filters");
+    } else if !way.quiet && done.is_empty() && refused.is_empty() {
+        call.hint(&Hint::NoneMatches);
     }
     if way.verbose {
         for job in done.iter().chain(refused.iter().map(|(job, _)| job)) {
@@ -314,6 +317,8 @@ fn one(call: &mut Call<'_>, way: &CancelOptions, jobs: JobSelection, step: Optio
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
             let kind = if step.is_some() { "job step id" } else { "job id" };
             call.complain(&format!("Kill job error on {kind} {name}: {}", refusal::text(why)));
+        } else if !way.quiet && unknown {
+            call.hint(&Hint::NotThere(job.to_string()));
         }
         if !harmless {
             result = Err(Fail(1));

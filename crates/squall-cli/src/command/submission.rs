@@ -1,5 +1,6 @@
 //! Shared by sbatch, srun and salloc: complete a request from the own process, check cluster names, end the command.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,14 +9,19 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use squall_host::sys::command::become_user;
+use squall_model::id::JobId;
 use squall_model::job::JobSpec;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, Request};
 
 use crate::capture::{self, Vars};
 use crate::command::hostfile;
+use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::select::id_of;
 use crate::contact::Patience;
+use crate::hall::{hint, hints_wanted};
 use squall_client::{ClientError, unexpected};
+use squall_text::hints::{self, Hint};
 use squall_text::options::collect::{self, CommandLine};
 use squall_text::options::submit::{RunAs, SubmitOptions};
 use squall_text::options::{Stop, Tool, counts, shown};
@@ -55,11 +61,40 @@ pub(crate) fn apply(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_
     for line in &asked.warnings {
         eprintln!("{}: {line}", tool.name());
     }
+    hint_about(asked, tool);
     if asked.verbose > 0 {
         let noted = asked.notes.iter().cloned();
         for line in noted.chain(shown::defined(asked, tool)).chain(shown::without_effect(asked, tool)) {
             eprintln!("{}: {line}", tool.name());
         }
+    }
+    Ok(())
+}
+
+/// Prints hints about `--time` and `--dependency`.
+fn hint_about(asked: &SubmitOptions, tool: Tool) {
+    hint(tool.name(), asked.given.get("time").and_then(Option::as_deref).and_then(hints::of_time));
+    let terms = asked.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+    let ids: BTreeSet<u32> = terms.filter_map(|term| term.job).map(|job| job.id.0).collect();
+    if hints_wanted() && !ids.is_empty() {
+        let ids: Vec<OsString> = ids.iter().map(|id| id.to_string().into()).collect();
+        // Hints change no exit code.
+        let _ = live(tool.name(), &ids, hint_dependency);
+    }
+}
+
+/// Hints at those of the jobs `ids` that neither the controller nor accounting knows. Says nothing if it can't find out.
+fn hint_dependency(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
+    // A ping is not repeated while the controller is away.
+    let ids: Vec<JobRef> = call.targets(&ids.join(","))?.into_iter().map(|target| target.job).collect();
+    let selection = JobSelection { ids: ids.clone(), ..JobSelection::default() };
+    let listed = call.controller.ask(&Request::Ping).and_then(|_| call.controller.jobs(selection, true, false));
+    let unknown = listed.map(|page| page.unknown).unwrap_or_default();
+    let ids: Vec<JobRef> = ids.into_iter().filter(|id| unknown.contains(&id_of(id))).collect();
+    let query = AccountingQuery { ids: ids.clone(), allocations_only: true, ..AccountingQuery::default() };
+    if let Some(Ok(rows)) = (!ids.is_empty()).then(|| call.controller.accounting(query)) {
+        let is = |id: JobId| rows.iter().any(|row| row.id == id || row.task.is_some_and(|task| task.array == id));
+        ids.iter().map(id_of).filter(|id| !is(*id)).for_each(|id| call.hint(&Hint::Dependency(id)));
     }
     Ok(())
 }
@@ -133,4 +168,26 @@ pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientErr
 fn shown(time: Time) -> String {
     let at = Timestamp::from_microsecond(time.0 as i64).unwrap_or(Timestamp::UNIX_EPOCH);
     at.to_zoned(TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hint_dependency;
+    use crate::command::listing::fake::{HINTS, fake, run_with};
+
+    #[test]
+    fn a_dependency_on_a_job_that_never_was_is_told() {
+        let said = |ids: &[&str], env: &[(&str, &str)]| {
+            let seen = run_with(&mut fake(), "sbatch", hint_dependency, ids, env);
+            assert_eq!((seen.code, seen.out.as_str()), (0, ""));
+            seen.err
+        };
+        let line =
+            "sbatch: hint: --dependency: you can see no job 99999; the new job does not wait for one that never was\n";
+        assert_eq!(said(&["10", "40", "99999"], &[HINTS]), line, "job 40 is in accounting only");
+        assert_eq!(said(&["99999"], &[]), "");
+        let mut away = fake();
+        away.down = true;
+        assert_eq!(run_with(&mut away, "sbatch", hint_dependency, &["99999"], &[HINTS]).err, "");
+    }
 }

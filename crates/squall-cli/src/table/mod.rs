@@ -11,10 +11,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_text::hints;
 use squall_text::page::{Page, job};
 
 use crate::command;
-use crate::hall::print;
+use crate::hall::{hint, print};
 
 /// A command: its description, and the function that runs it, which gets the arguments after the name.
 pub(crate) struct Command {
@@ -122,11 +123,11 @@ pub fn run() -> ExitCode {
     let called = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let rest: Vec<OsString> = args.collect();
     if let Some(command) = find(&called) {
-        return (command.run)(&rest);
+        return start(command, &rest);
     }
     let word = rest.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some(command) = find(&word) {
-        return (command.run)(&rest[1..]);
+        return start(command, &rest[1..]);
     }
     match word.as_str() {
         "help" if rest.len() > 1 => help_of(&rest[1].to_string_lossy()),
@@ -140,6 +141,11 @@ pub fn run() -> ExitCode {
         }
         _ => unknown(&word),
     }
+}
+
+fn start(command: &Command, args: &[OsString]) -> ExitCode {
+    hint(command.page.name, hints::of_arguments(args));
+    (command.run)(args)
 }
 
 /// Runs `squall help COMMAND` and `squall help TOPIC`.

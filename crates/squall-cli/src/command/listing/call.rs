@@ -32,6 +32,7 @@ use squall_text::format::clock::{Clock, Style};
 use squall_text::format::colour::clean;
 use squall_text::format::harmless_lines;
 use squall_text::format::words;
+use squall_text::hints::Hint;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
@@ -130,6 +131,8 @@ pub(crate) struct Call<'a> {
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
     /// Whether standard output is a terminal.
     pub(crate) terminal: bool,
+    /// Whether hints are printed on standard error.
+    pub(crate) hints: bool,
     /// Time zone in which times are printed and read.
     pub(crate) zone: TimeZone,
     /// Current time by this machine's clock.
@@ -163,6 +166,13 @@ impl Call<'_> {
     /// Prints `NAME: error: TEXT` on standard error.
     pub(crate) fn complain(&mut self, text: &str) {
         drop(writeln!(self.err, "{}: error: {}", self.name, harmless_lines(&plain(text))));
+    }
+
+    /// Prints `NAME: hint: TEXT` on standard error, if the user wants hints.
+    pub(crate) fn hint(&mut self, hint: &Hint) {
+        if self.hints {
+            self.say(&format!("{}: hint: {hint}", self.name));
+        }
     }
 
     /// Prints an error message and fails with exit code 1.
@@ -546,6 +556,7 @@ pub(crate) fn live(
         people: &Machine,
         env: &|variable| std::env::var(variable).ok(),
         terminal: std::io::stdout().is_terminal(),
+        hints: crate::hall::hints_wanted(),
         zone: TimeZone::system(),
         now: Time(u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0)),
         out: &mut std::io::stdout(),

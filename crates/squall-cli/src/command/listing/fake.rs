@@ -37,6 +37,9 @@ pub(crate) const NOW: u64 = 1_795_248_000;
 /// Entry of a test's environment that makes standard output a terminal.
 pub(crate) const TERMINAL: (&str, &str) = ("terminal", "yes");
 
+/// Entry of a test's environment with which hints are printed.
+pub(crate) const HINTS: (&str, &str) = (squall_text::hints::VARIABLE, "1");
+
 /// A fake cluster: its content, and the requests that it received.
 pub(crate) struct Fake {
     pub(crate) page: JobsPage,
@@ -296,6 +299,7 @@ pub(crate) fn run_with(
         people: &TestPeople,
         env: &|variable| env.iter().find(|(key, _)| *key == variable).map(|(_, value)| (*value).to_owned()),
         terminal: env.contains(&TERMINAL),
+        hints: env.contains(&HINTS),
         zone: TimeZone::UTC,
         now: Time::from_secs(NOW),
         out: &mut out,

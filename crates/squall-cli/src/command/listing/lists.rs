@@ -9,6 +9,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{JobsPage, NodeInfo, PartitionInfo};
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
+use squall_text::hints::Hint;
 
 use super::call::{Call, Fail};
 use super::select::parts;
@@ -42,6 +43,14 @@ pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, 
     match call.controller.ask(&Request::Partitions)? {
         Answer::Partitions(partitions) => Ok(partitions),
         _ => Err(unexpected()),
+    }
+}
+
+/// Hints at names of partitions that do not exist.
+pub(crate) fn hint_partitions(call: &mut Call<'_>, wanted: &[String], known: &[PartitionInfo]) {
+    let known: Vec<String> = known.iter().map(|partition| partition.config.name.clone()).collect();
+    for name in wanted.iter().filter(|name| !known.contains(name)) {
+        call.hint(&Hint::Partition(name.clone(), known.clone()));
     }
 }
 

@@ -8,7 +8,7 @@ use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal,
 use squall_model::wire::node::SignalTarget;
 
 use super::scancel;
-use crate::command::listing::fake::{CommandResult, check, fake, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, HINTS, check, fake, run_with, transcript};
 
 type Cancelled = (JobSelection, Option<(i32, SignalTarget)>, Option<StepNo>);
 
@@ -142,4 +142,25 @@ fn what_fails_and_how() {
     let seen = run_with(&mut down, "scancel", scancel, &["1"], &[]);
     assert_eq!(seen.code, 1);
     assert!(seen.err.contains("Unable to contact slurm controller"), "{}", seen.err);
+}
+
+#[test]
+fn what_is_not_there_is_hinted_at() {
+    let said = |args: &[&str], refused: &[(u32, Refusal)], env: &[(&str, &str)]| {
+        let mut fake = fake();
+        let name = |id: u32| JobName { id: JobId(id), task: None };
+        let refused = refused.iter().map(|(id, why)| (name(*id), why.clone())).collect();
+        fake.answers.push(Answer::Affected { jobs: Vec::new(), refused });
+        let seen = run_with(&mut fake, "scancel", scancel, args, env);
+        assert_eq!((seen.code, seen.out.as_str()), (0, ""));
+        seen.err
+    };
+    let unknown = [(99_999, Refusal::InvalidJobId)];
+    assert_eq!(said(&["99999"], &unknown, &[HINTS]), "scancel: hint: no job 99999 is pending or running\n");
+    assert_eq!(said(&["-p", "gpuu"], &[], &[HINTS]), "scancel: hint: no pending or running job matches\n");
+    for (args, env) in
+        [(&["99999"][..], &[][..]), (&["99999", "--quiet"], &[HINTS]), (&["99999"], &[("SQUALL_HINTS", "0")])]
+    {
+        assert_eq!(said(args, &unknown, env), "");
+    }
 }

@@ -15,7 +15,7 @@ use squall_model::power::PowerPhase;
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::lists::{all_partitions, nodes_with};
+use crate::command::listing::lists::{all_partitions, hint_partitions, nodes_with};
 use crate::command::listing::select::{lines, names};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
@@ -23,6 +23,7 @@ use crate::command::sinfo::group::{Grouping, group, sort};
 use squall_text::columns::groups::{FIELDS, Group};
 use squall_text::format::layout::Layout;
 use squall_text::format::node::{NodeState, STATES};
+use squall_text::hints::Hint;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{Options, Page};
@@ -139,9 +140,13 @@ fn show(
     }
     let wanted = given.last("partition").map(str::to_owned).or(named);
     let wanted = wanted.as_deref().map(names).unwrap_or_default();
+    hint_partitions(call, &wanted, &partitions);
     let partitions: Vec<Rc<PartitionInfo>> =
         partitions.into_iter().filter(|p| wanted.is_empty() || wanted.contains(&p.config.name)).map(Rc::new).collect();
     let filter = Filter::new(call, given)?;
+    for name in filter.names.iter().flatten().filter(|name| nodes.iter().all(|node| node.name != **name)) {
+        call.hint(&Hint::Node(name.clone()));
+    }
     let nodes: Vec<Rc<NodeInfo>> = nodes.into_iter().filter(|n| filter.takes(n)).map(Rc::new).collect();
     let now = nodes.iter().map(|n| n.heard).max().unwrap_or(call.now).max(call.now);
     let layout = layout(call, given)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
 use super::sinfo;
-use crate::command::listing::fake::{CommandResult, TERMINAL, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{CommandResult, HINTS, TERMINAL, check, fake, run, run_with, transcript};
 
 fn seen(args: &[&str]) -> CommandResult {
     run("sinfo", sinfo, args)
@@ -195,4 +195,16 @@ fn p12_no_line_with_the_time_without_a_header() {
     let first = |args: &[&str]| run("sinfo", sinfo, args).out.lines().next().unwrap_or_default().to_owned();
     assert!(first(&["-l"]).ends_with(" 2026"), "{}", first(&["-l"]));
     assert!(!first(&["-h", "-l"]).ends_with(" 2026"), "{}", first(&["-h", "-l"]));
+}
+
+#[test]
+fn partitions_and_nodes_that_do_not_exist_are_hinted_at() {
+    let said = |args: &[&str]| run_with(&mut fake(), "sinfo", sinfo, args, &[HINTS]).err;
+    let line = "sinfo: hint: there is no partition `gpuu`; there are: debug, long\n";
+    assert_eq!(said(&["-p", "gpuu,long"]), line);
+    assert_eq!(said(&["-n", "n[1,9]"]), "sinfo: hint: there is no node `n9`\n");
+    assert_eq!((said(&[]), seen(&["-p", "gpuu"]).err), (String::new(), String::new()));
+    let squeue = |args| run_with(&mut fake(), "squeue", crate::command::squeue::squeue, args, &[HINTS]).err;
+    assert_eq!(squeue(&["-p", "gpuu"]), line.replace("sinfo", "squeue"));
+    assert_eq!(squeue(&["-p", "debug"]), "");
 }

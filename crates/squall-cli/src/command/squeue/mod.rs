@@ -19,7 +19,7 @@ use squall_model::wire::client::{JobSelection, Refusal, StateFilter};
 use squall_model::wire::info::JobClass;
 
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::lists::{Frame, all_partitions, expect, known_users};
+use crate::command::listing::lists::{Frame, all_partitions, expect, hint_partitions, known_users};
 use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::squeue::steps::StepRow;
@@ -281,6 +281,13 @@ fn list(
     {
         call.say("slurm_load_jobs error: Invalid job id specified");
         return Err(Fail(1));
+    }
+    if call.hints
+        && rows.is_empty()
+        && !plan.selection.partitions.is_empty()
+        && let Ok(known) = all_partitions(call)
+    {
+        hint_partitions(call, &plan.selection.partitions, &known);
     }
     if plan.by_partition {
         rows = of_partitions(call, rows)?;

@@ -54,6 +54,35 @@ fn a_script_with_directives_variables_and_options() {
 }
 
 #[test]
+fn silent_mistakes_are_hinted_at_where_that_is_wanted() {
+    let cluster = accepting();
+    let script = "#!/bin/bash\n#SBTACH -n 2\necho hi\n#SBATCH -n 9\n";
+    fs::write(cluster.dir().join("job.sh"), script).unwrap();
+    let said = |hints: &str| {
+        let mut command = cluster.command("sbatch");
+        command.args(["-t", "24:00", "job.sh", "-N", "2"]).env("SQUALL_HINTS", hints);
+        texts(&command.output().unwrap())
+    };
+    let submitted = "Submitted batch job 7\n".to_owned();
+    let lines = "\
+sbatch: hint: line 2: `#SBTACH` begins a comment: lines with options begin with `#SBATCH`
+sbatch: hint: line 4: #SBATCH is ignored here, after the first command in line 3: move it up
+sbatch: hint: `-N` goes to the script: write options of sbatch before `job.sh`
+sbatch: hint: --time=24:00 means 24 minutes: for 24 hours write --time=24:00:00
+";
+    assert_eq!(said("1"), (0, submitted.clone(), lines.to_owned()));
+    for hints in ["", "0"] {
+        assert_eq!(said(hints), (0, submitted.clone(), String::new()));
+    }
+    let odd = cluster.command("sbatch").args(["\u{2013}-nodes=2", "job.sh"]).env("SQUALL_HINTS", "1").output().unwrap();
+    let lines = "\
+sbatch: hint: `\u{2013}-nodes=2` begins with a dash of a word processor: write `--nodes=2`
+sbatch: error: Unable to open file \u{2013}-nodes=2
+";
+    assert_eq!(texts(&odd), (1, String::new(), lines.to_owned()));
+}
+
+#[test]
 fn scripts_from_standard_input_and_wrapped_commands() {
     let cluster = accepting();
     let mut child = cluster.command("sbatch").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
