@@ -6,6 +6,7 @@ use crate::cluster::Cluster;
 pub(crate) const STORIES: &[Story] = &[
     ("sattach_hears_what_was_said_and_speaks_to_the_tasks", attach),
     ("scontrol_lists_the_processes_of_jobs_and_tells_users", processes),
+    ("tail_follows_a_job_s_output_until_the_job_ends", tail),
 ];
 
 fn attach(c: &Cluster) {
@@ -70,4 +71,19 @@ fn processes(c: &Cluster) {
     assert_eq!((done.status, done.err.as_str()), (0, "srun: now\n"), "{done:?}");
     let done = c.run(&["scontrol", "notify", &job, "late"]);
     assert!(done.status == 1 && done.err.starts_with("job notify failure: "), "{done:?}");
+}
+
+fn tail(c: &Cluster) {
+    let script = "echo one; while [ ! -e go-on ]; do sleep 0.02; done; echo two";
+    let job = c.sbatch(&["-o", "tail.out", "--wrap", script]);
+    let shown = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = || std::fs::read_to_string(c.path("work/tail.out")).is_ok_and(|text| text == "one\n");
+            c.until("the first line is there", begun);
+            c.write("go-on", "");
+        });
+        c.ok(&["squall", "tail", &job])
+    });
+    assert_eq!(shown, "one\ntwo");
+    assert_eq!(c.ok(&["squall", "tail", "-n1", &job]), "two");
 }
