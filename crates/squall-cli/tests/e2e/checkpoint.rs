@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::harness::{Cluster, text};
 
@@ -85,9 +86,13 @@ fn a_job_steps_aside_and_comes_back_where_it_was() {
     let why = c.ok(&["why", "1"]);
     assert!(why.contains("Checkpointed"), "{why}");
     let there = numbers(&c).len();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     assert_eq!(numbers(&c).len(), there, "nothing of it runs");
     c.ok(&["scontrol", "checkpoint", "restart", "1"]);
+    c.until("it counts on", || counted(&c, there + 5));
+    // The node daemon's next run knows the restored processes.
+    c.kill("node-n1");
+    c.said(&["up"]);
     c.until("it has ended", || state(&c).starts_with("FAILED"));
     assert_eq!(numbers(&c), (1..=150).collect::<Vec<_>>());
     let rows = c.ok(&["sacct", "-D", "-X", "-n", "-P", "-j", "1", "-o", "State,ExitCode"]);
@@ -116,7 +121,7 @@ fn what_can_not_be_checkpointed_is_refused_by_name() {
     c.write("left.sh", "#!/bin/bash\n(sleep 100 &)\nsleep 100\n");
     c.ok(&["sbatch", "left.sh"]);
     c.until("it runs", || state(&c).starts_with("RUNNING"));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     let out = c.squall(&["scontrol", "checkpoint", "vacate", "1"]);
     assert!(!out.status.success() && text(&out).contains("runs on in the background"), "{}", text(&out));
     assert!(state(&c).starts_with("RUNNING"));
@@ -136,7 +141,7 @@ fn kills_while_a_checkpoint_is_made_leave_the_running_job() {
     c.until("it counts", || counted(&c, 5));
     for pause in [5, 40, 90] {
         let mut vacate = c.command(&["scontrol", "checkpoint", "create", "1"]).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(pause));
+        std::thread::sleep(Duration::from_millis(pause));
         c.kill("node-n1");
         c.said(&["up"]);
         // Its order is sent again to the node daemon.
