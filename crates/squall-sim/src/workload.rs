@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_model::checkpoint::CheckpointVerb;
+use squall_model::checkpoint::{CheckpointPlan, CheckpointVerb};
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
@@ -55,6 +55,8 @@ pub(crate) struct Workload {
     fast: bool,
     /// Whether there are two QOS, of which one may preempt the other.
     levels: bool,
+    /// Whether jobs can be checkpointed.
+    checkpoints: bool,
     /// Whether the configuration lets jobs be leased to nodes.
     leases: bool,
     /// Whether nodes are switched on and rebooted for jobs.
@@ -73,11 +75,26 @@ impl Workload {
         let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
         let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32 - setup.spares());
         let levels = setup.config.preempt_type == PreemptType::Qos;
+        let checkpoints = !setup.config.checkpoint_dir.is_empty();
         let leases = setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
         let boots = !setup.config.health.reboot_program.is_empty();
         let fence_s = setup.fences.then(|| setup.config.node_fence_min_s(false));
         let drained = Vec::new();
-        Self { until, gap, cores, memory_mb, nodes, fast, levels, leases, boots, fence_s, burst: 0, drained }
+        Self {
+            until,
+            gap,
+            cores,
+            memory_mb,
+            nodes,
+            fast,
+            levels,
+            checkpoints,
+            leases,
+            boots,
+            fence_s,
+            burst: 0,
+            drained,
+        }
     }
 
     fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
@@ -139,6 +156,10 @@ impl Workload {
             order.beside = beside;
         }
         may_lose_nodes(&mut order, most);
+        if self.checkpoints && order.vary >> 32 & 3 == 1 {
+            let every_s = [0, 20, 60, 200][(order.vary >> 34) as usize % 4];
+            order.options.checkpoint = Some(CheckpointPlan { every_s, must: false });
+        }
         if seed.chance(120_000) && !before.is_empty() {
             for _ in 0..seed.spread(1, 3) {
                 let Some(&(other, is_array)) = seed.pick(before) else { continue };

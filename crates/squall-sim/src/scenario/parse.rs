@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use squall_model::checkpoint::CheckpointVerb;
+use squall_model::checkpoint::{CheckpointPlan, CheckpointVerb};
 use squall_model::hostlist;
 use squall_model::job::network::{self, Network};
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
@@ -542,6 +542,10 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "on-node-fail" => {
                 let action = OnNodeFail::parse(value).ok_or_else(|| format!("`{word}` can't be understood"))?;
                 order.options.on_node_fail = Some(action);
+            }
+            "checkpoint" => {
+                let every_s = if value == "signal" { 0 } else { span(value)?.secs() };
+                order.options.checkpoint = Some(CheckpointPlan { every_s, must: false });
             }
             "spares" => order.options.spare_nodes = Some(number(value)? as u32),
             "hides" => order.hides = true,

@@ -191,9 +191,10 @@ fn checkpoint_text(last: &CheckpointInfo, row: &JobRow) -> String {
         let (time, node) = (row.clock.show(time), &last.node);
         format!(" CheckpointTime={time} CheckpointNode={node} CheckpointSize={size}M StoodStill={stood:.2}s")
     });
-    let failed =
-        last.failed.as_ref().map_or_else(String::new, |failed| format!(" RestoreFailed={}", failed.replace(' ', "_")));
-    format!("Checkpoint={}{made}{failed}", last.number)
+    let texts = [("RestoreFailed", &last.failed), ("CheckpointRefused", &last.refused)];
+    let texts =
+        texts.into_iter().filter_map(|(key, text)| Some(format!(" {key}={}", text.as_ref()?.replace(' ', "_"))));
+    format!("Checkpoint={}{made}{}", last.number, texts.collect::<String>())
 }
 
 fn times(row: &JobRow) -> Vec<String> {

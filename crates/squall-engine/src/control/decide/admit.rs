@@ -40,6 +40,7 @@ pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     privileges(who, spec)?;
     reboot(state, who, spec)?;
     node_failures(state, spec)?;
+    checkpoints(state, spec)?;
     times(now, spec)?;
     reservation(state, &who.owner, spec)?;
     place(state, &who.owner, spec)?;
@@ -193,6 +194,15 @@ pub(crate) fn reboot(state: &State, who: &Who, spec: &JobSpec) -> Result<(), Ref
         () => return Ok(()),
     };
     Err(invalid("reboot", "", problem))
+}
+
+/// Refuses `--checkpoint` on a cluster without checkpoints.
+fn checkpoints(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let asked = spec.options.get().is_some_and(|options| options.checkpoint.is_some());
+    match without_checkpoints(state).filter(|_| asked) {
+        Some(problem) => Err(invalid("checkpoint", "", problem)),
+        None => Ok(()),
+    }
 }
 
 /// Refuses what a job asks for about failing nodes, if it can't have that.

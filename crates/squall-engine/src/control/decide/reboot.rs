@@ -1,7 +1,7 @@
 //! `scontrol reboot` and `cancel_reboot`.
 
 use squall_model::event::{Event, NodeAdmin};
-use squall_model::id::NodeId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::limits::STRING_BYTES_MAX;
 use squall_model::power::Reboot;
 use squall_model::set::NodeSet;
@@ -11,6 +11,7 @@ use squall_model::wire::client::{Answer, Refusal};
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::nodes_of;
+use crate::control::effects::periodic;
 use crate::control::port::Out;
 
 /// Requests a reboot of nodes, which comes when no job is on them.
@@ -35,7 +36,10 @@ pub(crate) fn reboot(
     let issued = |id: &NodeId| c.state.node(*id).and_then(|node| node.reboot.as_ref()?.issued).is_some();
     let nodes: NodeSet = nodes.iter().filter(|id| !issued(id)).collect();
     let reboot = Some(Box::new(Reboot { asap, next, reason, by: ask.who.owner.uid, issued: None, job: None }));
+    let jobs = nodes.iter().filter_map(|id| c.state.node(id)).flat_map(|node| node.jobs.iter().copied());
+    let jobs: Vec<JobId> = jobs.filter(|_| asap).collect();
     c.commit(ask.now, Event::NodesReboot { nodes, reboot }, out);
+    jobs.into_iter().for_each(|id| periodic::leave(c, id));
     Ok(Some(Answer::Done))
 }
 

@@ -1,4 +1,4 @@
-//! Checkpoints of jobs: orders to nodes, what a node answers, when one counts, and what follows from a restore that failed.
+//! Checkpoints of jobs: orders to nodes and their answers, when one counts, and what follows from a failed restore.
 //!
 //! A checkpoint counts from the journal's event on. A job that leaves its node is ended by the same record, so its
 //! frozen processes are killed only when the checkpoint counts.
@@ -17,7 +17,7 @@ use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::Down;
 
 use crate::control::controller::Controller;
-use crate::control::effects::preempt;
+use crate::control::effects::{periodic, preempt};
 use crate::control::index::waits::Ordered;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
@@ -73,11 +73,8 @@ fn order(state: &State, id: JobId, verb: CheckpointVerb) -> Result<(NodeId, Chec
         Phase::Running(_) | Phase::Pending | Phase::Leased(_) => return Err(Refusal::NotRunning),
         Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
     };
-    if state.cluster_version < ClusterVersion::CHECKPOINTS {
-        return Err(wrong("jobs are checkpointed from version 3 of the cluster on: scontrol upgrade"));
-    }
-    if state.config.checkpoint_dir.is_empty() {
-        return Err(wrong("the cluster has no folder for checkpoints: set checkpoint_dir in squall.toml"));
+    if let Some(problem) = without_checkpoints(state) {
+        return Err(wrong(problem));
     }
     let node = fits(state, id, job, run).map_err(wrong)?;
     let all = job.checkpoints.as_deref();
@@ -88,6 +85,19 @@ fn order(state: &State, id: JobId, verb: CheckpointVerb) -> Result<(NodeId, Chec
         kept: all.iter().flat_map(|all| &all.kept).map(|one| one.number).collect(),
     };
     Ok((node, order))
+}
+
+/// Returns why the cluster has no checkpoints. None: it has.
+pub(crate) fn without_checkpoints(state: &State) -> Option<&'static str> {
+    match () {
+        () if state.cluster_version < ClusterVersion::CHECKPOINTS => {
+            Some("jobs are checkpointed from version 3 of the cluster on: scontrol upgrade")
+        }
+        () if state.config.checkpoint_dir.is_empty() => {
+            Some("the cluster has no folder for checkpoints: set checkpoint_dir in squall.toml")
+        }
+        () => None,
+    }
 }
 
 /// Returns the node of a job that is of a kind which can be checkpointed, or why it is not.
@@ -142,17 +152,20 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: Checkpoin
     if c.waits.checkpoints.get(&id).is_some_and(answers)
         && let Some(ordered) = c.waits.checkpoints.remove(&id)
     {
-        let refused = note.error.is_some();
-        let answer = match note.error {
-            Some(error) => Answer::Refused(wrong(line(&error))),
+        let problem = note.error.as_deref().map(line);
+        let answer = match &problem {
+            Some(problem) => Answer::Refused(wrong(problem.as_str())),
             None if ordered.order.verb == note.verb => Answer::Done,
             None => Answer::Refused(wrong(
                 "the job runs on, as the controller did not answer its node in time; the checkpoint counts",
             )),
         };
+        let own = ordered.caller.is_none();
         out.answers.extend(ordered.caller.map(|caller| (caller, answer)));
         if ordered.preempts {
-            preempt::answered(c, now, id, refused, out);
+            preempt::answered(c, now, id, problem.is_some(), out);
+        } else {
+            periodic::answered(c, now, id, (own, problem.as_deref()), out);
         }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod losses;
 pub(crate) mod members;
 pub(crate) mod nodes;
 pub(crate) mod notice;
+pub(crate) mod periodic;
 pub(crate) mod power;
 pub(crate) mod preempt;
 pub(crate) mod programs;

@@ -263,7 +263,7 @@ fn ending(c: &mut Controller, id: JobId) {
     boots(c, id);
     c.vacant.remove(&id);
     programs::changed(c, id);
-    for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id)] {
+    for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id), Timer::Checkpoint(id)] {
         c.timers.clear(timer);
     }
     match c.state.jobs.get(&id).map(|job| job.state()) {
@@ -378,6 +378,7 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
 /// Sets the timers of a running job's time limit and of the `--signal` warning before it, or clears them if the job has
 /// no limit. A warning that was due before `now` counts as sent.
 pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
+    periodic::arm(c, id, None);
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {
         // The time of a job begins when its nodes are up.

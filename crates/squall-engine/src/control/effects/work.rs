@@ -39,8 +39,8 @@ use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
-use crate::control::state::reading::is_vacated;
 use crate::control::state::reading::outcome_of;
+use crate::control::state::reading::{is_unsaved, is_vacated};
 use crate::invariant::invariant;
 
 /// How often limits on usage over time are compared with the usage.
@@ -75,6 +75,7 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Lost(node) => nodes::lost(c, now, node, out),
         Timer::Fence(node) => fence::passed(c, now, node, out),
         Timer::Grace(id) => preempt::overdue(c, now, id, out),
+        Timer::Checkpoint(id) => periodic::due(c, now, id, out),
         Timer::Exempt(_) | Timer::Pass => c.queue.kick = true,
         Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),
         Timer::Budgets => spend(c, now, out),
@@ -387,6 +388,7 @@ pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let why = match () {
         () if is_by_itself(ending) => EndReason::RequeuesItself,
         () if requeued => EndReason::Requeued,
+        () if is_unsaved(ending) => EndReason::Unsaved,
         () => end_reason(ending.outcome.state),
     };
     let attempt = JobAttempt { job: id, attempt: job.attempt };

@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     PowerRate,
     /// The grace time of a preempted job is over, and the job is ended.
     Grace(JobId),
+    /// The controller checkpoints a running job (`--checkpoint`).
+    Checkpoint(JobId),
     /// A running job has run so long that it can be preempted.
     Exempt(JobId),
     /// Priorities are recalculated.

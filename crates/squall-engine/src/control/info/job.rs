@@ -178,6 +178,7 @@ fn waiting_row<'a>(
 fn last_checkpoint(state: &State, job: &Job) -> Option<Box<CheckpointInfo>> {
     let all = job.checkpoints.as_ref()?;
     let mut info = CheckpointInfo { number: all.last, failed: all.failed.clone(), ..CheckpointInfo::default() };
+    info.refused.clone_from(&all.refused);
     if let Some(last) = all.kept.last() {
         info.node = state.node(last.node).map(|node| node.name.clone()).unwrap_or_default();
         (info.number, info.time, info.made) = (last.number, Some(last.time), last.made);

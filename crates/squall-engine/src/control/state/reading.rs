@@ -63,6 +63,15 @@ pub(crate) fn is_vacated(ending: &Ending) -> bool {
     left && ending.outcome.reason.as_deref() == Some(VACATED)
 }
 
+/// Beginning of the reason of a job that was ended because it can't be checkpointed (`--checkpoint=…,must`).
+pub(crate) const UNSAVED: &str = "can't be checkpointed: ";
+
+/// Returns whether a job was ended because it can't be checkpointed.
+pub(crate) fn is_unsaved(ending: &Ending) -> bool {
+    let reason = ending.outcome.reason.as_deref();
+    ending.outcome.state == EndState::Failed && reason.is_some_and(|reason| reason.starts_with(UNSAVED))
+}
+
 /// Returns whether a job may be requeued after a failure that it did not cause.
 pub(crate) fn may_requeue(state: &State, job: &Job) -> bool {
     job.spec.kind.goes_back() && job.spec.requeue.unwrap_or(state.config.job_requeue)

@@ -1,9 +1,9 @@
 //! Checkpoints of jobs: which count, and what follows from them.
 
-use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
+use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointPlan, CheckpointVerb, Made};
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, PendingReason};
-use squall_model::limits::CHECKPOINT_PREEMPT_S;
+use squall_model::limits::{CHECKPOINT_BEFORE_LIMIT_S, CHECKPOINT_PREEMPT_S, CHECKPOINT_TRIAL_S};
 use squall_model::policy::{PolicyChange, Qos};
 use squall_model::report::Report;
 use squall_model::time::Span;
@@ -263,4 +263,92 @@ fn a_job_that_fails_while_it_is_checkpointed_has_failed_by_itself() {
     let (mut d, [low, _], _) = preempted(of("low"), 0);
     d.finish(low, 1);
     assert_eq!(d.state_of(low), Some(JobState::Ended(EndState::Failed)));
+}
+
+/// A job that the controller checkpoints every five minutes.
+fn planned(every_s: u64, must: bool) -> JobSpec {
+    let mut spec = batch();
+    spec.options.checkpoint = Some(CheckpointPlan { every_s, must });
+    spec
+}
+
+/// Lets time pass until a node was sent an order, but not before `seconds`.
+fn order_after(d: &mut Driver, seconds: u64) -> CheckpointOrder {
+    d.pass(seconds - 1);
+    assert!(!d.sent.iter().any(|(_, message)| matches!(message, Down::Checkpoint(_))), "it is too early");
+    d.pass(1);
+    order(d)
+}
+
+#[test]
+fn the_controller_tries_a_job_and_then_checkpoints_it_now_and_then() {
+    let mut d = with_checkpoints();
+    let id = d.submit(planned(300, false));
+    let trial = order_after(&mut d, CHECKPOINT_TRIAL_S);
+    assert_eq!((trial.verb, trial.number), (CheckpointVerb::Able, 1));
+    let CheckpointOrder { job, number, verb, .. } = trial;
+    d.note("n1", NodeNote::Checkpoint(Box::new(CheckpointNote { job, number, verb, made: None, error: None })));
+    for number in 1..=3 {
+        let ordered = order_after(&mut d, 300);
+        assert_eq!((ordered.verb, ordered.number), (CheckpointVerb::Create, number));
+        answer(&mut d, &ordered, None);
+    }
+    assert_eq!((kept(&d, id), d.state_of(id)), (vec![2, 3], Some(JobState::Running)));
+    d.restart();
+    let attempt = d.attempt(id);
+    d.register("n1", &[attempt]);
+    assert_eq!(order_after(&mut d, 300).number, 4);
+}
+
+#[test]
+fn a_job_that_can_not_be_checkpointed_runs_on_and_says_why_or_ends_if_it_must() {
+    let mut d = with_checkpoints();
+    let (runs_on, must) = (d.submit(planned(300, false)), planned(300, true));
+    let ordered = order_after(&mut d, CHECKPOINT_TRIAL_S);
+    answer(&mut d, &ordered, Some("a device"));
+    let refused = d.c.state().jobs[&runs_on].checkpoints.as_ref().and_then(|all| all.refused.clone());
+    assert_eq!((refused.as_deref(), d.state_of(runs_on)), (Some("a device"), Some(JobState::Running)));
+    let again = order_after(&mut d, 300);
+    answer(&mut d, &again, None);
+    assert_eq!(d.c.state().jobs[&runs_on].checkpoints.as_ref().and_then(|all| all.refused.clone()), None);
+    d.finish(runs_on, 0);
+    let id = d.submit(must);
+    let ordered = order_after(&mut d, CHECKPOINT_TRIAL_S);
+    answer(&mut d, &ordered, Some("a device"));
+    let ends = |(_, message): &(String, Down)| matches!(message, Down::EndJob { why: EndReason::Unsaved, .. });
+    assert!(d.sent.iter().any(ends));
+    gone(&mut d, id);
+    assert_eq!(d.state_of(id), Some(JobState::Ended(EndState::Failed)));
+    let outcome = d.c.state().jobs[&id].outcome().and_then(|outcome| outcome.reason.clone());
+    assert_eq!(outcome.as_deref(), Some("can't be checkpointed: a device"));
+}
+
+#[test]
+fn a_job_leaves_its_node_before_its_time_limit_and_waits_for_a_longer_one() {
+    let mut d = with_checkpoints();
+    let mut spec = planned(0, false);
+    spec.time_limit_s = Some(600);
+    let id = d.submit(spec);
+    let trial = order_after(&mut d, CHECKPOINT_TRIAL_S);
+    assert_eq!(trial.verb, CheckpointVerb::Able);
+    answer(&mut d, &trial, Some("a step runs"));
+    let ordered = order_after(&mut d, 600 - CHECKPOINT_TRIAL_S - CHECKPOINT_BEFORE_LIMIT_S);
+    assert_eq!(ordered.verb, CheckpointVerb::Hold);
+    answer(&mut d, &ordered, None);
+    gone(&mut d, id);
+    assert_eq!(d.state_of(id), Some(JobState::Pending));
+    d.pass(1000);
+    ask(&mut d, id, CheckpointVerb::Restart);
+    assert_eq!(d.state_of(id), Some(JobState::Running));
+    d.pass(CHECKPOINT_BEFORE_LIMIT_S + 1);
+    assert_eq!(d.state_of(id), Some(JobState::Completing(EndState::Timeout)), "its limit is still what it was");
+}
+
+#[test]
+fn a_cluster_without_checkpoints_takes_no_job_that_wants_some() {
+    let mut d = Driver::new(1, 1);
+    let key = d.key();
+    let answers = d.submit_with(key, planned(300, false));
+    let refused = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::InvalidValue { option, .. }) if option == "checkpoint");
+    assert!(answers.iter().all(refused) && !answers.is_empty(), "{answers:?}");
 }

@@ -1,10 +1,11 @@
 //! Options about a job's name, times, priority and files.
 
 use squall_files::users;
+use squall_model::checkpoint::CheckpointPlan;
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::job::mail::is_recipients;
 use squall_model::job::{ArraySpec, Dependency};
-use squall_model::limits::UNLIMITED_S;
+use squall_model::limits::{CHECKPOINT_EVERY_MAX_S, UNLIMITED_S};
 use squall_model::places::OnNodeFail;
 use squall_model::time::Time;
 
@@ -82,6 +83,19 @@ pub const OPTIONS: &[Opt] = &[
         },
     )
     .or(&["workdir"]),
+    opt(
+        "checkpoint",
+        NO,
+        Needed("minutes|signal[,must]"),
+        Tools::SBATCH,
+        &["SBATCH_CHECKPOINT"],
+        "write the running job to disk every so many minutes; signal: only when it has to leave its node; must: end it if \
+         that can't be done",
+        |asked, given| {
+            asked.spec.options.checkpoint = Some(checkpoint(given)?);
+            Ok(())
+        },
+    ),
     opt("comment", NO, Needed("name"), Tools::ALL, &[], "any comment", |asked, given| {
         asked.spec.comment = some(given)?;
         Ok(())
@@ -472,6 +486,24 @@ pub const OPTIONS: &[Opt] = &[
     )
     .hint("every node is ready before a script runs"),
 ];
+
+/// Reads `--checkpoint=30,must`.
+fn checkpoint(given: &GivenOption<'_>) -> Result<CheckpointPlan, Stop> {
+    let (when, must) = match given.text().split_once(',') {
+        Some((when, "must")) => (when, true),
+        Some(_) => return Err(given.invalid("only `must` may follow")),
+        None => (given.text(), false),
+    };
+    let every_s = match when {
+        "signal" => 0,
+        "auto" => return Err(given.invalid("the best interval is not calculated yet: give minutes")),
+        _ => match parse_limit(when) {
+            Ok(Some(seconds)) if (1..=CHECKPOINT_EVERY_MAX_S).contains(&seconds) => seconds,
+            _ => return Err(given.invalid("use minutes such as 30, or signal")),
+        },
+    };
+    Ok(CheckpointPlan { every_s, must })
+}
 
 /// Reads a time limit, rounded up to whole minutes, in seconds; 0 and no limit give `UNLIMITED_S`.
 fn limit(given: &GivenOption<'_>) -> Result<u64, Stop> {

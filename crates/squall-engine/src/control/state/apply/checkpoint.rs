@@ -17,7 +17,11 @@ impl State {
         let ran = run.ran(time);
         let bound = job.spec.need.nodelist.is_none();
         let all = job.checkpoints.get_or_insert_with(Default::default);
-        all.failed.clone_from(&change.error);
+        if change.made.is_none() && change.number > all.last {
+            all.refused.clone_from(&change.error);
+            return;
+        }
+        (all.failed, all.refused) = (change.error.clone(), None);
         all.kept.retain(|one| one.number != change.number);
         if let Some(made) = change.made {
             all.bound |= bound;
