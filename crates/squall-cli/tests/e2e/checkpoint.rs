@@ -190,57 +190,6 @@ fn a_preempted_job_that_can_not_be_checkpointed_is_requeued() {
     assert_eq!(c.read("runs"), "run\nrun\n");
 }
 
-/// Kills CRIU as soon as it works on the job, if it does within a second.
-fn kill_criu(c: &Cluster) {
-    let (folder, until) = (c.dir.join("checkpoints/1"), Instant::now() + Duration::from_secs(1));
-    let works = |pid: &String| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&folder));
-    while Instant::now() < until {
-        let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().display().to_string());
-        let found: Vec<String> = all.filter(|name| name.parse::<u32>().is_ok()).filter(works).collect();
-        if !found.is_empty() {
-            std::thread::sleep(moment(60));
-            drop(Command::new("kill").arg("-9").args(found).output());
-            return;
-        }
-    }
-}
-
-/// Returns a random time of less than so many milliseconds.
-fn moment(ms: u64) -> Duration {
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-    Duration::from_micros(u64::from(nanos / 1000) % (ms * 1000))
-}
-
-/// Controller, node daemon and CRIU are killed at random moments of dump, commit and restore, while the job is put aside
-/// for others and comes back: its result is right, and each line is there once.
-#[test]
-fn kills_at_random_moments_change_no_result() {
-    let Some(c) = cluster_with("moments", KEYS, PARTITIONS) else { return };
-    c.ok(&["sbatch", "--exclusive", "--requeue", "-o", "out", "count.sh", "80"]);
-    c.until("it counts", || counted(&c, 5));
-    for round in 0..9 {
-        c.until("it runs or has ended", || !state(&c).starts_with("PENDING"));
-        let other = preempt(&c);
-        match round % 3 {
-            0 => {
-                std::thread::sleep(moment(700));
-                c.kill("controller");
-            }
-            1 => {
-                std::thread::sleep(moment(700));
-                c.kill("node-n1");
-            }
-            _ => kill_criu(&c),
-        }
-        c.said(&["up"]);
-        c.until("the other job has run", || completed(&c, &other));
-    }
-    c.until("it has ended", || state(&c).starts_with("FAILED"));
-    assert_eq!(numbers(&c), (1..=80).collect::<Vec<_>>());
-    let rows = c.ok(&["sacct", "-X", "-n", "-P", "-j", "1", "-o", "State,ExitCode"]);
-    assert_eq!(rows, "FAILED|7:0");
-}
-
 /// The controller checkpoints a job by itself, and ends one that can't be but must.
 #[test]
 fn a_job_is_checkpointed_by_itself_and_must_be() {

@@ -26,6 +26,7 @@ use squall_sched::{Constraint, preferred};
 use crate::control::decide::association;
 use crate::control::decide::rights::{Deed, can};
 use crate::control::decide::select::nodes_named;
+use crate::control::effects::checkpoint::without_checkpoints;
 use crate::control::index::network;
 use crate::control::port::Who;
 use crate::control::state::State;

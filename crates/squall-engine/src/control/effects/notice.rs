@@ -16,6 +16,7 @@ use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
 use crate::control::controller::Controller;
+use crate::control::effects::periodic;
 use crate::control::effects::programs;
 use crate::control::effects::replace;
 use crate::control::effects::reserve;
@@ -263,7 +264,8 @@ fn ending(c: &mut Controller, id: JobId) {
     boots(c, id);
     c.vacant.remove(&id);
     programs::changed(c, id);
-    for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id), Timer::Checkpoint(id)] {
+    periodic::arm(c, id, None);
+    for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id)] {
         c.timers.clear(timer);
     }
     match c.state.jobs.get(&id).map(|job| job.state()) {

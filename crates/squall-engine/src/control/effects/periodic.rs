@@ -21,8 +21,10 @@ use crate::control::state::reading::UNSAVED;
 /// Sets the timer of the next checkpoint of a running job. `after`: when its node answered last, and whether it refused;
 /// None: not known.
 pub(crate) fn arm(c: &mut Controller, id: JobId, after: Option<(Time, bool)>) {
-    let next = c.state.jobs.get(&id).and_then(|job| next(&c.state, id, job, after));
-    match next {
+    let job = c.state.jobs.get(&id).filter(|job| job.spec.options.get().is_some_and(|o| o.checkpoint.is_some()));
+    // because most jobs have no such timer
+    let Some(job) = job else { return };
+    match next(&c.state, id, job, after) {
         Some(time) => c.timers.set(Timer::Checkpoint(id), time),
         None => c.timers.clear(Timer::Checkpoint(id)),
     }
@@ -47,8 +49,9 @@ fn next(state: &State, id: JobId, job: &Job, after: Option<(Time, bool)>) -> Opt
 
 /// Returns when a job leaves its node before its time limit. None: it has no limit, or a short one.
 fn leaves(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
-    let before = Span::from_secs(CHECKPOINT_BEFORE_LIMIT_S);
-    facts::end_time(state, id, job, run).filter(|end| end.since(run.start) > before + before).map(|end| end - before)
+    let (before, short) = (CHECKPOINT_BEFORE_LIMIT_S, 2 * CHECKPOINT_BEFORE_LIMIT_S);
+    let end = facts::end_time(state, id, job, run).filter(|end| end.since(run.start) > Span::from_secs(short));
+    end.map(|end| end - Span::from_secs(before))
 }
 
 /// Orders the checkpoint of a job that is due.

@@ -21,6 +21,7 @@ use crate::control::effects::fence;
 use crate::control::effects::gang;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
+use crate::control::effects::periodic;
 use crate::control::effects::preempt;
 use crate::control::effects::programs;
 use crate::control::effects::reboot;
