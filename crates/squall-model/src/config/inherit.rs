@@ -81,7 +81,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Config, RLIMITS};
 
     #[test]
     fn limits_are_inherited_as_the_lists_say() {

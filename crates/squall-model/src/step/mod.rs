@@ -1,9 +1,11 @@
 //! Steps: what `srun` requests, how tasks are distributed over nodes, and what step daemons get to launch a step.
 
 pub mod cpu_bind;
+mod defaults;
 mod link;
 mod x11;
 
+pub use defaults::StepDefaults;
 pub use link::{FromStep, ToStep, Watcher};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -649,22 +651,10 @@ pub struct FirstStep {
     pub key: ClientKey,
 }
 
-/// What the cluster's configuration says of steps whose `srun` does not say itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct StepDefaults {
-    /// `kill_on_bad_exit`: the step ends when a task fails.
-    #[n(0)]
-    pub kill_on_bad_exit: bool,
-    /// `wait_time_s`: seconds from the end of the first task until the others are killed; 0: no limit.
-    #[n(1)]
-    pub wait_s: u64,
-}
-
 /// Tasks of an `srun` step: the client's part of a launch. Not journaled; a retried request contains it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct TaskProgram {
-    /// Commands with the ranks that run them; of several for a rank the first counts. More than one only with
-    /// `--multi-prog`.
+    /// Commands with the ranks that run them; the first for a rank counts. Several only with `--multi-prog`.
     #[n(0)]
     pub commands: Vec<(RankSet, Vec<ByteBuf>)>,
     /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.

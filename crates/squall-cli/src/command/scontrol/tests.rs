@@ -585,18 +585,23 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
         let sent = asked(&["update", "PartitionName=debug", &format!("State={text}")]);
         assert_eq!(sent, [Request::UpdatePartition { name: "debug".into(), state }]);
     }
+    assert_eq!(change("OverTimeLimit=NONE"), is);
+    let minutes = |text| change(text).over_time_limit_min;
+    assert_eq!([minutes("OverT=5"), minutes("OverTimeLimit=UNLIMITED")], [Some(5), Some(65_535)]);
+    let rights = |text| {
+        let now = change(text);
+        (now.disable_root_jobs, now.root_only, now.req_resv)
+    };
+    assert_eq!(rights("D=YES"), (Some(true), false, false));
+    assert_eq!((rights("Root=YES"), rights("ReqResv=YES")), ((None, true, false), (None, false, true)));
     // Keys for features that Squall's partitions don't have: switching the feature off changes nothing, any other value
     // is refused.
     for (none, some) in [
         ("AllocNodes=ALL", "AllocNodes=n1"),
         ("Alternate=NONE", "Alt=long"),
         ("CpuBind=off", "CpuBind=core"),
-        ("DisableRootJobs=NO", "D=YES"),
         ("H=n", "Hidden=YES"),
         ("JobDefaults=", "JobDefaults=DefCpuPerGPU=2"),
-        ("OverTimeLimit=NONE", "OverT=5"),
-        ("ReqResv=NO", "ReqResv=YES"),
-        ("RootOnly=no", "Root=YES"),
         ("TRESBillingWeights=", "TRESBillingWeights=cpu=2"),
         ("MaxTime=-1", "Nosuch=1"),
     ] {

@@ -37,7 +37,8 @@ fn cluster() -> (Cluster, Receiver<Stepd>) {
         }));
         let facts = Box::new(facts(5, 2, &JobSpec::default()));
         let outcome = Outcome { state: EndState::Completed, exit: ExitCode::OK, reason: None };
-        let created = Answer::StepCreated { step: StepNo(0), layout: Box::new(layout(2)), facts, kill_wait_s: 30 };
+        let created =
+            Answer::StepCreated { step: StepNo(0), layout: Box::new(layout(2)), facts, kill_wait_s: 30, usual: None };
         vec![say(created), run, say(Answer::StepDone { step: StepNo(0), outcome, lost: None })]
     });
     (cluster, take)

@@ -22,6 +22,7 @@ fn created(nodes: u32) -> Deed {
         layout: Box::new(layout(nodes)),
         facts: Box::new(facts(5, nodes, &JobSpec::default())),
         kill_wait_s: 30,
+        usual: None,
     })
 }
 

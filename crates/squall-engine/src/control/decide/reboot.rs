@@ -11,7 +11,7 @@ use squall_model::wire::client::{Answer, Refusal};
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::nodes_of;
-use crate::control::effects::periodic;
+use crate::control::effects::checkpoint;
 use crate::control::port::Out;
 
 /// Requests a reboot of nodes, which comes when no job is on them.
@@ -39,7 +39,7 @@ pub(crate) fn reboot(
     let jobs = nodes.iter().filter_map(|id| c.state.node(id)).flat_map(|node| node.jobs.iter().copied());
     let jobs: Vec<JobId> = jobs.filter(|_| asap).collect();
     c.commit(ask.now, Event::NodesReboot { nodes, reboot }, out);
-    jobs.into_iter().for_each(|id| periodic::leave(c, id));
+    jobs.into_iter().for_each(|id| checkpoint::leave(c, id));
     Ok(Some(Answer::Done))
 }
 

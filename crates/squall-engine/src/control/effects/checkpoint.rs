@@ -22,7 +22,7 @@ use crate::control::index::waits::Ordered;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase, Run};
-use crate::control::state::reading::VACATED;
+use crate::control::state::reading::{UNSAVED, VACATED};
 
 /// Returns the refusal of a checkpoint for this reason.
 pub(crate) fn wrong(why: impl Into<String>) -> Refusal {
@@ -165,9 +165,69 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: Checkpoin
         if ordered.preempts {
             preempt::answered(c, now, id, problem.is_some(), out);
         } else {
-            periodic::answered(c, now, id, (own, problem.as_deref()), out);
+            answered(c, now, id, (own, problem.as_deref()), out);
         }
     }
+}
+
+/// Orders the checkpoint of a job that is due.
+pub(crate) fn due(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    let found = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?, job.spec.options.get()?.checkpoint?)));
+    // because the job may have ended in the same turn
+    let Some((job, run, plan)) = found else { return };
+    // One that is being made is answered, which sets the timer again.
+    if c.waits.checkpoints.contains_key(&id) {
+        return;
+    }
+    let begun = plan.every_s > 0 && now >= run.start + Span::from_secs(plan.every_s);
+    let verb = match () {
+        () if periodic::leaves(&c.state, id, job, run).is_some_and(|time| time <= now) => CheckpointVerb::Hold,
+        () if begun || job.checkpoints.is_some() => CheckpointVerb::Create,
+        () => CheckpointVerb::Able,
+    };
+    match give(c, id, verb, (None, false)) {
+        Ok(()) => {}
+        Err(Refusal::WrongState(problem)) => answered(c, now, id, (true, Some(&problem)), out),
+        // because a job whose nodes are being prepared has done nothing yet
+        Err(_) => periodic::arm(c, id, Some((now, true))),
+    }
+}
+
+/// Orders that a job with `--checkpoint` leaves its node, which is to reboot. One that can't be checkpointed runs on.
+pub(crate) fn leave(c: &mut Controller, id: JobId) {
+    let planned =
+        c.state.jobs.get(&id).is_some_and(|job| job.spec.options.get().is_some_and(|o| o.checkpoint.is_some()));
+    if planned && !c.waits.checkpoints.contains_key(&id) {
+        drop(give(c, id, CheckpointVerb::Vacate, (None, false)));
+    }
+}
+
+/// Handles the answer to an order, after which the next one follows. `own`: nobody else gave it; `problem`: why the
+/// job can't be checkpointed.
+fn answered(c: &mut Controller, now: Time, id: JobId, (own, problem): (bool, Option<&str>), out: &mut Out) {
+    let job = c.state.jobs.get(&id).filter(|job| job.is_running());
+    let found = job.and_then(|job| Some((job, job.run()?, job.spec.options.get()?.checkpoint?)));
+    // because most jobs have no such plan, and others have left their node
+    let Some((job, run, plan)) = found else { return };
+    let known = job.checkpoints.as_ref().and_then(|all| all.refused.as_deref());
+    let (last, node) = (job.checkpoints.as_ref().map_or(0, |all| all.last), run.alloc.nodes().first());
+    let job = JobAttempt { job: id, attempt: job.attempt };
+    match problem.filter(|_| own) {
+        Some(problem) if plan.must => {
+            let exit = ExitCode { code: 1, signal: 0 };
+            let outcome = Outcome { state: EndState::Failed, exit, reason: Some(format!("{UNSAVED}{problem}")) };
+            return c.commit(now, Event::JobEnding { id, outcome, requeue: None }, out);
+        }
+        Some(problem) if known != Some(problem) => {
+            if let Some(node) = node {
+                let error = Some(problem.to_owned());
+                let change = CheckpointChange { job, number: last + 1, node, made: None, error };
+                c.commit(now, Event::Checkpoint(Box::new(change)), out);
+            }
+        }
+        Some(_) | None => {}
+    }
+    periodic::arm(c, id, Some((now, problem.is_some())));
 }
 
 /// Binds a job to the node that has its checkpoints, unless it asks for nodes by name; or frees it again.

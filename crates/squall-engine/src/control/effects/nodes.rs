@@ -304,7 +304,9 @@ fn decide(c: &mut Controller, now: Time, id: JobId, node: NodeId, loss: Loss, ou
     };
     let has_script = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
     let wanted = replace::wanted(&c.state, job, run);
-    let goes_on = run.left.len() > 1 && !has_script && matches!(wanted, OnNodeFail::Replace | OnNodeFail::Shrink);
+    // A node that the job has given up may still be there for a while.
+    let goes_on =
+        run.alloc.nodes().len() > 1 && !has_script && matches!(wanted, OnNodeFail::Replace | OnNodeFail::Shrink);
     let is_hit = |step: &Step| {
         let stays = wanted == OnNodeFail::Shrink && step.spec.no_kill == Some(true);
         step.left.contains(node) && !stays

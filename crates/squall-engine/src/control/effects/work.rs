@@ -21,7 +21,6 @@ use crate::control::effects::fence;
 use crate::control::effects::gang;
 use crate::control::effects::nodes;
 use crate::control::effects::notice;
-use crate::control::effects::periodic;
 use crate::control::effects::preempt;
 use crate::control::effects::programs;
 use crate::control::effects::reboot;
@@ -76,7 +75,7 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Lost(node) => nodes::lost(c, now, node, out),
         Timer::Fence(node) => fence::passed(c, now, node, out),
         Timer::Grace(id) => preempt::overdue(c, now, id, out),
-        Timer::Checkpoint(id) => periodic::due(c, now, id, out),
+        Timer::Checkpoint(id) => checkpoint::due(c, now, id, out),
         Timer::Exempt(_) | Timer::Pass => c.queue.kick = true,
         Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),
         Timer::Budgets => spend(c, now, out),

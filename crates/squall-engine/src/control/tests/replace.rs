@@ -4,7 +4,7 @@ use squall_model::config::Config;
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::options::Chosen;
-use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
+use squall_model::job::{EndState, JobKind, JobSpec, JobState, Need, PendingReason};
 use squall_model::places::OnNodeFail;
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
@@ -465,5 +465,22 @@ fn a_job_that_is_gone_from_several_nodes_at_once_gives_each_of_them_back() {
     // The script is gone as well: it begins again on nodes that are kept for it and a free one.
     gone_at_once(&mut d, id, &[0, 2, 4]);
     assert_eq!((d.attempt(id).attempt.0, held(&d).iter().sum::<usize>()), (2, 3));
+    check(&mut d);
+}
+
+#[test]
+fn a_job_ends_with_the_last_node_that_it_has_not_given_up() {
+    let mut d = Driver::new(3, 1);
+    let id = d.submit(JobSpec { kind: JobKind::Allocation, ..job(2, OnNodeFail::Replace, 0) });
+    set(&mut d, 2, NodeAdmin::Down);
+    set(&mut d, 1, NodeAdmin::Down);
+    assert_eq!((order(&d, id), held(&d)), (vec![0], vec![1, 1, 0]), "n2 has not said yet that nothing is left there");
+    set(&mut d, 0, NodeAdmin::Down);
+    assert!(d.state_of(id).is_some_and(|state| state != JobState::Running), "{:?}", d.state_of(id));
+    let attempt = d.attempt(id);
+    for node in ["n1", "n2"] {
+        d.report(node, &[Report::JobGone { job: attempt }]);
+    }
+    assert_eq!(d.state_of(id), Some(JobState::Ended(EndState::NodeFail)));
     check(&mut d);
 }

@@ -1,8 +1,9 @@
 //! Keys by which a site says what jobs inherit, when they end and who may submit them.
 
 use squall_model::job::{EndState, JobSpec, JobState};
-use squall_model::step::{StepDefaults, StepSpec, TaskProgram};
+use squall_model::step::{Program, StepDefaults, StepSpec, TaskProgram};
 use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::node::Down;
 
 use crate::control::tests::driver::{ADA, Driver, batch};
 use crate::control::tests::hooks::cluster;
@@ -29,12 +30,10 @@ fn jobs_and_steps_inherit_only_the_limits_that_the_site_names_unless_the_user_do
     let program = TaskProgram { rlimits: LIMITS.to_vec(), ..TaskProgram::default() };
     let request = Request::CreateStep { job: id, spec: Box::default(), program: Box::new(program), key: d.key() };
     d.ask(8, ADA, request);
-    let limits = d.sent.iter().rev().find_map(|(_, message)| match message {
-        squall_model::wire::node::Down::StartStep(start) => match &start.program {
-            squall_model::step::Program::Tasks(program) => Some(program.rlimits.clone()),
-            squall_model::step::Program::Batch(_) => None,
-        },
-        _ => None,
+    let limits = d.sent.iter().rev().find_map(|(_, message)| {
+        let Down::StartStep(start) = message else { return None };
+        let Program::Tasks(program) = &start.program else { return None };
+        Some(program.rlimits.clone())
     });
     assert_eq!(limits.as_deref(), Some(&LIMITS[..1]));
     spec.options.names_limits = Some(true);
