@@ -11,7 +11,7 @@ use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::limits::CHECKPOINT_TEXT_BYTES;
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::Down;
