@@ -42,7 +42,7 @@ fn line(name: &str, value: &str) -> String {
     if name == "JobDefaults" {
         return format!("{value}\n");
     }
-    let value = [" sec", " nodes/min"].iter().find_map(|unit| value.strip_suffix(unit)).unwrap_or(value);
+    let value = [" sec", " nodes/min", " min"].iter().find_map(|unit| value.strip_suffix(unit)).unwrap_or(value);
     format!("{name}={value}\n")
 }
 
