@@ -156,9 +156,8 @@ impl Workload {
             order.beside = beside;
         }
         may_lose_nodes(&mut order, most);
-        if self.checkpoints && order.vary >> 32 & 3 == 1 {
-            let every_s = [0, 20, 60, 200][(order.vary >> 34) as usize % 4];
-            order.options.checkpoint = Some(CheckpointPlan { every_s, must: false });
+        if self.checkpoints {
+            may_be_checkpointed(&mut order);
         }
         if seed.chance(120_000) && !before.is_empty() {
             for _ in 0..seed.spread(1, 3) {
@@ -172,6 +171,14 @@ impl Workload {
             order.any = order.after.len() > 1 && seed.chance(300_000);
         }
         order
+    }
+}
+
+/// Now and then has the controller checkpoint the job by itself.
+fn may_be_checkpointed(order: &mut Order) {
+    if order.vary >> 32 & 3 == 1 {
+        let every_s = [0, 20, 60, 200][(order.vary >> 34) as usize % 4];
+        order.options.checkpoint = Some(CheckpointPlan { every_s, must: false });
     }
 }
 

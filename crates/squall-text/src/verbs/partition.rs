@@ -156,10 +156,8 @@ fn spare_billing(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Resul
 fn over_time_limit(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
     let unlimited = || text.eq_ignore_ascii_case("UNLIMITED").then_some(OVER_TIME_UNLIMITED);
     let minutes = || text.parse::<u16>().ok().map(u64::from);
-    to.over_time_limit_min = match text.eq_ignore_ascii_case("NONE") {
-        true => None,
-        false => Some(unlimited().or_else(minutes).ok_or(Bad::Value)?),
-    };
+    let none = text.eq_ignore_ascii_case("NONE");
+    to.over_time_limit_min = if none { None } else { Some(unlimited().or_else(minutes).ok_or(Bad::Value)?) };
     Ok(())
 }
 

@@ -53,7 +53,7 @@ fn noted(c: &mut Controller, now: Time, node: NodeId, note: NodeNote, out: &mut 
             }
         }
         NodeNote::Health { error: None } => recovered(c, now, node, out),
-        NodeNote::Checkpoint(note) => checkpoint::noted(c, now, node, *note, out),
+        NodeNote::Checkpoint(note) => checkpoint::noted(c, now, node, &note, out),
         NodeNote::AfterFault { fault, error } => {
             faults::checked(c, now, node, (fault, error.map(|error| line(&error))), out);
         }

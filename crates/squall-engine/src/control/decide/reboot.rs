@@ -39,7 +39,9 @@ pub(crate) fn reboot(
     let jobs = nodes.iter().filter_map(|id| c.state.node(id)).flat_map(|node| node.jobs.iter().copied());
     let jobs: Vec<JobId> = jobs.filter(|_| asap).collect();
     c.commit(ask.now, Event::NodesReboot { nodes, reboot }, out);
-    jobs.into_iter().for_each(|id| checkpoint::leave(c, id));
+    for id in jobs {
+        checkpoint::leave(c, id);
+    }
     Ok(Some(Answer::Done))
 }
 

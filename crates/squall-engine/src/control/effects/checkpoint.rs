@@ -127,7 +127,7 @@ fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeId, String
 }
 
 /// Handles a node's answer to an order. A repeated one changes nothing.
-pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: CheckpointNote, out: &mut Out) {
+pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: &CheckpointNote, out: &mut Out) {
     let JobAttempt { job: id, attempt } = note.job;
     let held = |job: &&Job| job.attempt == attempt && job.run().is_some_and(|run| run.left.contains(node));
     // because the attempt may be over
