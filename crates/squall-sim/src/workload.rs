@@ -156,9 +156,7 @@ impl Workload {
             order.beside = beside;
         }
         may_lose_nodes(&mut order, most);
-        if self.checkpoints {
-            may_be_checkpointed(&mut order);
-        }
+        may_be_checkpointed(&mut order, self.checkpoints);
         if seed.chance(120_000) && !before.is_empty() {
             for _ in 0..seed.spread(1, 3) {
                 let Some(&(other, is_array)) = seed.pick(before) else { continue };
@@ -174,9 +172,9 @@ impl Workload {
     }
 }
 
-/// Now and then has the controller checkpoint the job by itself.
-fn may_be_checkpointed(order: &mut Order) {
-    if order.vary >> 32 & 3 == 1 {
+/// Now and then has the controller checkpoint the job by itself, if the cluster is `able` to.
+fn may_be_checkpointed(order: &mut Order, able: bool) {
+    if able && order.vary >> 32 & 3 == 1 {
         let every_s = [0, 20, 60, 200][(order.vary >> 34) as usize % 4];
         order.options.checkpoint = Some(CheckpointPlan { every_s, must: false });
     }
