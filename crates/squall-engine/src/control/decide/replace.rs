@@ -17,6 +17,13 @@ use crate::control::state::job::Phase;
 /// Has another node take the place of a drained or failing one in a running job, whatever its `--on-node-fail` is.
 pub(crate) fn replace(c: &mut Controller, ask: &Ask<'_>, id: JobId, name: &str, out: &mut Out) -> Reply {
     let node = decide(&c.state, id, name)?;
+    // Nothing starts then, and the job would have given up its place for none.
+    if c.leaving.is_some() {
+        return Err(Refusal::ShuttingDown);
+    }
+    if c.disk_full {
+        return Err(Refusal::DiskFull);
+    }
     if !effect::fits(c, ask.now, id, node) {
         return Err(wrong("no node is free that fits: free one, or wait for the end of a job"));
     }

@@ -243,6 +243,10 @@ fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &m
 
 /// Has a job go back to the queue if the cluster says so of its script's exit code (`RequeueExit`, `RequeueExitHold`).
 fn by_exit(c: &Controller, id: JobId, end: &StepEnd, judged: (Outcome, Option<Requeue>)) -> (Outcome, Option<Requeue>) {
+    // because most sites have no such list, and a job's end is the busiest path there is
+    if c.state.config.requeue_exit.is_empty() && c.state.config.requeue_exit_hold.is_empty() {
+        return judged;
+    }
     let (code, alone) = (end.exit.code, judged.1.is_none() && end.is_own() && end.exit.signal == 0);
     let hold = c.state.config.requeues_after(code).filter(|_| alone);
     let Some(hold) = hold.filter(|_| c.state.jobs.get(&id).is_some_and(|job| may_requeue(&c.state, job))) else {

@@ -392,10 +392,12 @@ pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
         c.timers.clear(Timer::Warn(id));
         return;
     };
-    let (end, run_start) = (facts::end_time(&c.state, id, job, run), run.start);
+    let run_start = run.start;
     let kill = facts::kill_time(&c.state, id, job, run);
-    let warn = job.spec.signal.zip(end);
-    let warn = warn.map(|(signal, end)| end - squall_model::time::Span::from_secs(u64::from(signal.before_s)));
+    let warn = job.spec.signal.and_then(|signal| {
+        let before = squall_model::time::Span::from_secs(u64::from(signal.before_s));
+        facts::end_time(&c.state, id, job, run).map(|end| end - before)
+    });
     match kill {
         Some(kill) => c.timers.set(Timer::Limit(id), kill),
         None => c.timers.clear(Timer::Limit(id)),

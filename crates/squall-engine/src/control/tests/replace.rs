@@ -17,6 +17,7 @@ use squall_model::wire::node::Down;
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use crate::control::info::job::of_job;
+use crate::control::port::Input;
 use crate::control::tests::driver::{ADA, Driver, batch, these};
 
 fn job(nodes: u32, action: OnNodeFail, spares: u32) -> JobSpec {
@@ -377,6 +378,10 @@ fn a_drained_node_is_replaced_ahead_whatever_the_job_says_of_failures() {
     assert!(why(asked(&mut d, id, "n2")).starts_with("no node is free that fits"), "n4 has a job");
     assert_eq!(order(&d, id), [0, 1, 2], "a refusal changes nothing");
     d.finish(other, 0);
+    d.step(Input::Disk { full: true });
+    assert_eq!(asked(&mut d, id, "n2"), Err(Refusal::DiskFull), "its place would stay vacant");
+    assert_eq!(order(&d, id), [0, 1, 2]);
+    d.step(Input::Disk { full: false });
     assert_eq!(asked(&mut d, id, "n2"), Ok(()));
     assert_eq!((order(&d, id), d.state_of(id)), (vec![0, 3, 2], Some(JobState::Running)));
     check(&mut d);
