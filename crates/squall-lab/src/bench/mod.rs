@@ -7,6 +7,8 @@ mod blue;
 mod clients;
 pub(crate) mod cluster;
 mod emulated;
+#[cfg(feature = "research")]
+mod ettr;
 mod fabric;
 mod gang;
 mod hop;
@@ -81,6 +83,7 @@ pub static PAGE: Page = Page {
         "schedule [--nodes N] [--pending N] [--json]",
         "scheduling [TRACE.swf[.gz]|DIR]... [--peer COMMAND] [--json]",
         "gang [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS] [--nodes EMULATED] [--pictures DIR] [--json]",
+        "ettr [--pictures DIR] [--json]",
         "aggregate [--help | OPTIONS] [--json]",
         "fabric [--pictures DIR] [--json]",
     ],
@@ -202,11 +205,13 @@ pub fn run(args: &[OsString]) -> ExitCode {
         #[cfg(feature = "research")]
         "bluewaters" => blue::run,
         #[cfg(feature = "research")]
+        "ettr" => ettr::run,
+        #[cfg(feature = "research")]
         "torus" => torus::run,
         #[cfg(feature = "research")]
         "scheduling" => scheduling::run,
         #[cfg(not(feature = "research"))]
-        "layout" | "bluewaters" | "torus" | "scheduling" => {
+        "layout" | "bluewaters" | "torus" | "scheduling" | "ettr" => {
             return usage(&format!("target/lab/squall has the bench `{name}`; `make lab` builds it"));
         }
         "aggregate" => return super::esp::aggregate(rest),
