@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::job::options::Options;
 use squall_model::job::spread::{Spread, Turn};
 use squall_model::set::CoreSet;
-use squall_model::step::cpu_bind::{Unit, Way};
+use squall_model::step::cpu_bind::{BindMethod, Unit};
 use squall_model::step::{StepLaunch, TaskProgram};
 use squall_sched::layout::sockets;
 use squall_sched::topology::Wish;
@@ -27,7 +27,7 @@ pub struct Cpu {
 /// step may use. An empty set: the task is not bound, since it asked only for CPUs that the step may not use. None:
 /// no task is bound. `near`: the socket of each task, if the step's ranks form a process grid (see [`near`]).
 pub fn masks(
-    way: &Way,
+    way: &BindMethod,
     cpus: &[Cpu],
     (tasks, each): (usize, usize),
     spread: Spread,
@@ -40,15 +40,15 @@ pub fn masks(
         return None;
     }
     let masks: Vec<CoreSet> = match way {
-        Way::Unsaid => {
+        BindMethod::Unsaid => {
             let of = |socket: u32| cpus.iter().filter(move |cpu| cpu.socket == socket).map(|cpu| cpu.number);
             near?.iter().map(|socket| of(*socket).collect()).collect()
         }
-        Way::None => return None,
-        Way::Rank => numbers.iter().map(|&number| one(number)).collect(),
-        Way::Map(list) => list.iter().map(|&number| one(number)).collect(),
-        Way::Mask(list) => list.clone(),
-        Way::Units(unit) => {
+        BindMethod::None => return None,
+        BindMethod::Rank => numbers.iter().map(|&number| one(number)).collect(),
+        BindMethod::Map(list) => list.iter().map(|&number| one(number)).collect(),
+        BindMethod::Mask(list) => list.clone(),
+        BindMethod::Units(unit) => {
             // CPUs are shared out socket by socket, so tasks of one socket have to come one after the other.
             let mut order: Vec<usize> = (0..tasks).collect();
             order.sort_by_key(|task| near.and_then(|near| near.get(*task)));

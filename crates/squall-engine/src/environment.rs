@@ -13,7 +13,7 @@ use squall_model::set::CoreSet;
 use squall_model::step::{ClientAddress, Distribution, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use squall_model::step::cpu_bind::{CpuBind, Way};
+use squall_model::step::cpu_bind::{BindMethod, CpuBind};
 
 use crate::binding::hex;
 use crate::dependency::dependency_text;
@@ -490,12 +490,12 @@ pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
     let mut env = Builder::default();
     let verbose = if bind.verbose { "verbose" } else { "quiet" };
     let (kind, list) = match (&bind.way, masks) {
-        (Way::Unsaid, None) => ("", String::new()),
-        (Way::Rank, _) => ("rank", String::new()),
-        (Way::Map(cpus), _) => ("map_cpu:", joined(cpus)),
-        (Way::Mask(masks), _) => ("mask_cpu:", joined(masks.iter().map(hex))),
-        (Way::Units(_) | Way::Unsaid, Some(masks)) => ("mask_cpu:", joined(masks.iter().map(hex))),
-        (Way::None | Way::Units(_), _) => ("none", String::new()),
+        (BindMethod::Unsaid, None) => ("", String::new()),
+        (BindMethod::Rank, _) => ("rank", String::new()),
+        (BindMethod::Map(cpus), _) => ("map_cpu:", joined(cpus)),
+        (BindMethod::Mask(masks), _) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (BindMethod::Units(_) | BindMethod::Unsaid, Some(masks)) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (BindMethod::None | BindMethod::Units(_), _) => ("none", String::new()),
     };
     env.set("SLURM_CPU_BIND_VERBOSE", verbose);
     env.set("SLURM_CPU_BIND_TYPE", kind);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use squall_model::config::Config;
-use squall_model::confinement::{Confinement, Kept};
+use squall_model::confinement::{Confinement, Enforcement};
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
@@ -189,7 +189,7 @@ impl Cgroups {
     /// Returns by what jobs are kept to what they hold. `config`: what it is to do; `bound`: whether tasks begin with
     /// their own cores; `has_files`: whether there are device files.
     pub(crate) fn confinement(&self, config: &Config, bound: bool, has_files: bool) -> Confinement {
-        let by_group = |can: bool| if can { Kept::Group } else { Kept::Unable };
+        let by_group = |can: bool| if can { Enforcement::Group } else { Enforcement::Unable };
         // Swap space is counted where the kernel has these files in a group other than the root.
         let counts_swap = |memory: &Hierarchy| match memory.version {
             Version::V1 => memory.base.join("memory.memsw.limit_in_bytes").exists(),
@@ -197,23 +197,23 @@ impl Cgroups {
         };
         Confinement {
             cores: match &self.cores {
-                _ if !bound => Kept::Shared,
-                Cores::Unified | Cores::Own(_) => Kept::Group,
-                Cores::Free => Kept::Bound,
-                Cores::Impossible => Kept::Refused,
+                _ if !bound => Enforcement::Shared,
+                Cores::Unified | Cores::Own(_) => Enforcement::Group,
+                Cores::Free => Enforcement::Bound,
+                Cores::Impossible => Enforcement::Refused,
             },
-            memory: if self.memory.is_some() { Kept::Group } else { Kept::Watched },
-            swap: if self.swaps { Kept::Off } else { by_group(self.memory.as_ref().is_some_and(counts_swap)) },
+            memory: if self.memory.is_some() { Enforcement::Group } else { Enforcement::Watched },
+            swap: if self.swaps { Enforcement::Off } else { by_group(self.memory.as_ref().is_some_and(counts_swap)) },
             devices: match &self.devices {
-                _ if !has_files => Kept::Idle,
-                Means::None if config.constrain_devices == Some(false) => Kept::Off,
-                Means::None => Kept::Unable,
-                Means::Program => Kept::Program,
-                Means::Group(_) => Kept::Group,
-                Means::Impossible(_) => Kept::Refused,
+                _ if !has_files => Enforcement::Idle,
+                Means::None if config.constrain_devices == Some(false) => Enforcement::Off,
+                Means::None => Enforcement::Unable,
+                Means::Program => Enforcement::Program,
+                Means::Group(_) => Enforcement::Group,
+                Means::Impossible(_) => Enforcement::Refused,
             },
             processes: match self.processes_max {
-                0 => Kept::Off,
+                0 => Enforcement::Off,
                 _ => by_group(self.v2.as_ref().is_some_and(|v2| v2.controllers.contains(&PIDS))),
             },
         }

@@ -7,25 +7,25 @@ use minicbor::{Decode, Encode};
 pub struct Confinement {
     /// Cores.
     #[n(0)]
-    pub cores: Kept,
+    pub cores: Enforcement,
     /// Memory, for jobs that ask for some.
     #[n(1)]
-    pub memory: Kept,
+    pub memory: Enforcement,
     /// Swap space: jobs with limited memory have none.
     #[n(2)]
-    pub swap: Kept,
+    pub swap: Enforcement,
     /// Device files of generic resources.
     #[n(3)]
-    pub devices: Kept,
+    pub devices: Enforcement,
     /// The number of processes.
     #[n(4)]
-    pub processes: Kept,
+    pub processes: Enforcement,
 }
 
 /// How jobs are kept to a kind of resource, or why they are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
-pub enum Kept {
+pub enum Enforcement {
     /// Not: the node's kernel, or the rights of its daemon, do not allow it.
     #[default]
     #[n(0)]
@@ -56,7 +56,7 @@ pub enum Kept {
     Refused,
 }
 
-impl Kept {
+impl Enforcement {
     /// Returns the word for users.
     pub fn word(self) -> &'static str {
         match self {

@@ -140,7 +140,7 @@ pub(crate) fn gpus(value: &str) -> Option<Vec<Count>> {
 
 /// Devices of one name and type on a node that are near the same cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
+pub struct DeviceGroup {
     /// Name of the resource, such as `gpu`.
     pub name: String,
     /// Type of the devices, such as `a100`. None: no type is configured.
@@ -160,7 +160,7 @@ pub struct Kind {
     pub links: Vec<i32>,
 }
 
-impl Kind {
+impl DeviceGroup {
     /// Returns one of the devices for a choice among several. `near`: whether it is near CPUs that the job can get.
     fn device(&self, index: usize, near: bool) -> linked::Device<'_> {
         linked::Device { index, kind: self.indices.start, links: &self.links, cores: &self.cores, near }
@@ -181,7 +181,7 @@ impl Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGres {
     /// All devices of the node, grouped by name, type and near cores, in the order of the configuration.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<DeviceGroup>,
     /// Indices of the devices allocated to jobs, by resource name.
     pub held: BTreeMap<String, CoreSet>,
     /// For each part of a GPU (`shard`, `mps`), by resource name and index: the index of the GPU. Empty where GPUs are
@@ -243,7 +243,7 @@ impl NodeGres {
         let first = self.kinds.iter().filter(|kind| kind.name == name).map(|kind| kind.indices.end).max().unwrap_or(0);
         let indices = first..first + (count as usize).min(GRES_PER_NODE_MAX - first.min(GRES_PER_NODE_MAX));
         if !indices.is_empty() {
-            let mut kind = Kind { name: name.to_owned(), model, indices, ..Kind::default() };
+            let mut kind = DeviceGroup { name: name.to_owned(), model, indices, ..DeviceGroup::default() };
             if let Some((line, id)) = line {
                 kind.shared = !line.multiple_files.is_empty();
                 kind.file.clone_from(if kind.shared { &line.multiple_files } else { &line.file });
@@ -258,7 +258,7 @@ impl NodeGres {
         let kinds = || self.kinds.iter().filter(|kind| kind.name == GPU);
         let gpus = kinds().map(|kind| kind.indices.end).max().unwrap_or(0);
         let files: BTreeMap<String, usize> = kinds()
-            .flat_map(Kind::files)
+            .flat_map(DeviceGroup::files)
             .flat_map(|(gpu, files)| files.into_iter().map(move |file| (file, gpu)))
             .collect();
         for kind in self.kinds.iter().filter(|kind| gpus > 0 && PARTS.contains(&&*kind.name)) {
@@ -303,9 +303,11 @@ impl NodeGres {
     /// Returns the free devices of the requested name and type, those near `cores` first.
     fn free(&self, asked: &Count, cores: &CoreSet) -> Vec<linked::Device<'_>> {
         let held = self.held.get(&asked.name);
-        let fits = |kind: &&Kind| kind.name == asked.name && (asked.model.is_none() || kind.model == asked.model);
-        let is_near = |kind: &Kind| kind.cores.is_empty() || !kind.cores.is_disjoint(cores);
-        let (near, far): (Vec<&Kind>, Vec<&Kind>) = self.kinds.iter().filter(fits).partition(|kind| is_near(kind));
+        let fits =
+            |kind: &&DeviceGroup| kind.name == asked.name && (asked.model.is_none() || kind.model == asked.model);
+        let is_near = |kind: &DeviceGroup| kind.cores.is_empty() || !kind.cores.is_disjoint(cores);
+        let (near, far): (Vec<&DeviceGroup>, Vec<&DeviceGroup>) =
+            self.kinds.iter().filter(fits).partition(|kind| is_near(kind));
         let near = near.into_iter().map(|kind| (kind, true)).chain(far.into_iter().map(|kind| (kind, false)));
         let all = near
             .flat_map(|(kind, near)| kind.indices.clone().map(move |index| kind.device(index, near)))
@@ -316,7 +318,7 @@ impl NodeGres {
 
     /// Returns the cores near devices that were taken. Empty: all cores are equally near.
     pub fn cores_near(&self, taken: &BTreeMap<String, CoreSet>) -> CoreSet {
-        let has = |kind: &&Kind| {
+        let has = |kind: &&DeviceGroup| {
             taken.get(&kind.name).is_some_and(|indices| kind.indices.clone().any(|index| indices.contains(index)))
         };
         let mut cores = CoreSet::new();
@@ -358,7 +360,7 @@ impl NodeGres {
 
     /// Returns the counts of all devices, free or not, without the parts of GPUs: a holder of the GPUs has these.
     pub fn whole(&self) -> Vec<Count> {
-        let count = |kind: &Kind| Count {
+        let count = |kind: &DeviceGroup| Count {
             name: kind.name.clone(),
             model: kind.model.clone(),
             count: kind.indices.len() as u32,

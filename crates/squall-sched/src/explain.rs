@@ -14,7 +14,7 @@ use crate::nodes::{fitting, licensed};
 use crate::place::{Condition, capacity, fits};
 use crate::request::Request;
 use crate::scratch::Scratch;
-use crate::topology::{Kind, Wish, shapes};
+use crate::topology::{TopologyKind, Wish, shapes};
 use crate::view::{Bars, Candidate, NodeView, PartitionView, View};
 
 /// Maximum number of suitable shapes that are listed.
@@ -172,12 +172,12 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
         return Some(Together::Contiguous);
     }
     match &view.topology()?.kind {
-        Kind::Flat | Kind::Block { .. } => None,
-        Kind::Tree { .. } => request.wish.switches.map(|_| Together::Switches),
-        Kind::Ring(_) => Some(Together::Ring),
-        Kind::Torus(_) if request.wish.geometry.is_some() => Some(Together::Geometry),
-        Kind::Torus(_) if request.wish.grid.is_some() => Some(Together::Grid),
-        Kind::Torus(_) => Some(Together::Prism),
+        TopologyKind::Flat | TopologyKind::Block { .. } => None,
+        TopologyKind::Tree { .. } => request.wish.switches.map(|_| Together::Switches),
+        TopologyKind::Ring(_) => Some(Together::Ring),
+        TopologyKind::Torus(_) if request.wish.geometry.is_some() => Some(Together::Geometry),
+        TopologyKind::Torus(_) if request.wish.grid.is_some() => Some(Together::Grid),
+        TopologyKind::Torus(_) => Some(Together::Prism),
     }
 }
 

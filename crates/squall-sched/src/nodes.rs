@@ -19,7 +19,7 @@ use crate::gang::{place_in_rows, row_books};
 use crate::gate::{Rooms, Share};
 use crate::place::{Condition, choose, fits, free, place, share_out};
 use crate::policy::{Blocked, Cleared, Room};
-use crate::preempt::{self, Victim, Way};
+use crate::preempt::{self, Clearing, Victim};
 use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::view::{Bars, Candidate, Closed, Given, PartitionView, Row, View};
@@ -314,7 +314,7 @@ impl<V: View> Nodes<'_, V> {
 
     /// Returns the smallest set of victims that must be preempted for a job to fit in a partition, with its placement;
     /// all rows of the gang matrix are tried. None: no preemption helps.
-    fn way(&mut self, at: usize, request: &Request, victims: Vec<Victim<'_>>) -> Option<Way> {
+    fn way(&mut self, at: usize, request: &Request, victims: Vec<Victim<'_>>) -> Option<Clearing> {
         let (view, nodes) = (self.view, self.view.partition(at).nodes);
         let (rank, rows) = (view.rank(at), view.rows(at, request));
         if rows == 1 {
@@ -325,14 +325,14 @@ impl<V: View> Nodes<'_, V> {
             let row = Row { rank, slot: Some(slot) };
             let mut books = row_books(view, self.scratch, nodes, row);
             let way = preempt::clear(view, &mut books, request, (nodes, Some(row)), victims.clone())?;
-            Some(Way { given: Given { slot: Some(slot), ..way.given }, ..way })
+            Some(Clearing { given: Given { slot: Some(slot), ..way.given }, ..way })
         });
         ways.min_by_key(|way| way.asked.len())
     }
 
     /// Marks the cores and memory of a placement after preemption as used for the rest of the plan.
-    fn occupy(&mut self, rank: u32, way: &Way) {
-        let Way { given, free, .. } = way;
+    fn occupy(&mut self, rank: u32, way: &Clearing) {
+        let Clearing { given, free, .. } = way;
         for (group, id) in given.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
             let node = self.view.node(id);
             let taken = self.scratch.taken.of(id, &node);

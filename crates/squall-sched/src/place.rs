@@ -12,7 +12,7 @@ use crate::constraint::{Constraint, has};
 use crate::grain::Grain;
 use crate::request::{Request, gpus};
 use crate::scratch::Scratch;
-use crate::topology::{Kind, Scene, Topology, arrange};
+use crate::topology::{Scene, Topology, TopologyKind, arrange};
 use crate::view::{Cap, Given, NodeView, View};
 
 /// Which nodes and which usage a placement considers.
@@ -155,7 +155,7 @@ fn network<'a>(view: &'a impl View, request: &Request) -> Option<&'a Topology> {
     let anywhere = !request.required.is_empty() || request.contiguous || request.wish.network == Class::Anywhere;
     let topology = view.topology().filter(|_| !anywhere)?;
     // A single node uses no links; but on a torus it may break up a prism.
-    let torus = matches!(topology.kind, Kind::Torus(_));
+    let torus = matches!(topology.kind, TopologyKind::Torus(_));
     (torus || request.nodes_min > 1 || request.tasks.is_some_and(|tasks| tasks > 1)).then_some(topology)
 }
 
@@ -205,7 +205,7 @@ fn find(
     fits.clear();
     let wanted = request.tasks.unwrap_or(1);
     let network = network(view, request);
-    let torus = network.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
+    let torus = network.is_some_and(|topology| matches!(topology.kind, TopologyKind::Torus(_)));
     let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread && !torus;
     let choice = network.is_some() || !request.required.is_empty() || request.contiguous || request.least_loaded;
     let among = among(scratch, nodes, condition);

@@ -121,7 +121,7 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
         groups: BTreeMap::new(),
     };
     let mut lines: Vec<_> = (0..queues.partition_count())
-        .filter_map(|at| Some(Line::new(at, queues.tier(at)?, queues.queue(at))))
+        .filter_map(|at| Some(PartitionQueue::new(at, queues.tier(at)?, queues.queue(at))))
         .collect();
     loop {
         // The next job over all partitions. There are few partitions, so each is examined.
@@ -147,7 +147,7 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
 }
 
 /// State of the queue of one partition during a scheduling pass.
-struct Line<'a, N, L> {
+struct PartitionQueue<'a, N, L> {
     partition: usize,
     tier: u32,
     queue: L,
@@ -161,7 +161,7 @@ struct Line<'a, N, L> {
     tests: usize,
 }
 
-impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
+impl<'a, N, L: Lanes<Candidate<'a, N>>> PartitionQueue<'a, N, L> {
     fn new(partition: usize, tier: u32, queue: L) -> Self {
         Self { partition, tier, queue, front: None, sorted: None, blocked: false, tests: 0 }
     }

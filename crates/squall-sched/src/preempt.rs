@@ -45,7 +45,7 @@ pub struct Eviction {
 }
 
 /// A way to make a request fit by preemption.
-pub(crate) struct Way {
+pub(crate) struct Clearing {
     /// Jobs that must be preempted; empty: the resources of jobs that are ending already suffice.
     pub(crate) asked: Vec<JobId>,
     /// Placement of the request after the preemptions.
@@ -63,14 +63,14 @@ pub(crate) fn clear(
     request: &Request,
     (nodes, row): (&NodeSet, Option<Row>),
     all: Vec<Victim<'_>>,
-) -> Option<Way> {
+) -> Option<Clearing> {
     let before = State::of(scratch);
     let mut gone = Gone { row, jobs: BTreeSet::new() };
     let way = gone.choose(view, scratch, request, nodes, all).and_then(|asked| {
         let given = place(view, scratch, request, nodes, Condition::Now)?;
         let free = |id| (id, place::free(view, scratch, id, Condition::Now));
         let free = given.alloc.nodes().iter().map(free).collect();
-        Some(Way { asked, given, free })
+        Some(Clearing { asked, given, free })
     });
     before.put_back(scratch);
     way

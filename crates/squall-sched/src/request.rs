@@ -13,7 +13,7 @@ use squall_model::set::NodeSet;
 
 use crate::constraint::Constraint;
 use crate::grain::PerTask;
-use crate::topology::{Kind, Topology, Wish};
+use crate::topology::{Topology, TopologyKind, Wish};
 use crate::view::{Cap, Names};
 
 /// Parsed resource request of a job.
@@ -147,9 +147,9 @@ impl Request {
         self.wish = wish;
         // The mapping of ranks depends on the positions of the nodes, so a job with a process grid on a torus needs
         // whole nodes.
-        let torus = topology.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
+        let torus = topology.is_some_and(|topology| matches!(topology.kind, TopologyKind::Torus(_)));
         self.exclusive |= torus && wish.grid.is_some();
-        if let (Some(size), Some(Kind::Torus(tori)), None, None) =
+        if let (Some(size), Some(TopologyKind::Torus(tori)), None, None) =
             (wish.geometry, topology.map(|topology| &topology.kind), need.nodes_min, need.ntasks)
         {
             let per_router = tori.iter().map(|torus| torus.frame.per_router()).max().unwrap_or(1);

@@ -37,7 +37,7 @@ pub struct Scratch {
     /// Nodes of which a part is reserved for a job.
     held: Vec<NodeId>,
     /// All reservations for jobs, in any order.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<BackfillReservation>,
     /// Upper bounds on free resources, one entry for each start of a reservation: that time, the number of nodes with a
     /// CPU free until after it, and the most free CPUs on one node.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
@@ -122,7 +122,7 @@ impl Gain {
 
 /// A reservation for a job: from, until and nodes. The reserved amount is stored separately for each node.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct BackfillReservation {
     pub(crate) from: Time,
     pub(crate) until: Time,
     pub(crate) nodes: Arc<NodeSet>,
@@ -346,7 +346,7 @@ impl Scratch {
 
     /// Records a reservation on these nodes, with its generic resources.
     pub(crate) fn note(&mut self, (from, until): (Time, Time), nodes: NodeSet, gres: &[Grant]) {
-        self.kept.push(Kept { from, until, nodes: Arc::new(nodes) });
+        self.kept.push(BackfillReservation { from, until, nodes: Arc::new(nodes) });
         self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
     }
     /// Marks generic resources that this plan allocates as used on their nodes.

@@ -34,7 +34,7 @@ use crate::control::net::links::Links;
 use crate::control::net::queries::Queries;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
-use crate::control::state::kept::Kept;
+use crate::control::state::sealed::SealedState;
 
 /// Two optional functions that keep soft state up to date: one runs before each event is applied, one after.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Observer {
 #[derive(Debug)]
 pub struct Controller {
     /// The state that the journal restores.
-    pub(crate) state: Kept,
+    pub(crate) state: SealedState,
     /// Name of this host.
     pub(crate) host: String,
     /// The addresses and ports with which this run began, which are not journaled.
@@ -145,7 +145,7 @@ impl Controller {
     pub(crate) fn over(state: State, observers: &'static [Observer]) -> Self {
         Self {
             began_after: state.last_id,
-            state: Kept::new(state),
+            state: SealedState::new(state),
             observers,
             host: String::default(),
             here: Box::default(),

@@ -12,12 +12,12 @@
 //! The controller's end of it is `control/net/links.rs`. All state here is soft: what is lost with a relay is still
 //! on the nodes that reported it, which report it again.
 
-mod asked;
 pub mod child;
 pub mod cost;
 mod gather;
 mod parent;
 pub mod proof;
+mod queries;
 mod relay;
 pub mod scope;
 pub mod shape;

@@ -11,9 +11,9 @@ use squall_model::wire::fabric::{
     Window,
 };
 
-use super::asked::Asked;
 use super::gather::Gather;
 use super::parent::{Dial, Parent, SILENT_HEARTBEATS};
+use super::queries::OpenQueries;
 
 use crate::invariant::invariant;
 
@@ -117,7 +117,7 @@ pub struct Relay {
     /// session that it had there.
     below: BTreeMap<NodeId, (u32, u64)>,
     gather: Gather,
-    asked: Asked,
+    asked: OpenQueries,
     says: Vec<Upward>,
     /// When `settle` was due, as of its last call. A node that comes later did not run meanwhile. None: nothing is due.
     due: Option<Time>,
@@ -154,7 +154,7 @@ impl Relay {
             children_due: None,
             below: BTreeMap::new(),
             gather: Gather::default(),
-            asked: Asked::default(),
+            asked: OpenQueries::default(),
             says: Vec::new(),
             due: None,
         }

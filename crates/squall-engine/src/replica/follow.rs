@@ -27,7 +27,7 @@ const TWIN_GAP: Span = Span::from_secs(2);
 
 /// The open question of a standby's log lane.
 #[derive(Debug, PartialEq)]
-enum Asked {
+enum Outstanding {
     Nothing,
     Poll,
     /// The pieces of an entry, with the number of its first record.
@@ -40,7 +40,7 @@ type At<T> = Option<(T, i64)>;
 
 #[derive(Debug)]
 pub(super) struct Follow {
-    asked: Asked,
+    asked: Outstanding,
     next: Time,
     /// When a leader of this controller's own name, but with another journal, was seen first and last, without a gap.
     twin: Option<(Time, Time)>,
@@ -65,7 +65,7 @@ pub(super) struct Follow {
 impl Follow {
     pub(super) fn new(now: Time) -> Self {
         Self {
-            asked: Asked::Nothing,
+            asked: Outstanding::Nothing,
             next: now,
             twin: None,
             seen_leader: false,
@@ -88,7 +88,7 @@ impl Follow {
 
     /// Returns when the log lane is needed.
     pub(super) fn due(&self) -> Option<Time> {
-        (self.asked == Asked::Nothing).then_some(self.next)
+        (self.asked == Outstanding::Nothing).then_some(self.next)
     }
 }
 
@@ -106,18 +106,18 @@ impl Replica {
     /// Asks what a standby needs next.
     pub(super) fn follow(&mut self, now: Time, out: &mut Vec<Act>) {
         let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
-        if follow.asked != Asked::Nothing {
+        if follow.asked != Outstanding::Nothing {
             return;
         }
         let patient = follow.vacant.is_some_and(|since| now.since(since) >= self.settings.patience(follow));
         let candidate = follow.drained && patient;
         self.lease.want(candidate);
         if candidate && let Some(lease) = self.lease.held(now) {
-            follow.asked = Asked::Campaign;
+            follow.asked = Outstanding::Campaign;
             let txn = self.campaign(now, lease);
             out.push(Act::Ask { lane: Lane::Log, ask: Ask::Txn(txn) });
         } else if now >= follow.next {
-            follow.asked = Asked::Poll;
+            follow.asked = Outstanding::Poll;
             let txn = self.poll();
             out.push(Act::Ask { lane: Lane::Log, ask: Ask::Txn(txn) });
         }
@@ -153,22 +153,22 @@ impl Replica {
 
     pub(super) fn take_followed(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
         let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
-        let asked = std::mem::replace(&mut follow.asked, Asked::Nothing);
+        let asked = std::mem::replace(&mut follow.asked, Outstanding::Nothing);
         follow.next = now;
         // Whether a campaign without an answer was won, and by whom one that was lost, the next poll shows.
-        follow.drained &= asked != Asked::Campaign;
+        follow.drained &= asked != Outstanding::Campaign;
         let Ok(Reply::Txn(done)) = reply else {
             follow.next = now + RETRY;
             return;
         };
         let taken = match asked {
-            Asked::Campaign if done.succeeded => {
+            Outstanding::Campaign if done.succeeded => {
                 self.win(now, done.revision, done.revision, out);
                 Ok(())
             }
-            Asked::Nothing | Asked::Campaign => Ok(()),
-            Asked::Poll => self.read(done).and_then(|view| self.look(now, view, out)),
-            Asked::Pieces(first, entry) => {
+            Outstanding::Nothing | Outstanding::Campaign => Ok(()),
+            Outstanding::Poll => self.read(done).and_then(|view| self.look(now, view, out)),
+            Outstanding::Pieces(first, entry) => {
                 self.assemble(first, &entry, done.results.into_iter().next().unwrap_or_default(), out);
                 Ok(())
             }
@@ -292,7 +292,7 @@ impl Replica {
             if entry.pieces > 0 {
                 let pieces = self.keys.pieces(first, entry.run, entry.pieces);
                 let Phase::Following(follow) = &mut self.phase else { return invariant!("a standby follows") };
-                (follow.asked, follow.drained) = (Asked::Pieces(first, Box::new(entry)), false);
+                (follow.asked, follow.drained) = (Outstanding::Pieces(first, Box::new(entry)), false);
                 let txn = Txn { then: vec![pieces], ..Txn::default() };
                 out.push(Act::Ask { lane: Lane::Log, ask: Ask::Txn(txn) });
                 return;

@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// The open question of a leader's log lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Outstanding {
     Nothing,
     /// A piece of the batch.
     Piece,
@@ -53,13 +53,13 @@ pub(super) struct Lead {
     heir: Option<String>,
     /// Whether all controllers end.
     stops: bool,
-    asked: Asked,
+    asked: Outstanding,
     next: Time,
 }
 
 impl Lead {
     pub(super) fn new(leader_at: i64, head_at: i64) -> Self {
-        let (batch, heir, asked, next) = (None, None, Asked::Nothing, Time(0));
+        let (batch, heir, asked, next) = (None, None, Outstanding::Nothing, Time(0));
         Self { leader_at, head_at, batch, resigns: false, heir, stops: false, asked, next }
     }
 
@@ -79,7 +79,7 @@ impl Lead {
     /// Returns when the log lane is needed. None: it has nothing to do.
     pub(super) fn due(&self) -> Option<Time> {
         let works = self.batch.is_some() || self.resigns;
-        (works && self.asked == Asked::Nothing).then_some(self.next)
+        (works && self.asked == Outstanding::Nothing).then_some(self.next)
     }
 
     /// The condition of everything that a leader writes: it still leads.
@@ -92,7 +92,7 @@ impl Replica {
     /// Asks what a leader needs next.
     pub(super) fn lead(&mut self, now: Time, out: &mut Vec<Act>) {
         let Phase::Leading(lead) = &mut self.phase else { return invariant!("a leader leads") };
-        if lead.asked != Asked::Nothing || now < lead.next {
+        if lead.asked != Outstanding::Nothing || now < lead.next {
             return;
         }
         let (keys, run) = (&self.keys, self.settings.run);
@@ -104,7 +104,7 @@ impl Replica {
                 let begin = *piece as usize * PIECE_BYTES;
                 let end = (begin + PIECE_BYTES).min(batch.bytes.len());
                 txn.then = vec![put(keys.piece(first, run, *piece), batch.bytes[begin..end].to_vec(), None)];
-                lead.asked = Asked::Piece;
+                lead.asked = Outstanding::Piece;
             } else {
                 let pieces = batch.pieces;
                 let bytes = if pieces == 0 { batch.bytes.to_vec() } else { Vec::new() };
@@ -115,7 +115,7 @@ impl Replica {
                     put(keys.entry(first), encoding::to_vec(&entry), None),
                     put(keys.head.clone(), encoding::to_vec(&head), None),
                 ];
-                lead.asked = Asked::Append;
+                lead.asked = Outstanding::Append;
             }
         } else if lead.resigns {
             txn.then = vec![Op::Delete { key: keys.leader.clone(), end: None }];
@@ -124,7 +124,7 @@ impl Replica {
                 let named = encoding::to_vec(&handover);
                 txn.then.push(put(keys.handover.clone(), named, self.lease.held(now)));
             }
-            lead.asked = Asked::Resign;
+            lead.asked = Outstanding::Resign;
         } else {
             // because there may be nothing to tell
             return;
@@ -135,23 +135,23 @@ impl Replica {
 
     pub(super) fn take_led(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
         let Phase::Leading(lead) = &mut self.phase else { return invariant!("a leader leads") };
-        let asked = std::mem::replace(&mut lead.asked, Asked::Nothing);
+        let asked = std::mem::replace(&mut lead.asked, Outstanding::Nothing);
         lead.next = now;
         match reply {
             Ok(Reply::Txn(done)) if done.succeeded => match asked {
-                Asked::Nothing => {}
-                Asked::Piece => {
+                Outstanding::Nothing => {}
+                Outstanding::Piece => {
                     if let Some(batch) = &mut lead.batch {
                         batch.left.pop_front();
                     }
                 }
-                Asked::Append => self.appended(done.revision, out),
-                Asked::Resign => {
+                Outstanding::Append => self.appended(done.revision, out),
+                Outstanding::Resign => {
                     let to = lead.heir.take();
                     self.end(Why::Resigned { to }, out);
                 }
             },
-            Ok(Reply::Txn(done)) if asked != Asked::Nothing => self.fenced(&done, out),
+            Ok(Reply::Txn(done)) if asked != Outstanding::Nothing => self.fenced(&done, out),
             Ok(_) => {}
             Err(Problem::NoSpace(why)) if lead.batch.take().is_some() => out.push(Act::Appended(Err(why))),
             // It is unknown whether that was done. It is asked again: what was done fails the comparison then.

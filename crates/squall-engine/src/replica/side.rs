@@ -30,7 +30,7 @@ const MEASURE: Span = Span::from_secs(3);
 
 /// The open question of the side lane.
 #[derive(Clone, Debug, PartialEq)]
-enum Asked {
+enum Outstanding {
     Nothing,
     Tell,
     /// Pass on these files.
@@ -45,7 +45,7 @@ enum Asked {
 
 /// What is known of another controller's copy.
 #[derive(Debug)]
-struct Known {
+struct MemberSeen {
     /// Revision of its last word.
     at: i64,
     /// When that was seen.
@@ -55,7 +55,7 @@ struct Known {
 
 #[derive(Debug)]
 pub(super) struct Side {
-    asked: Asked,
+    asked: Outstanding,
     /// Not before this time, after a question without an answer.
     next: Time,
     /// Public half of the controllers' key to come, if this controller has it.
@@ -73,7 +73,7 @@ pub(super) struct Side {
     /// Revision of `trusted`, 0 if there is none: as seen (None: not yet), and as fetched (None: nothing was).
     trusted: (Option<i64>, Option<i64>),
     looked: Option<Time>,
-    members: BTreeMap<String, Known>,
+    members: BTreeMap<String, MemberSeen>,
     trimmed: (u64, Option<Time>),
     /// Revision before which old versions are to be forgotten.
     compact: Option<i64>,
@@ -87,7 +87,7 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn new(now: Time, durable: u64) -> Self {
         Self {
-            asked: Asked::Nothing,
+            asked: Outstanding::Nothing,
             next: now,
             holds: None,
             since: now,
@@ -136,7 +136,7 @@ impl Side {
     /// Returns when something is due, for a leader or a standby.
     pub(super) fn deadline(&self, leads: bool) -> Option<Time> {
         let due = if self.work() { self.next } else { self.tell_at().min(self.look_at(leads)) };
-        (self.asked == Asked::Nothing).then_some(due.max(self.next))
+        (self.asked == Outstanding::Nothing).then_some(due.max(self.next))
     }
 
     fn work(&self) -> bool {
@@ -173,7 +173,7 @@ impl Side {
 impl Replica {
     /// Asks what is due besides lease and log.
     pub(super) fn look_aside(&mut self, now: Time, out: &mut Vec<Act>) {
-        if self.side.asked != Asked::Nothing || now < self.side.next || self.log.is_none() {
+        if self.side.asked != Outstanding::Nothing || now < self.side.next || self.log.is_none() {
             return;
         }
         if let Some((asked, ask)) = self.choose(now) {
@@ -182,7 +182,7 @@ impl Replica {
         }
     }
 
-    fn choose(&mut self, now: Time) -> Option<(Asked, Ask)> {
+    fn choose(&mut self, now: Time) -> Option<(Outstanding, Ask)> {
         let (keys, side) = (&self.keys, &mut self.side);
         let put = |key: String, value| Op::Put { key, value, lease: None };
         let all = |then| Ask::Txn(Txn { then, ..Txn::default() });
@@ -191,10 +191,10 @@ impl Replica {
                 std::iter::from_fn(|| side.pushes.pop_first()).take(PUSHED_MAX).collect();
             let mut then = vec![put(keys.trusted.clone(), b"1".to_vec())];
             then.extend(files.iter().map(|(path, file)| put(keys.trust(path), encoding::to_vec(file))));
-            return Some((Asked::Push(files), all(then)));
+            return Some((Outstanding::Push(files), all(then)));
         }
         if side.trusted.0 != side.trusted.1 {
-            return Some((Asked::Fetch, all(vec![Op::get(&keys.trusted), keys.all("trust")])));
+            return Some((Outstanding::Fetch, all(vec![Op::get(&keys.trusted), keys.all("trust")])));
         }
         if now >= side.tell_at() {
             let (address, release) = (self.settings.address.clone(), self.settings.release.clone());
@@ -203,20 +203,23 @@ impl Replica {
             let next = side.holds;
             let member = Member { address, release, durable, applied: self.last, since, run, speaks, next };
             side.told_at = Some(now);
-            return Some((Asked::Tell, all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))])));
+            return Some((
+                Outstanding::Tell,
+                all(vec![put(keys.member(&self.settings.name), encoding::to_vec(&member))]),
+            ));
         }
         if now >= side.look_at(matches!(self.phase, Phase::Leading(_))) {
             side.looked = Some(now);
-            return Some((Asked::Look, all(vec![Op::get(&keys.trusted), keys.all("member")])));
+            return Some((Outstanding::Look, all(vec![Op::get(&keys.trusted), keys.all("member")])));
         }
         let Phase::Leading(lead) = &self.phase else { return None };
         let due = |last: Option<Time>, pause| last.is_none_or(|at| now >= at + pause);
         if let Some(revision) = side.compact.take() {
-            return Some((Asked::Compact, Ask::Compact { revision }));
+            return Some((Outstanding::Compact, Ask::Compact { revision }));
         }
         if due(side.measured, MEASURE) {
             side.measured = Some(now);
-            return Some((Asked::Measure, Ask::Usage));
+            return Some((Outstanding::Measure, Ask::Usage));
         }
         let safe = side.safe(now, &self.settings.name, self.settings.controllers, self.settings.quota);
         if safe > side.trimmed.0 && due(side.trimmed.1, TRIM) {
@@ -225,41 +228,41 @@ impl Replica {
             let mut then = keys.before(first).to_vec();
             then.push(put(keys.first.clone(), first.to_string().into_bytes()));
             let txn = Txn { compare: vec![lead.leads(&keys.leader)], then, otherwise: Vec::new() };
-            return Some((Asked::Trim(safe), Ask::Txn(txn)));
+            return Some((Outstanding::Trim(safe), Ask::Txn(txn)));
         }
         None
     }
 
     pub(super) fn take_side(&mut self, now: Time, reply: Result<Reply, Problem>, out: &mut Vec<Act>) {
-        let asked = std::mem::replace(&mut self.side.asked, Asked::Nothing);
+        let asked = std::mem::replace(&mut self.side.asked, Outstanding::Nothing);
         match (asked, reply) {
             (asked, Err(problem)) => {
                 self.side.next = now + if matches!(problem, Problem::NoSpace(_)) { LOOK } else { RETRY };
                 match asked {
-                    Asked::Tell => self.side.told_at = None,
+                    Outstanding::Tell => self.side.told_at = None,
                     // A file that was changed again meanwhile stays as it is now.
-                    Asked::Push(files) => files.into_iter().for_each(|(path, file)| {
+                    Outstanding::Push(files) => files.into_iter().for_each(|(path, file)| {
                         self.side.pushes.entry(path).or_insert(file);
                     }),
                     _ => {}
                 }
             }
             // Files that were given while this was under way are still to be passed on.
-            (Asked::Push(_), Ok(Reply::Txn(_))) if self.side.pushes.is_empty() => {
+            (Outstanding::Push(_), Ok(Reply::Txn(_))) if self.side.pushes.is_empty() => {
                 out.push(Act::Shared { given: self.side.given });
             }
-            (Asked::Tell, Ok(_)) if self.side.roomless => {
+            (Outstanding::Tell, Ok(_)) if self.side.roomless => {
                 self.side.roomless = false;
                 out.push(Act::Trouble(None));
                 self.measured(self.side.used, out);
             }
-            (Asked::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
-            (Asked::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),
-            (Asked::Trim(last), Ok(Reply::Txn(done))) if done.succeeded => {
+            (Outstanding::Fetch, Ok(Reply::Txn(done))) => self.fetched(done, out),
+            (Outstanding::Look, Ok(Reply::Txn(done))) => self.looked(now, &done, out),
+            (Outstanding::Trim(last), Ok(Reply::Txn(done))) if done.succeeded => {
                 self.side.trimmed.0 = last;
                 self.side.compact = Some(done.revision);
             }
-            (Asked::Measure, Ok(Reply::Usage { used })) => self.measured(used, out),
+            (Outstanding::Measure, Ok(Reply::Usage { used })) => self.measured(used, out),
             _ => {}
         }
     }
@@ -289,9 +292,9 @@ impl Replica {
             // because a newer release may keep other keys there, or more in them
             let Some(name) = self.keys.member_name(&pair.key) else { continue };
             let Ok(member) = decoded::<Member>(pair) else { continue };
-            let known = self.side.members.entry(name.to_owned()).or_insert(Known { at: 0, seen: now, durable: 0 });
+            let known = self.side.members.entry(name.to_owned()).or_insert(MemberSeen { at: 0, seen: now, durable: 0 });
             if known.at != pair.modified {
-                *known = Known { at: pair.modified, seen: now, durable: member.durable };
+                *known = MemberSeen { at: pair.modified, seen: now, durable: member.durable };
             }
             if now.since(known.seen) < SILENT {
                 members.push((name.to_owned(), member));

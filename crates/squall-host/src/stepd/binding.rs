@@ -6,7 +6,7 @@ use std::io::Write;
 use squall_engine::binding::{hex, masks, near, of_threads};
 use squall_engine::environment::{Env, bind_env};
 use squall_model::set::CoreSet;
-use squall_model::step::cpu_bind::{CpuBind, Way};
+use squall_model::step::cpu_bind::{BindMethod, CpuBind};
 use squall_model::step::{StepLaunch, TaskProgram};
 
 use crate::hardware::usable_cpus;
@@ -74,8 +74,8 @@ impl Binding {
     pub(super) fn verbose(&self, launch: &StepLaunch, local: usize, rank: u32) -> Option<Verbose> {
         let kind = match (&self.bind.way, self.mask(local)) {
             (_, None) => "NONE",
-            (Way::Rank, _) => "RANK",
-            (Way::Map(_), _) => "MAP",
+            (BindMethod::Rank, _) => "RANK",
+            (BindMethod::Map(_), _) => "MAP",
             _ => "MASK",
         };
         let node = &launch.node;

@@ -11,13 +11,13 @@ pub struct CpuBind {
     /// `verbose`: every task prints its CPUs on standard error.
     pub verbose: bool,
     /// How tasks are bound to CPUs.
-    pub way: Way,
+    pub way: BindMethod,
 }
 
 /// Way of binding tasks that `--cpu-bind` selects. Lists are indexed by a task's position on its node, and start again
 /// when the node has more tasks than entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum BindMethod {
     /// The option is not set: every task may use all of the step's CPUs.
     Unsaid,
     /// `none`: every task may use all of the step's CPUs, by request.
@@ -48,20 +48,22 @@ pub enum Unit {
 impl CpuBind {
     /// Parses `[{quiet|verbose},]TYPE[:LIST]`. Err: the first word that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut bind = Self { verbose: false, way: Way::Unsaid };
+        let mut bind = Self { verbose: false, way: BindMethod::Unsaid };
         for word in words(text) {
             let (name, list) = word.split_once([':', '=']).unwrap_or((word, ""));
             match (name.to_ascii_lowercase().as_str(), list.is_empty()) {
                 ("v" | "verbose", true) => bind.verbose = true,
                 ("q" | "quiet", true) => bind.verbose = false,
-                ("no" | "none", true) => bind.way = Way::None,
-                ("rank", true) => bind.way = Way::Rank,
-                ("thread" | "threads", true) => bind.way = Way::Units(Unit::Threads),
-                ("core" | "cores", true) => bind.way = Way::Units(Unit::Cores),
-                ("socket" | "sockets", true) => bind.way = Way::Units(Unit::Sockets),
-                ("ldom" | "ldoms", true) => bind.way = Way::Units(Unit::Domains),
-                ("map_cpu" | "mapcpu", false) => bind.way = Way::Map(items(list, cpu).ok_or(word)?),
-                ("mask_cpu" | "maskcpu", false) => bind.way = Way::Mask(items(list, CoreSet::from_hex).ok_or(word)?),
+                ("no" | "none", true) => bind.way = BindMethod::None,
+                ("rank", true) => bind.way = BindMethod::Rank,
+                ("thread" | "threads", true) => bind.way = BindMethod::Units(Unit::Threads),
+                ("core" | "cores", true) => bind.way = BindMethod::Units(Unit::Cores),
+                ("socket" | "sockets", true) => bind.way = BindMethod::Units(Unit::Sockets),
+                ("ldom" | "ldoms", true) => bind.way = BindMethod::Units(Unit::Domains),
+                ("map_cpu" | "mapcpu", false) => bind.way = BindMethod::Map(items(list, cpu).ok_or(word)?),
+                ("mask_cpu" | "maskcpu", false) => {
+                    bind.way = BindMethod::Mask(items(list, CoreSet::from_hex).ok_or(word)?)
+                }
                 _ => return Err(word.to_owned()),
             }
         }
@@ -105,7 +107,7 @@ fn cpu(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CpuBind, Way};
+    use super::{BindMethod, CpuBind};
 
     #[test]
     fn what_is_not_understood_is_named() {
@@ -123,6 +125,6 @@ mod tests {
         ] {
             assert_eq!(CpuBind::parse(text), Err(word.to_owned()), "{text}");
         }
-        assert_eq!(CpuBind::parse("").map(|bind| bind.way), Ok(Way::Unsaid));
+        assert_eq!(CpuBind::parse("").map(|bind| bind.way), Ok(BindMethod::Unsaid));
     }
 }

@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 64 << 10;
 
 /// The encoding of a job specification, remembered together with the specification.
 #[derive(Default)]
-struct Known {
+struct CachedSpec {
     bytes: Vec<u8>,
     /// The decoded specification. None: the bytes were received only once; they are decoded into a shared value if they
     /// are received again.
@@ -29,7 +29,7 @@ struct Known {
 }
 
 /// The remembered encodings of a thread, the latest first.
-type Recent = VecDeque<Known>;
+type Recent = VecDeque<CachedSpec>;
 
 thread_local! {
     /// Job specifications that this thread encoded lately. They are found by the address of their `Arc`, which is not
@@ -40,14 +40,14 @@ thread_local! {
 }
 
 /// Returns an empty entry. Reuses the memory of the oldest entry if `KEPT` specifications are remembered.
-fn room(recent: &mut Recent) -> Known {
-    let mut known = if recent.len() < KEPT { Known::default() } else { recent.pop_back().unwrap_or_default() };
+fn room(recent: &mut Recent) -> CachedSpec {
+    let mut known = if recent.len() < KEPT { CachedSpec::default() } else { recent.pop_back().unwrap_or_default() };
     known.bytes.clear();
     known.spec = None;
     known
 }
 
-fn remember(recent: &mut Recent, known: Known) {
+fn remember(recent: &mut Recent, known: CachedSpec) {
     if known.bytes.len() <= BYTES_MAX {
         recent.push_front(known);
     }
@@ -60,7 +60,7 @@ pub fn encode<C, W: Write>(
     _: &mut C,
 ) -> Result<(), minicbor::encode::Error<W::Error>> {
     ENCODED.with_borrow_mut(|recent| {
-        let is = |known: &&Known| known.spec.as_ref().is_some_and(|known| Arc::ptr_eq(known, spec));
+        let is = |known: &&CachedSpec| known.spec.as_ref().is_some_and(|known| Arc::ptr_eq(known, spec));
         if let Some(known) = recent.iter().find(is) {
             return e.bytes(&known.bytes)?.ok();
         }

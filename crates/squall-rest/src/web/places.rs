@@ -6,7 +6,7 @@ use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::id::NodeId;
 use squall_model::wire::info::NodeInfo;
-use squall_sched::topology::{Kind, Source, Topology, Torus};
+use squall_sched::topology::{Source, Topology, TopologyKind, Torus};
 use squall_text::format::node::{Base, NodeState};
 
 /// Most nodes that are drawn together unless a switch has more.
@@ -69,15 +69,15 @@ fn network(index: &HashMap<&str, usize>, config: &Config) -> Vec<Group> {
     let id = |name: &str| index.get(name).map(|at| NodeId(*at as u32));
     let found = if file.name.is_empty() { None } else { Topology::read(&source, &id, &[]).ok() };
     match found.unwrap_or_default().kind {
-        Kind::Flat => Vec::new(),
-        Kind::Tree { switches, .. } => {
+        TopologyKind::Flat => Vec::new(),
+        TopologyKind::Tree { switches, .. } => {
             let leaves = switches.into_iter().filter(|switch| switch.level == 0);
             leaves.map(|leaf| Group::new(leaf.name, leaf.nodes.iter().map(NodeId::index).collect::<Vec<_>>())).collect()
         }
-        Kind::Block { blocks: lists, .. } | Kind::Ring(lists) => {
+        TopologyKind::Block { blocks: lists, .. } | TopologyKind::Ring(lists) => {
             lists.into_iter().map(|list| Group::new(list.name, list.nodes.into_iter().map(NodeId::index))).collect()
         }
-        Kind::Torus(tori) => tori.iter().flat_map(planes).collect(),
+        TopologyKind::Torus(tori) => tori.iter().flat_map(planes).collect(),
     }
 }
 

@@ -7,7 +7,7 @@ use squall_model::set::NodeSet;
 use squall_model::job::network::{DIMENSIONS_MAX, GridShape};
 
 use super::{Grid, Model, SCORED, Site, best, fold, within};
-use crate::topology::{Kind, Topology, Torus};
+use crate::topology::{Topology, TopologyKind, Torus};
 use crate::torus::{Prism, hull};
 
 /// A requested process grid: [`Grid`] in a form that can be compared and copied.
@@ -77,7 +77,7 @@ pub(crate) fn lies(
 /// Returns the node of each rank, on nodes of a torus with at most `per_node` ranks each. None: the grid does not fit
 /// there.
 pub fn assign(topology: &Topology, nodes: &NodeSet, grid: &Grid, per_node: u32) -> Option<Vec<NodeId>> {
-    let Kind::Torus(tori) = &topology.kind else { return None };
+    let TopologyKind::Torus(tori) = &topology.kind else { return None };
     let places: Vec<(usize, usize)> = nodes.iter().map(|id| topology.place(id)).collect::<Option<_>>()?;
     let (at, _) = *places.first()?;
     if places.iter().any(|(other, _)| *other != at) {

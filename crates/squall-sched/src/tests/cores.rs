@@ -1,7 +1,7 @@
 //! Tests of which cores of a node a job gets, and how tasks are shared out to nodes.
 
 use squall_model::config::Unit;
-use squall_model::gres::Kind;
+use squall_model::gres::DeviceGroup;
 use squall_model::job::Need;
 use squall_model::set::CoreSet;
 
@@ -51,11 +51,11 @@ fn cores_near_the_gpus_of_a_job_are_its_own() {
     let mut cluster = Cluster::new(&[4]).with_gpus(4);
     let node = &mut cluster.gpus[0];
     node.kinds = (0..4)
-        .map(|index| Kind {
+        .map(|index| DeviceGroup {
             name: "gpu".into(),
             indices: index..index + 1,
             cores: [index / 2 * 2, index / 2 * 2 + 1].into_iter().collect(),
-            ..Kind::default()
+            ..DeviceGroup::default()
         })
         .collect();
     // A core of the first socket and its first GPU are in use: two GPUs of one socket are those of the second.

@@ -7,7 +7,7 @@ use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
 use super::draft::{Draft, Group as DraftGroup, Torus as DraftTorus};
-use super::{Fault, Group, Kind, Plugin, Source, Switch, Topology, Torus};
+use super::{Fault, Group, Plugin, Source, Switch, Topology, TopologyKind, Torus};
 use crate::torus::{AXES_MAX, Axis, Coords, Frame};
 
 /// Lookup of node names; each node may be used only once.
@@ -80,14 +80,14 @@ pub(super) fn build(
         Plugin::Flat => return Ok(Topology::default()),
         Plugin::Tree => {
             let dragonfly = source.param.split(',').any(|word| word.trim().eq_ignore_ascii_case("dragonfly"));
-            Kind::Tree { switches: tree(&draft.switches, &mut nodes)?, dragonfly }
+            TopologyKind::Tree { switches: tree(&draft.switches, &mut nodes)?, dragonfly }
         }
         Plugin::Block => {
             let blocks = groups(&draft.blocks, &mut nodes)?;
-            Kind::Block { sizes: sizes(&draft, &blocks)?, blocks }
+            TopologyKind::Block { sizes: sizes(&draft, &blocks)?, blocks }
         }
-        Plugin::Ring => Kind::Ring(groups(&draft.rings, &mut nodes)?),
-        Plugin::Torus3d => Kind::Torus(tori(draft.tori, &mut nodes)?),
+        Plugin::Ring => TopologyKind::Ring(groups(&draft.rings, &mut nodes)?),
+        Plugin::Torus3d => TopologyKind::Torus(tori(draft.tori, &mut nodes)?),
     };
     let missing: Vec<&String> = expected.iter().filter(|name| !nodes.seen.contains_key(*name)).collect();
     if !missing.is_empty() {

@@ -1,7 +1,7 @@
 //! Parsed topology files before validation: `topology.conf` and `topology.yaml` in Slurm's syntax, and our extensions
 //! `wrap`, `weight`, `nodes_per_router`, `strict` and `order`.
 
-use super::yaml::{self, Kind, Value};
+use super::yaml::{self, Content, Value};
 use super::{Fault, Plugin};
 use crate::torus::Order;
 
@@ -139,7 +139,7 @@ fn number(line: usize, text: &str) -> Result<u32, Fault> {
 }
 
 fn truth(line: usize, text: &str) -> Result<bool, Fault> {
-    Value { line, kind: Kind::Scalar(text.trim().to_owned()) }.truth()
+    Value { line, kind: Content::Scalar(text.trim().to_owned()) }.truth()
 }
 
 fn extents(line: usize, text: &str) -> Result<Vec<u32>, Fault> {
@@ -218,7 +218,7 @@ fn tori(body: &Value) -> Result<Vec<Torus>, Fault> {
     let many = body.get("toruses").or_else(|| body.get("tori"));
     let items = match many {
         Some(many) => many.list()?,
-        None if matches!(body.kind, Kind::List(_)) => body.list()?,
+        None if matches!(body.kind, Content::List(_)) => body.list()?,
         None => std::slice::from_ref(body),
     };
     items.iter().map(torus).collect()
@@ -299,8 +299,8 @@ fn order(line: usize, text: &str) -> Result<Order, Fault> {
 /// Parses extents such as `{x: 4, y: 4, z: 4}`, `[4, 4, 4]` or `4x4x4`.
 fn axes(value: &Value) -> Result<Vec<u32>, Fault> {
     match &value.kind {
-        Kind::Scalar(text) => extents(value.line, text),
-        Kind::List(_) | Kind::Map(_) => by_axis(value).into_iter().map(Value::number).collect(),
+        Content::Scalar(text) => extents(value.line, text),
+        Content::List(_) | Content::Map(_) => by_axis(value).into_iter().map(Value::number).collect(),
     }
 }
 
@@ -308,9 +308,9 @@ fn axes(value: &Value) -> Result<Vec<u32>, Fault> {
 /// letters.
 fn by_axis(value: &Value) -> Vec<&Value> {
     match &value.kind {
-        Kind::Scalar(_) => vec![value],
-        Kind::List(items) => items.iter().collect(),
-        Kind::Map(entries) => {
+        Content::Scalar(_) => vec![value],
+        Content::List(items) => items.iter().collect(),
+        Content::Map(entries) => {
             let mut named: Vec<(&str, &Value)> = entries.iter().map(|(name, value)| (name.as_str(), value)).collect();
             named.sort_by_key(|(name, _)| *name);
             // x, y, z come first in this order, then a, b, c, as on Tofu.

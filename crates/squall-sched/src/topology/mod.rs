@@ -112,7 +112,7 @@ pub struct Torus {
 
 /// Kind of network, with its structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum TopologyKind {
     /// All nodes are equivalent.
     #[default]
     Flat,
@@ -140,7 +140,7 @@ pub enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// Kind of network, with its structure.
-    pub kind: Kind,
+    pub kind: TopologyKind,
     /// By node number: index of the node's leaf switch, block, ring or torus, and its position in that (on a torus its
     /// cell). None: the node has no position.
     place: Vec<Option<(u32, u32)>>,
@@ -193,7 +193,7 @@ impl Topology {
     }
     /// Returns whether all nodes are equivalent.
     pub fn is_flat(&self) -> bool {
-        self.kind == Kind::Flat
+        self.kind == TopologyKind::Flat
     }
     /// Returns the index of a node's leaf switch, block, ring or torus, and its position in that. None: the node has no
     /// position.
@@ -206,16 +206,16 @@ impl Topology {
     pub fn address(&self, node: NodeId, name: &str) -> (String, String) {
         let Some((group, at)) = self.place(node) else { return (name.to_owned(), "node".to_owned()) };
         let (path, kind): (Vec<String>, &str) = match &self.kind {
-            Kind::Flat => (Vec::new(), ""),
-            Kind::Tree { switches, .. } => {
+            TopologyKind::Flat => (Vec::new(), ""),
+            TopologyKind::Tree { switches, .. } => {
                 let up = std::iter::successors(Some(group), |&at| switches[at].parent);
                 let mut path: Vec<String> = up.map(|at| switches[at].name.clone()).collect();
                 path.reverse();
                 (path, "switch")
             }
-            Kind::Block { blocks, .. } => (vec![blocks[group].name.clone()], "block"),
-            Kind::Ring(rings) => (vec![rings[group].name.clone()], "ring"),
-            Kind::Torus(tori) => {
+            TopologyKind::Block { blocks, .. } => (vec![blocks[group].name.clone()], "block"),
+            TopologyKind::Ring(rings) => (vec![rings[group].name.clone()], "ring"),
+            TopologyKind::Torus(tori) => {
                 let torus = &tori[group];
                 let coords = torus.frame.coords(at)[..torus.frame.axes().len()].to_vec();
                 let place = coords.iter().map(u32::to_string).collect::<Vec<_>>().join("x");
@@ -232,18 +232,18 @@ impl Topology {
         }
         let ((ga, pa), (gb, pb)) = (self.place(a)?, self.place(b)?);
         match &self.kind {
-            Kind::Flat => Some(1),
-            Kind::Tree { switches, .. } => {
+            TopologyKind::Flat => Some(1),
+            TopologyKind::Tree { switches, .. } => {
                 let path = |leaf: usize| std::iter::successors(Some(leaf), |&at| switches[at].parent);
                 let up = path(ga).position(|at| path(gb).any(|other| other == at))?;
                 Some(2 * (up as u32 + 1))
             }
-            Kind::Block { .. } => Some(if ga == gb { 1 } else { 3 }),
-            Kind::Ring(rings) => (ga == gb).then(|| {
+            TopologyKind::Block { .. } => Some(if ga == gb { 1 } else { 3 }),
+            TopologyKind::Ring(rings) => (ga == gb).then(|| {
                 let n = rings[ga].nodes.len() as u32;
                 across(pa as u32, pb as u32, n, true, true).0
             }),
-            Kind::Torus(tori) => (ga == gb).then(|| {
+            TopologyKind::Torus(tori) => (ga == gb).then(|| {
                 let mut hops = 0;
                 route(&tori[ga].frame, pa, pb, true, |_| hops += 1);
                 hops
@@ -253,7 +253,7 @@ impl Topology {
     /// Returns the links that a message uses on its way between two nodes of a torus. None: the nodes are not on the
     /// same torus.
     pub fn links(&self, from: NodeId, to: NodeId) -> Option<Vec<Link>> {
-        let Kind::Torus(tori) = &self.kind else { return None };
+        let TopologyKind::Torus(tori) = &self.kind else { return None };
         let ((ga, pa), (gb, pb)) = (self.place(from)?, self.place(to)?);
         let mut links = Vec::new();
         (ga == gb).then(|| {
@@ -265,17 +265,17 @@ impl Topology {
     pub fn domains(&self) -> Vec<(u32, &str, NodeSet)> {
         let all = |nodes: &[NodeId]| nodes.iter().copied().collect::<NodeSet>();
         match &self.kind {
-            Kind::Flat => Vec::new(),
-            Kind::Tree { switches, .. } => {
+            TopologyKind::Flat => Vec::new(),
+            TopologyKind::Tree { switches, .. } => {
                 let mut domains: Vec<_> =
                     switches.iter().map(|s| (s.level, s.name.as_str(), s.nodes.clone())).collect();
                 domains.sort_by_key(|(level, ..)| *level);
                 domains
             }
-            Kind::Block { blocks: groups, .. } | Kind::Ring(groups) => {
+            TopologyKind::Block { blocks: groups, .. } | TopologyKind::Ring(groups) => {
                 groups.iter().map(|group| (0, group.name.as_str(), all(&group.nodes))).collect()
             }
-            Kind::Torus(tori) => tori
+            TopologyKind::Torus(tori) => tori
                 .iter()
                 .map(|torus| (0, torus.name.as_str(), torus.cells.iter().flatten().copied().collect()))
                 .collect(),
@@ -284,7 +284,7 @@ impl Topology {
     /// Returns all nodes that the traffic between these nodes may pass: on a torus the nodes of the prism around them,
     /// otherwise just these.
     pub fn around(&self, nodes: &NodeSet) -> NodeSet {
-        let Kind::Torus(tori) = &self.kind else { return nodes.clone() };
+        let TopologyKind::Torus(tori) = &self.kind else { return nodes.clone() };
         let mut found = nodes.clone();
         for (at, torus) in tori.iter().enumerate() {
             let cells = nodes.iter().filter_map(|node| self.place(node)).filter(|(of, _)| *of == at);
@@ -299,7 +299,7 @@ impl Topology {
     /// Returns whether traffic between these nodes never shares a link with that of other nodes.
     pub fn closed(&self, nodes: &NodeSet) -> bool {
         match &self.kind {
-            Kind::Torus(tori) => {
+            TopologyKind::Torus(tori) => {
                 let Some((torus, _)) = nodes.first().and_then(|node| self.place(node)) else { return true };
                 let cells = nodes.iter().filter_map(|node| self.place(node)).filter(|(at, _)| *at == torus);
                 let hull = crate::torus::hull(&tori[torus].frame, cells.map(|(_, cell)| cell));
@@ -308,9 +308,11 @@ impl Topology {
                         .all(|cell| tori[torus].cells[cell].iter().all(|n| nodes.contains(*n)))
                 })
             }
-            Kind::Tree { switches, .. } => switches.iter().any(|s| s.level == 0 && nodes.is_subset(&s.nodes)),
-            Kind::Flat => nodes.len() < 2,
-            Kind::Block { .. } | Kind::Ring(_) => self.domains().iter().any(|(_, _, domain)| nodes.is_subset(domain)),
+            TopologyKind::Tree { switches, .. } => switches.iter().any(|s| s.level == 0 && nodes.is_subset(&s.nodes)),
+            TopologyKind::Flat => nodes.len() < 2,
+            TopologyKind::Block { .. } | TopologyKind::Ring(_) => {
+                self.domains().iter().any(|(_, _, domain)| nodes.is_subset(domain))
+            }
         }
     }
 }

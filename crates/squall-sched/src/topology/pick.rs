@@ -10,7 +10,7 @@ use squall_model::job::network::{Class, Network};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
-use super::{Group, Kind, Switch, Topology, Torus};
+use super::{Group, Switch, Topology, TopologyKind, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
 use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
 
@@ -146,11 +146,11 @@ pub(crate) fn arrange(
     let wanted = wanted(scene, fits);
     let outside = if wanted == 1 { outside(topology, fits) } else { Vec::new() };
     let placed = match &topology.kind {
-        Kind::Flat => true,
-        Kind::Tree { switches, dragonfly } => tree(topology, switches, *dragonfly, (scene, wanted), fits),
-        Kind::Block { blocks, sizes } => block(topology, blocks, sizes, wanted, fits),
-        Kind::Ring(rings) => ring(topology, rings, wanted, fits),
-        Kind::Torus(tori) => torus(topology, tori, memory, (scene, wanted), fits),
+        TopologyKind::Flat => true,
+        TopologyKind::Tree { switches, dragonfly } => tree(topology, switches, *dragonfly, (scene, wanted), fits),
+        TopologyKind::Block { blocks, sizes } => block(topology, blocks, sizes, wanted, fits),
+        TopologyKind::Ring(rings) => ring(topology, rings, wanted, fits),
+        TopologyKind::Torus(tori) => torus(topology, tori, memory, (scene, wanted), fits),
     };
     if !placed && !outside.is_empty() {
         fits.clear();

@@ -6,7 +6,7 @@ use squall_model::job::Seat;
 use squall_model::set::NodeSet;
 
 use super::pick::Wish;
-use super::{Kind, Topology, Torus};
+use super::{Topology, TopologyKind, Torus};
 use crate::layout;
 use crate::torus::{Chooser, Coords, Frame, Prism, hull, turned};
 
@@ -18,7 +18,7 @@ const GRID_TRIES: usize = 16;
 /// Returns the first `most` prism shapes, as text, that suit this number of nodes, or a grid with `tasks_each` ranks on
 /// a node. Empty: the network needs no shapes.
 pub(crate) fn shapes(topology: &Topology, wish: &Wish, (nodes, tasks_each): (u32, u32), most: usize) -> Vec<String> {
-    let Kind::Torus(tori) = &topology.kind else { return Vec::new() };
+    let TopologyKind::Torus(tori) = &topology.kind else { return Vec::new() };
     let mut found: Vec<String> = Vec::new();
     for torus in tori {
         let some = sizes(&torus.frame, wish, (nodes, tasks_each)).into_iter().map(|size| torus.frame.text(&size));
@@ -54,11 +54,11 @@ impl Topology {
             Some(Seat::Groups(kind.to_owned(), groups.iter().map(|group| name(*group)).collect()))
         };
         match &self.kind {
-            Kind::Flat => None,
-            Kind::Tree { switches, .. } => named("switch", &|at| switches[at].name.clone()),
-            Kind::Block { blocks, .. } => named("block", &|at| blocks[at].name.clone()),
-            Kind::Ring(rings) => named("ring", &|at| rings[at].name.clone()),
-            Kind::Torus(tori) => {
+            TopologyKind::Flat => None,
+            TopologyKind::Tree { switches, .. } => named("switch", &|at| switches[at].name.clone()),
+            TopologyKind::Block { blocks, .. } => named("block", &|at| blocks[at].name.clone()),
+            TopologyKind::Ring(rings) => named("ring", &|at| rings[at].name.clone()),
+            TopologyKind::Torus(tori) => {
                 let torus = &tori[first];
                 let frame = &torus.frame;
                 let order = || Seat::Order(torus.order.to_string());
@@ -81,7 +81,7 @@ impl Topology {
     }
     /// Returns the prism that only these nodes use, such as `4x4x2 at 0x0x2 of t`. None: they are in no such prism.
     pub fn prism_of(&self, nodes: &NodeSet) -> Option<String> {
-        let Kind::Torus(tori) = &self.kind else { return None };
+        let TopologyKind::Torus(tori) = &self.kind else { return None };
         let (at, _) = self.place(nodes.first()?)?;
         if !self.closed(nodes) {
             return None;

@@ -4,7 +4,7 @@ use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
 use super::pick::{Memory, Scene, arrange};
-use super::{Kind, Source, Topology, Wish};
+use super::{Source, Topology, TopologyKind, Wish};
 use squall_model::job::network::{self, Class, Network};
 
 fn node(name: &str) -> Option<NodeId> {
@@ -68,7 +68,7 @@ fn a_tree_is_read() {
 fn blocks_rings_and_tori_are_read() {
     let text = "- topology: b\n  block:\n    block_sizes: [4, 8]\n    blocks:\n      - block: b1\n        nodes: n[1-4]\n\
                 \x20     - block: b2\n        nodes: n[5-8]\n";
-    let Kind::Block { sizes, blocks } = read("topology.yaml", text).unwrap().kind else { panic!() };
+    let TopologyKind::Block { sizes, blocks } = read("topology.yaml", text).unwrap().kind else { panic!() };
     assert_eq!((sizes, blocks.len()), (vec![4, 8], 2));
     let text = "- topology: r\n  ring:\n    rings:\n      - ring: r1\n        nodes: n[1-16]\n";
     let ring = read("topology.yaml", text).unwrap();

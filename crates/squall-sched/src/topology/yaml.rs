@@ -10,12 +10,12 @@ const DEPTH_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) line: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: Content,
 }
 
-/// Kind and content of a value.
+/// Content and content of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Content {
     Scalar(String),
     List(Vec<Value>),
     Map(Vec<(String, Value)>),
@@ -24,26 +24,26 @@ pub(super) enum Kind {
 impl Value {
     /// Returns the value of a key; upper and lower case are equal. None: the value is no map or lacks the key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
-        let Kind::Map(entries) = &self.kind else { return None };
+        let Content::Map(entries) = &self.kind else { return None };
         entries.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
     }
     /// Returns the value as text. Error: it is a list or map.
     pub(super) fn text(&self) -> Result<&str, Fault> {
         match &self.kind {
-            Kind::Scalar(text) => Ok(text),
-            Kind::List(_) | Kind::Map(_) => Err(Fault::new(self.line, "a single value is expected here")),
+            Content::Scalar(text) => Ok(text),
+            Content::List(_) | Content::Map(_) => Err(Fault::new(self.line, "a single value is expected here")),
         }
     }
     /// Returns the value as a list. Error: it is no list.
     pub(super) fn list(&self) -> Result<&[Self], Fault> {
         match &self.kind {
-            Kind::List(items) => Ok(items),
-            Kind::Scalar(_) | Kind::Map(_) => Err(Fault::new(self.line, "a list is expected here (`- …`)")),
+            Content::List(items) => Ok(items),
+            Content::Scalar(_) | Content::Map(_) => Err(Fault::new(self.line, "a list is expected here (`- …`)")),
         }
     }
     /// Checks that the value is a map with only these keys.
     pub(super) fn known(&self, keys: &[&str]) -> Result<(), Fault> {
-        let Kind::Map(entries) = &self.kind else {
+        let Content::Map(entries) = &self.kind else {
             return Err(Fault::new(self.line, "`key: value` is expected here"));
         };
         match entries.iter().find(|(name, _)| !keys.iter().any(|key| key.eq_ignore_ascii_case(name))) {
@@ -101,7 +101,7 @@ pub(super) fn parse(text: &str) -> Result<Value, Fault> {
             return Err(Fault::new(line.number, format!("more than {DEPTH_MAX} levels of indentation")));
         }
     }
-    let Some(first) = lines.first() else { return Ok(Value { line: 1, kind: Kind::List(Vec::new()) }) };
+    let Some(first) = lines.first() else { return Ok(Value { line: 1, kind: Content::List(Vec::new()) }) };
     let (value, used) = block(&lines, 0, first.indent)?;
     match lines.get(used) {
         Some(line) => Err(Fault::new(line.number, "indented differently than what stands before it")),
@@ -155,7 +155,7 @@ fn block(lines: &[Line<'_>], at: usize, indent: usize) -> Result<(Value, usize),
         entries.push((key.to_owned(), value));
         at = next;
     }
-    Ok((Value { line: first.number, kind: Kind::Map(entries) }, at))
+    Ok((Value { line: first.number, kind: Content::Map(entries) }, at))
 }
 
 /// Parses the value after `key:` or `-`, on the same line or below.
@@ -169,7 +169,7 @@ fn after_key(lines: &[Line<'_>], at: usize, indent: usize, rest: &str) -> Result
         Some(next) if next.indent > indent || (next.indent == indent && next.text.starts_with("- ")) => {
             block(lines, at + 1, next.indent)
         }
-        _ => Ok((Value { line: number, kind: Kind::Scalar(String::new()) }, at + 1)),
+        _ => Ok((Value { line: number, kind: Content::Scalar(String::new()) }, at + 1)),
     }
 }
 
@@ -199,7 +199,7 @@ fn list(lines: &[Line<'_>], at: usize, indent: usize) -> Result<(Value, usize), 
         items.push(value);
         at = end;
     }
-    Ok((Value { line: number, kind: Kind::List(items) }, at))
+    Ok((Value { line: number, kind: Content::List(items) }, at))
 }
 
 /// Splits `key: rest`. None: the text has no key.
@@ -217,17 +217,17 @@ fn flow(text: &str, line: usize) -> Result<Value, Fault> {
     let open = || Fault::new(line, format!("`{text}` is not closed"));
     let kind = if let Some(inner) = text.strip_prefix('[') {
         let inner = inner.strip_suffix(']').ok_or_else(open)?;
-        Kind::List(parts(inner).into_iter().map(|part| flow(part, line)).collect::<Result<_, _>>()?)
+        Content::List(parts(inner).into_iter().map(|part| flow(part, line)).collect::<Result<_, _>>()?)
     } else if let Some(inner) = text.strip_prefix('{') {
         let inner = inner.strip_suffix('}').ok_or_else(open)?;
         let entry = |part: &str| {
             let (key, value) = part.split_once(':').ok_or_else(|| Fault::new(line, format!("`{part}` has no `:`")))?;
             Ok((key.trim().to_owned(), flow(value, line)?))
         };
-        Kind::Map(parts(inner).into_iter().map(entry).collect::<Result<_, Fault>>()?)
+        Content::Map(parts(inner).into_iter().map(entry).collect::<Result<_, Fault>>()?)
     } else {
         let quoted = ['"', '\''].iter().find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote));
-        Kind::Scalar(quoted.unwrap_or(text).to_owned())
+        Content::Scalar(quoted.unwrap_or(text).to_owned())
     };
     Ok(Value { line, kind })
 }

@@ -9,7 +9,7 @@ use squall_model::policy::PreemptMode;
 use squall_model::power::{PowerPhase, PowerWish};
 use squall_model::reservation::Flag;
 use squall_model::resource::Hardware;
-use squall_model::wire::info::{Kept, NodeInfo, PartitionInfo};
+use squall_model::wire::info::{NodeInfo, PartitionInfo, SpecResources};
 
 use super::job::mail_type;
 use super::node::node;
@@ -127,7 +127,7 @@ fn what_a_site_limits_and_keeps_stands_in_its_fields() {
     assert_eq!(shown["defaults"]["partition_memory_per_cpu"], number(100));
     assert_eq!(shown["defaults"]["partition_memory_per_node"]["set"], false);
     let hardware = Hardware { cpus: 30, memory_mb: 3000, ..Hardware::default() };
-    let kept = Some(Kept { cores: 1, cpus: 2, cpu_list: String::new(), memory_mb: 1000 });
+    let kept = Some(SpecResources { cores: 1, cpus: 2, cpu_list: String::new(), memory_mb: 1000 });
     let of = |next| {
         let info = NodeInfo { hardware: hardware.clone().into(), kept: kept.clone(), next, ..NodeInfo::default() };
         written(AnswerKind::Nodes, node(&info, "c", &|uid| uid.to_string()))

@@ -3,7 +3,7 @@
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::time::Time;
-use squall_model::wire::info::{Kept, NodeInfo};
+use squall_model::wire::info::{NodeInfo, SpecResources};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::lists::nodes_with;
@@ -61,7 +61,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
 }
 
 /// Returns the line about what is kept for the system. None: nothing.
-fn kept_line(kept: &Kept) -> Option<String> {
+fn kept_line(kept: &SpecResources) -> Option<String> {
     let cores = (kept.cores > 0).then(|| format!("CoreSpecCount={}", kept.cores));
     let list = (!kept.cpu_list.is_empty()).then(|| format!("CPUSpecList={}", kept.cpu_list));
     let memory = (kept.memory_mb > 0).then(|| format!("MemSpecLimit={}", kept.memory_mb));

@@ -6,7 +6,7 @@ use squall_model::hostlist;
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, Request};
-use squall_sched::topology::{Group, Kind, Source, Topology};
+use squall_sched::topology::{Group, Source, Topology, TopologyKind};
 
 use crate::command::listing::call::{Call, Fail};
 use squall_client::unexpected;
@@ -72,8 +72,8 @@ fn rows(topology: &Topology, names: &[String]) -> Vec<Row> {
     };
     let of = |group: &Group| named(&group.nodes.iter().copied().collect());
     match &topology.kind {
-        Kind::Flat => Vec::new(),
-        Kind::Tree { switches, .. } => {
+        TopologyKind::Flat => Vec::new(),
+        TopologyKind::Tree { switches, .. } => {
             let mut order: Vec<usize> = (0..switches.len()).collect();
             order.sort_by_key(|at| switches[*at].level);
             let line = |at: usize| {
@@ -91,7 +91,7 @@ fn rows(topology: &Topology, names: &[String]) -> Vec<Row> {
             };
             order.into_iter().map(line).collect()
         }
-        Kind::Block { blocks, sizes } => {
+        TopologyKind::Block { blocks, sizes } => {
             let size = sizes.first().copied().unwrap_or_default();
             let line = |(at, block): (usize, &Group)| {
                 row(&block.name, of(block), &|nodes| {
@@ -100,7 +100,7 @@ fn rows(topology: &Topology, names: &[String]) -> Vec<Row> {
             };
             blocks.iter().enumerate().map(line).collect()
         }
-        Kind::Ring(rings) => {
+        TopologyKind::Ring(rings) => {
             let line = |(at, ring): (usize, &Group)| {
                 row(&ring.name, of(ring), &|nodes| {
                     format!("RingName={} RingIndex={at} Nodes={nodes} RingSize={}", ring.name, ring.nodes.len())
@@ -108,7 +108,7 @@ fn rows(topology: &Topology, names: &[String]) -> Vec<Row> {
             };
             rings.iter().enumerate().map(line).collect()
         }
-        Kind::Torus(tori) => {
+        TopologyKind::Torus(tori) => {
             let line = |(at, torus): (usize, &squall_sched::topology::Torus)| {
                 let nodes = named(&torus.cells.iter().flatten().copied().collect());
                 row(&torus.name, nodes, &|nodes| {

@@ -8,7 +8,7 @@ use squall_model::job::network;
 use squall_model::resource::Memory;
 use squall_model::wire::info::WhyChange;
 use squall_sched::Request;
-use squall_sched::topology::{Kind, Wish};
+use squall_sched::topology::{TopologyKind, Wish};
 
 use crate::control::index::lanes::request_of;
 use crate::control::index::pending::{Pending, partitions_of};
@@ -81,8 +81,10 @@ impl Edits {
         // because the spec may name a node or a reservation that is gone
         let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
         match state.index.topology.kind {
-            Kind::Tree { .. } => self.with(WhyChange::WithoutSwitches, |spec| spec.options.network.switches = None),
-            Kind::Torus(_) => {
+            TopologyKind::Tree { .. } => {
+                self.with(WhyChange::WithoutSwitches, |spec| spec.options.network.switches = None)
+            }
+            TopologyKind::Torus(_) => {
                 self.with(WhyChange::WithoutGeometry, |spec| {
                     spec.options.network.geometry = None;
                     // The geometry may have given the number of nodes.
@@ -102,7 +104,7 @@ impl Edits {
                     });
                 }
             }
-            Kind::Flat | Kind::Block { .. } | Kind::Ring(_) => {}
+            TopologyKind::Flat | TopologyKind::Block { .. } | TopologyKind::Ring(_) => {}
         }
     }
 

@@ -9,7 +9,7 @@ use crate::control::effects::notice;
 use crate::control::effects::queries::felt;
 use crate::control::effects::queries::send;
 use crate::control::effects::queries::{ask, beat_wait, pose};
-use crate::control::net::queries::Asked;
+use crate::control::net::queries::OpenQuery;
 use crate::control::net::queries::Purpose;
 use crate::control::net::queries::Question;
 use crate::control::port::{LinkId, Out};
@@ -80,7 +80,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             send(c, now, to, (test, false), beat_wait(c), Purpose::Beat);
         }
     }
-    let complete = |asked: &Asked| asked.children.is_empty() || asked.until <= now;
+    let complete = |asked: &OpenQuery| asked.children.is_empty() || asked.until <= now;
     while let Some(number) = c.queries.asked.iter().find(|(_, asked)| complete(asked)).map(|(&number, _)| number) {
         let Some(asked) = c.queries.asked.remove(&number) else {
             invariant!("a query that was found is open");

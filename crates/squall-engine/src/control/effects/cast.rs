@@ -7,9 +7,9 @@
 //! any, the file goes as it would without multicast. The rate falls when much is lost and rises when nothing is.
 
 use crate::control::net::air::Air;
+use crate::control::net::air::CastTransfer;
 use crate::control::net::air::PATIENCE;
 use crate::control::net::air::RATE;
-use crate::control::net::air::Way;
 
 use squall_model::limits::{CAST_BLOCK_BYTES, CAST_BLOCKS};
 use squall_model::set::NodeSet;
@@ -41,10 +41,10 @@ pub(crate) fn announce(air: &Air, links: &mut Links, to: &NodeSet, content: Cont
 
 /// Makes the state of a file's transfer by multicast. None: multicast is not available, or fewer than two nodes may
 /// receive it.
-pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) -> Option<Way> {
+pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) -> Option<CastTransfer> {
     let key = air.key(stream)?;
     let hearers = air.hearers(now, receivers);
-    let way = Way { stream, key, hearers, from: 0, pieces: Vec::new(), tries: 0, asked: now };
+    let way = CastTransfer { stream, key, hearers, from: 0, pieces: Vec::new(), tries: 0, asked: now };
     (way.hearers.len() > 1).then_some(way)
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::control::net::queries::Purpose;
 use crate::control::net::queries::Question;
-use crate::control::net::queries::{Asked, Counted};
+use crate::control::net::queries::{Counted, OpenQuery};
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::limits::SPACE_MB_MAX;
@@ -78,7 +78,7 @@ pub(crate) fn send(
         }
     }
     let children = children.into_iter().collect();
-    let asked = Asked { to, children, tally: Tally::default(), variable, until: now + time, purpose };
+    let asked = OpenQuery { to, children, tally: Tally::default(), variable, until: now + time, purpose };
     c.queries.asked.insert(number, asked);
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Feed {
     /// Until when events are kept without a follower. None: no events are kept.
     kept_until: Option<Time>,
     /// The events that are kept, oldest first.
-    events: VecDeque<Kept>,
+    events: VecDeque<StoredEvent>,
     /// Estimated size of `events`.
     bytes: usize,
     /// All events after this position are in `events`.
@@ -55,7 +55,7 @@ pub(crate) struct Feed {
 
 /// An event that is kept, and its nodes. Its host list is made when it is sent.
 #[derive(Debug)]
-struct Kept {
+struct StoredEvent {
     event: FeedEvent,
     nodes: NodeSet,
     /// Estimated size.
@@ -66,7 +66,7 @@ struct Kept {
     left_out: bool,
 }
 
-impl Kept {
+impl StoredEvent {
     /// Returns the event as it is sent.
     fn whole(&self, hosts: impl Fn(&NodeSet) -> String) -> FeedEvent {
         FeedEvent { nodes: hosts(&self.nodes), ..self.event.clone() }
@@ -154,7 +154,7 @@ impl Feed {
         event.at = self.last;
         let bytes = bytes(&event);
         self.bytes += bytes;
-        self.events.push_back(Kept { event, nodes, bytes, announces, left_out: false });
+        self.events.push_back(StoredEvent { event, nodes, bytes, announces, left_out: false });
         while (self.events.len() > FEED_EVENTS_MAX || self.bytes > FEED_BYTES_MAX)
             && let Some(oldest) = self.events.pop_front()
         {

@@ -33,7 +33,7 @@ impl Place {
 
 /// Interned id of a resource request; equal requests share an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KindId(u32);
+pub(crate) struct ClassId(u32);
 
 /// What the jobs of a lane have in common: request and time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Want {
     /// Interned id of the request for resources.
-    pub(crate) kind: KindId,
+    pub(crate) kind: ClassId,
     /// First component of the job's heterogeneous job: its components start together and share no lane with other jobs.
     /// None: the job is not a component.
     pub(crate) het: Option<JobId>,
@@ -59,12 +59,12 @@ pub(crate) struct Want {
 
 /// All resource requests of pending jobs, each parsed once.
 #[derive(Debug, Default)]
-pub(crate) struct Kinds {
-    ids: BTreeMap<Key, KindId>,
-    all: Vec<Option<Kind>>,
-    spare: Vec<KindId>,
+pub(crate) struct RequestClasses {
+    ids: BTreeMap<Key, ClassId>,
+    all: Vec<Option<RequestClass>>,
+    spare: Vec<ClassId>,
     /// The request that was looked up last, with its id. Jobs with the same request often come one after the other.
-    last: Option<(Arc<JobSpec>, KindId)>,
+    last: Option<(Arc<JobSpec>, ClassId)>,
 }
 
 /// The options that make up a resource request, as submitted. Requests with equal options are parsed once.
@@ -87,16 +87,16 @@ struct Key {
 }
 
 #[derive(Debug)]
-struct Kind {
+struct RequestClass {
     key: Key,
     request: Request,
     /// Number of lanes (groups of jobs with equal request and time limit) with this request.
     pub(crate) lanes: u32,
 }
 
-impl Kinds {
+impl RequestClasses {
     /// Returns the id of a spec's resource request, which is parsed if it is new. None: the request is invalid.
-    pub(crate) fn enter(&mut self, state: &State, spec: &Arc<JobSpec>) -> Option<KindId> {
+    pub(crate) fn enter(&mut self, state: &State, spec: &Arc<JobSpec>) -> Option<ClassId> {
         if let Some(id) = self.again(spec) {
             return Some(id);
         }
@@ -104,13 +104,13 @@ impl Kinds {
         self.last = Some((Arc::clone(spec), id));
         Some(id)
     }
-    fn enter_other(&mut self, state: &State, spec: &JobSpec) -> Option<KindId> {
+    fn enter_other(&mut self, state: &State, spec: &JobSpec) -> Option<ClassId> {
         let key = Key::of(spec);
         if let Some(id) = self.ids.get(&key) {
             return Some(*id);
         }
-        let kind = Kind { request: key.read(state)?, key: key.clone(), lanes: 0 };
-        let id = self.spare.pop().unwrap_or(KindId(self.all.len() as u32));
+        let kind = RequestClass { request: key.read(state)?, key: key.clone(), lanes: 0 };
+        let id = self.spare.pop().unwrap_or(ClassId(self.all.len() as u32));
         if self.all.len() == id.0 as usize {
             self.all.push(None);
         }
@@ -119,34 +119,34 @@ impl Kinds {
         Some(id)
     }
     /// Returns the id of a spec's resource request; None: no job that may start has this request.
-    pub(crate) fn find(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
+    pub(crate) fn find(&self, spec: &Arc<JobSpec>) -> Option<ClassId> {
         self.again(spec).or_else(|| self.ids.get(&Key::of(spec)).copied())
     }
     /// Returns the id of the request that was looked up last, if it belongs to the same spec; otherwise None.
-    fn again(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
+    fn again(&self, spec: &Arc<JobSpec>) -> Option<ClassId> {
         self.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, spec)).map(|(_, id)| *id)
     }
     /// Parses the requests that name nodes again, as new nodes may have these names.
     pub(crate) fn read_names(&mut self, state: &State) {
-        let named = |kind: &&mut Kind| kind.key.need.nodelist.is_some() || kind.key.need.exclude.is_some();
+        let named = |kind: &&mut RequestClass| kind.key.need.nodelist.is_some() || kind.key.need.exclude.is_some();
         for kind in self.all.iter_mut().flatten().filter(named) {
             if let Some(request) = kind.key.read(state) {
                 kind.request = request;
             }
         }
     }
-    pub(crate) fn request(&self, id: KindId) -> Option<&Request> {
+    pub(crate) fn request(&self, id: ClassId) -> Option<&Request> {
         self.all.get(id.0 as usize)?.as_ref().map(|kind| &kind.request)
     }
     /// Counts one more lane (group of jobs with equal request and time limit) with this request.
-    fn held(&mut self, id: KindId) {
+    fn held(&mut self, id: ClassId) {
         if let Some(Some(kind)) = self.all.get_mut(id.0 as usize) {
             kind.lanes += 1;
         }
     }
     /// Counts one lane (group of jobs with equal request and time limit) less with this request. A request without
     /// lanes is dropped.
-    fn left(&mut self, id: KindId) {
+    fn left(&mut self, id: ClassId) {
         let Some(slot) = self.all.get_mut(id.0 as usize) else { return invariant!("a lane has a known request") };
         let Some(kind) = slot else { return invariant!("a request with lanes is kept") };
         kind.lanes -= 1;
@@ -207,7 +207,7 @@ pub(crate) fn request_of(state: &State, spec: &JobSpec) -> Option<Request> {
 
 /// The pending jobs of a partition that may start, grouped in lanes of equal request and time limit.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct ReadyQueue {
     pub(crate) lanes: BTreeMap<Shape, Lane>,
     /// The first position of each lane, sorted by request and position. The value is the lane's time limit, seconds;
     /// None: the partition's default.
@@ -224,9 +224,9 @@ pub(crate) struct Lane {
     since: u64,
 }
 
-impl Line {
+impl ReadyQueue {
     /// Builds the lanes (jobs with equal request and time limit) of a partition from all of its positions at once.
-    pub(crate) fn of(mut places: Vec<(Shape, Place)>, kinds: &mut Kinds, passes: u64) -> Self {
+    pub(crate) fn of(mut places: Vec<(Shape, Place)>, kinds: &mut RequestClasses, passes: u64) -> Self {
         places.sort_unstable();
         let mut line = Self::default();
         for run in places.chunk_by(|a, b| a.0 == b.0) {
@@ -240,7 +240,13 @@ impl Line {
     }
     /// Adds a position to the lane of this request and time limit. None: the position was in the lane already.
     /// Otherwise returns true if no scheduling pass was made since the lane got its first job.
-    pub(crate) fn insert(&mut self, kinds: &mut Kinds, shape: Shape, place: Place, passes: u64) -> Option<bool> {
+    pub(crate) fn insert(
+        &mut self,
+        kinds: &mut RequestClasses,
+        shape: Shape,
+        place: Place,
+        passes: u64,
+    ) -> Option<bool> {
         let lane = self.lanes.entry(shape).or_insert_with(|| {
             kinds.held(shape.want.kind);
             Lane { places: BTreeSet::new(), since: passes }
@@ -255,7 +261,7 @@ impl Line {
         Some(since >= passes)
     }
     /// Removes a position from the lane of this request and time limit. Returns whether the position was in it.
-    pub(crate) fn remove(&mut self, kinds: &mut Kinds, shape: Shape, place: Place) -> bool {
+    pub(crate) fn remove(&mut self, kinds: &mut RequestClasses, shape: Shape, place: Place) -> bool {
         let Some(lane) = self.lanes.get_mut(&shape) else { return false };
         let first = lane.places.first() == Some(&place);
         if !lane.places.remove(&place) {

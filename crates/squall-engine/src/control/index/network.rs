@@ -9,7 +9,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
 use squall_sched::Closed;
 use squall_sched::layout::{Grid, shapes};
-use squall_sched::topology::{Kind, Topology, Torus, Wish};
+use squall_sched::topology::{Topology, TopologyKind, Torus, Wish};
 
 use crate::control::index::pending::Pending;
 use crate::control::index::queue::Queue;
@@ -24,7 +24,7 @@ impl Queue {
         self.look_at_users(state);
         self.look_at_power(state);
         self.closed.clear();
-        if !matches!(state.index.topology.kind, Kind::Torus(_)) {
+        if !matches!(state.index.topology.kind, TopologyKind::Torus(_)) {
             return;
         }
         let jobs: BTreeSet<_> = state.nodes.iter().flat_map(|node| node.jobs.iter().copied()).collect();
@@ -80,7 +80,7 @@ impl Queue {
 pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
     let said = spec.options.network.switches.as_ref()?.value.wait_s;
     let most = u64::from(state.config.scheduler_parameters.max_switch_wait_s);
-    matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
+    matches!(state.index.topology.kind, TopologyKind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
 }
 
 /// Refuses network placements that no job on this network can have, and names the nearest possible one. `tasks_each`:
@@ -104,11 +104,11 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         let problem = format!("it has {} processes, so --ntasks must be {0}", grid.tasks());
         return Err(invalid("grid", text_of_grid, problem));
     }
-    if let (Kind::Block { .. }, Some(nodes)) = (&topology.kind, options.segment) {
+    if let (TopologyKind::Block { .. }, Some(nodes)) = (&topology.kind, options.segment) {
         let problem = "blocks are not divided into segments: leave it out".to_owned();
         return Err(invalid("segment", &nodes.to_string(), problem));
     }
-    let Kind::Torus(tori) = &topology.kind else { return Ok(()) };
+    let TopologyKind::Torus(tori) = &topology.kind else { return Ok(()) };
     if let Some(size) = wish.geometry
         && !tori.iter().any(|torus| torus.takes(&size))
     {

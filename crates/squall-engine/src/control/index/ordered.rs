@@ -1,7 +1,7 @@
 //! The pending jobs of a partition in the order in which a scheduling pass examines them.
 
-use crate::control::index::lanes::Line;
 use crate::control::index::lanes::Place;
+use crate::control::index::lanes::ReadyQueue;
 use crate::control::index::lanes::Shape;
 use crate::control::index::lanes::Want;
 use crate::control::index::pending::pending;
@@ -18,7 +18,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 /// Iterator over a partition's jobs in order. It leaves out jobs with a request that was found not to fit in this pass.
 pub(crate) struct Ordered<'a> {
     sight: Sight<'a>,
-    line: Option<&'a Line>,
+    line: Option<&'a ReadyQueue>,
     /// Default time limit of the partition, seconds; None: unlimited.
     default_s: Option<u64>,
     firsts: Option<Peekable<btree_map::Iter<'a, Place, Shape>>>,
@@ -97,7 +97,7 @@ impl<'a> Ordered<'a> {
     /// Returns the first job after the position `behind` that is the first of a lane with this request and may still
     /// fit in this pass. A lane has jobs with equal request and time limit. Two searches run in step, one by position
     /// and one through the lanes with a time limit that is short enough; the one that ends first decides.
-    fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
+    fn next_front(&self, line: &ReadyQueue, behind: Place, want: Want) -> Option<Next> {
         let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
         if longest == Span(0) {
             return None;

@@ -19,7 +19,7 @@ use squall_sched::{Claim, Closed, Component, Gate, Item, Request, Skip, UNLIMITE
 use crate::control::index::depend;
 use crate::control::index::depend::Verdict;
 use crate::control::index::facts;
-use crate::control::index::lanes::{KindId, Kinds, Line, Place, Shape, Want};
+use crate::control::index::lanes::{ClassId, Place, ReadyQueue, RequestClasses, Shape, Want};
 use crate::control::index::names::Names;
 use crate::control::index::power;
 use crate::control::index::reckon;
@@ -39,9 +39,9 @@ const WOKEN_AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// Jobs that may start, by partition.
-    ready: Vec<Line>,
+    ready: Vec<ReadyQueue>,
     /// Resource requests of the jobs that may start.
-    pub(crate) kinds: Kinds,
+    pub(crate) kinds: RequestClasses,
     /// The components after the first of each pending heterogeneous job, by the first component.
     pub(crate) hets: BTreeMap<JobId, Vec<Component>>,
     /// All nodes in the order in which they are allocated, those that are powered up first. None: it is to be found.
@@ -110,7 +110,7 @@ impl Queue {
         Some(self.shaped(pending, self.kinds.find(pending.spec)?))
     }
 
-    fn shaped(&self, pending: &Pending<'_>, kind: KindId) -> Shape {
+    fn shaped(&self, pending: &Pending<'_>, kind: ClassId) -> Shape {
         let want = Want { kind, het: pending.het.map(|het| het.leader), user: self.user(pending.owner) };
         Shape { want, limit_s: pending.limit_s() }
     }
@@ -132,7 +132,7 @@ impl Queue {
         self.watchers.clear();
         self.dirty.clear();
         self.names = Names::default();
-        self.kinds = Kinds::default();
+        self.kinds = RequestClasses::default();
         self.keeps_apart = users::keeps_apart(state);
         self.hets.clear();
         self.kick = true;
@@ -155,7 +155,7 @@ impl Queue {
         let arrays = state.arrays.keys().filter_map(|&id| pending(state, Item { id, array: true }));
         arrays.for_each(place);
         let (kinds, passes) = (&mut self.kinds, self.passes);
-        self.ready = ready.into_iter().map(|places| Line::of(places, kinds, passes)).collect();
+        self.ready = ready.into_iter().map(|places| ReadyQueue::of(places, kinds, passes)).collect();
     }
 
     /// Returns the request and time limit of a pending job or array; a new request is parsed. None: no partition here
@@ -375,7 +375,7 @@ impl Queue {
         self.kick = true;
     }
     /// Returns the jobs of a partition that may start.
-    pub(crate) fn line(&self, partition: usize) -> Option<&Line> {
+    pub(crate) fn line(&self, partition: usize) -> Option<&ReadyQueue> {
         self.ready.get(partition)
     }
     /// Records the first job of each partition that lacked resources in the scheduling pass just made.
@@ -401,7 +401,7 @@ impl Queue {
     /// has left the queue without freeing resources. Returns true if the next job has the same request as `gone`, or if
     /// there is no next job: then no job can start, and no scheduling pass is needed.
     pub(crate) fn next_is_alike(&mut self, state: &State, partition: usize, gone: JobId) -> bool {
-        let Some((place, shape)) = self.ready.get(partition).and_then(Line::first) else { return true };
+        let Some((place, shape)) = self.ready.get(partition).and_then(ReadyQueue::first) else { return true };
         let spec = state.jobs.get(&gone).map(|job| &job.spec);
         let alike = spec.and_then(|spec| self.kinds.find(spec)) == Some(shape.want.kind);
         if alike {

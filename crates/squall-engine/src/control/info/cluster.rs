@@ -7,7 +7,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::reservation::Flag;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
-use squall_model::wire::info::{Kept, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo};
+use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, SpecResources};
 
 use crate::control::controller::Controller;
 use crate::control::state::State;
@@ -95,10 +95,10 @@ fn reason(node: &Node) -> Option<(String, u32, Time)> {
 }
 
 /// Returns what of a node is kept for the system. None: nothing.
-fn kept(state: &State, id: NodeId, node: &Node) -> Option<Kept> {
+fn kept(state: &State, id: NodeId, node: &Node) -> Option<SpecResources> {
     let entry = state.entry(id).filter(|entry| entry.keeps())?;
     let (cores, cpus) = entry.kept_sizes(&node.reported);
-    Some(Kept { cores, cpus, cpu_list: entry.cpu_spec_list.clone(), memory_mb: entry.mem_spec_limit_mb })
+    Some(SpecResources { cores, cpus, cpu_list: entry.cpu_spec_list.clone(), memory_mb: entry.mem_spec_limit_mb })
 }
 
 /// Returns every partition, in the configuration's order.

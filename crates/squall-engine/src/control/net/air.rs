@@ -64,7 +64,7 @@ impl Air {
 
 /// The transfer of one file by multicast.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct CastTransfer {
     /// Number of the multicast stream.
     pub(crate) stream: u64,
     /// Key that seals the stream's datagrams.
@@ -81,7 +81,7 @@ pub(crate) struct Way {
     pub(crate) asked: Time,
 }
 
-impl Way {
+impl CastTransfer {
     pub(crate) fn send(&self, rate: u64, (at, bytes): &(u64, Bytes), last: bool, out: &mut Out) {
         out.casts.push(Cast { stream: self.stream, key: self.key, at: *at, bytes: bytes.clone(), rate, last });
     }

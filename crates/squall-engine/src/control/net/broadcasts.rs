@@ -11,7 +11,7 @@ use squall_model::time::Time;
 use squall_model::wire::broadcast::PlaceAt;
 use squall_model::wire::fabric::{Cascade, ContentId, Tally};
 
-use crate::control::net::air::{Air, Way};
+use crate::control::net::air::{Air, CastTransfer};
 use crate::control::port::CallerId;
 
 /// Number of queries in a row without progress after which slow receivers are no longer waited for.
@@ -55,7 +55,7 @@ pub(crate) struct Broadcast {
     /// controller's tree or by multicast.
     pub(crate) cascade: Option<(NodeSet, Cascade)>,
     /// State of the multicast transfer; None: the pieces do not go by multicast.
-    pub(crate) way: Option<Way>,
+    pub(crate) way: Option<CastTransfer>,
     pub(crate) chunk_bytes: u32,
     /// Receivers that were too slow; they get the file after the others.
     pub(crate) late: NodeSet,

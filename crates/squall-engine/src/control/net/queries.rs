@@ -15,7 +15,7 @@ use crate::control::port::{CallerId, LinkId};
 /// Queries sent to nodes and not answered yet, and the counters of heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
-    pub(crate) asked: BTreeMap<u64, Asked>,
+    pub(crate) asked: BTreeMap<u64, OpenQuery>,
     /// Clients' questions that write a value and wait until the writing query before is complete.
     pub(crate) waiting: VecDeque<Question>,
     pub(crate) writing: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Counted {
 }
 
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct OpenQuery {
     pub(crate) to: NodeSet,
     pub(crate) children: BTreeSet<LinkId>,
     pub(crate) tally: Tally,

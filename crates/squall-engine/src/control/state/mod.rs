@@ -7,10 +7,10 @@ pub mod gang;
 pub(crate) mod gates;
 mod ids;
 pub mod job;
-pub(crate) mod kept;
 pub mod ledger;
 pub mod node;
 pub(crate) mod reading;
+pub(crate) mod sealed;
 pub mod snapshot;
 pub mod users;
 

@@ -9,7 +9,7 @@ mod why;
 pub use controllers::{ControllerInfo, ControllerRole};
 pub use fabric::FabricCounts;
 pub use page::JobsPage;
-pub use resources::{Kept, LicenseInfo};
+pub use resources::{LicenseInfo, SpecResources};
 use std::sync::Arc;
 pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
 
@@ -352,7 +352,7 @@ pub struct NodeInfo {
     pub future: bool,
     /// What of the node is kept for the system; None: nothing. The numbers 41 to 52 are left out.
     #[n(53)]
-    pub kept: Option<Kept>,
+    pub kept: Option<SpecResources>,
     /// State of the node after the reboot that is to come (`nextstate=`). None: as before, or there is none to come.
     /// The numbers from 54 to 56 are left out.
     #[n(57)]

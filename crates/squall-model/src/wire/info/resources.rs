@@ -28,7 +28,7 @@ impl LicenseInfo {
 
 /// What of a node is kept for the system, and given to no job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Kept {
+pub struct SpecResources {
     /// Number of cores.
     #[n(0)]
     pub cores: u32,

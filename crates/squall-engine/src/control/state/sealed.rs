@@ -12,9 +12,9 @@ use super::users::Groups;
 
 /// A [`State`] that can be read but not borrowed mutably, so that only events change it.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(State);
+pub(crate) struct SealedState(State);
 
-impl Kept {
+impl SealedState {
     /// Makes a replayed state readable to all, and changeable by events only.
     pub(crate) fn new(state: State) -> Self {
         Self(state)
@@ -45,7 +45,7 @@ impl Kept {
     }
 }
 
-impl Deref for Kept {
+impl Deref for SealedState {
     type Target = State;
 
     fn deref(&self) -> &State {

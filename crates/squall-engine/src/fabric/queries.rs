@@ -9,7 +9,7 @@ use squall_model::wire::fabric::{Health, Query, Tally, Test, Upward, Variable};
 
 /// Queries that this node has passed down and not answered yet: usually one, never many.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct OpenQueries {
     queries: Vec<One>,
 }
 
@@ -29,7 +29,7 @@ struct One {
     until: Time,
 }
 
-impl Asked {
+impl OpenQueries {
     /// Adds a query that was sent to `children`, given by connection. `own`: whether this node itself is asked too.
     pub(super) fn open(&mut self, now: Time, query: &Query, children: BTreeSet<u32>, own: bool) {
         let key = (query.epoch, query.number);
