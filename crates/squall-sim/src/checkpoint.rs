@@ -1,7 +1,7 @@
 //! Checkpoints of jobs on simulated nodes, which keep a number in place of an image: for how long the script would have
 //! run on.
 
-use squall_engine::node::{CheckpointAct, NodeInput};
+use squall_engine::node::{CheckpointAct, Guard, NodeInput};
 use squall_model::checkpoint::{CheckpointOrder, CheckpointVerb, Made};
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, StepKey, StepNo};
@@ -111,8 +111,13 @@ impl World {
         }
     }
 
-    /// Checks that the processes of a job which is to leave its node are killed only when a checkpoint counts.
+    /// Checks that the processes of a job which is to leave its node are killed only when a checkpoint counts, or when its
+    /// node fence has passed.
     pub(crate) fn killed_frozen(&mut self, node: usize, key: StepKey) {
+        let job = JobAttempt { job: key.job, attempt: key.attempt };
+        if self.nodes[node].guards.get(&job).is_some_and(Guard::is_over) {
+            return;
+        }
         let last = self.nodes[node].images.range((key.job, 0)..=(key.job, u64::MAX)).next_back().map(|(of, _)| *of);
         if last.is_none_or(|last| !self.judge.checkpoints.contains_key(&last)) {
             let text = format!("step {key}, {last:?}");
