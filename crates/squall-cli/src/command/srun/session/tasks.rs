@@ -170,7 +170,8 @@ impl Session<'_> {
         } else if let Some(wait) = self.manners.wait.filter(|wait| !wait.is_zero())
             && self.wait_until.is_none()
         {
-            self.wait_until = Some(now + wait);
+            // A time that no clock reaches is no limit.
+            self.wait_until = now.checked_add(wait);
         }
     }
 
