@@ -194,6 +194,9 @@ fn whereabouts(env: &mut Builder, facts: &JobFacts) {
     env.set("SLURM_NODELIST", nodes);
     env.set("SLURM_JOB_NUM_NODES", facts.nodes.len());
     env.set("SLURM_NNODES", facts.nodes.len());
+    if let Some(nodes) = facts.spec.options.segment {
+        env.set("SLURM_JOB_SEGMENT_SIZE", nodes);
+    }
     env.set("SLURM_JOB_PARTITION", &facts.partition);
     env.set("SLURM_JOB_START_TIME", facts.start.secs());
     env.set("SLURM_JOB_END_TIME", facts.end.map_or(facts.start.secs() + UNLIMITED_S, Time::secs));

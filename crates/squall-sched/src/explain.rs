@@ -172,7 +172,8 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
         return Some(Together::Contiguous);
     }
     match &view.topology()?.kind {
-        TopologyKind::Flat | TopologyKind::Block { .. } => None,
+        TopologyKind::Flat => None,
+        TopologyKind::Block { .. } => request.wish.segments.map(|_| Together::Segments),
         TopologyKind::Tree { .. } => request.wish.switches.map(|_| Together::Switches),
         TopologyKind::Ring(_) => Some(Together::Ring),
         TopologyKind::Torus(_) if request.wish.geometry.is_some() => Some(Together::Geometry),

@@ -64,7 +64,7 @@ pub struct Chosen {
     /// `--prefer`: features; nodes that have them are tried first.
     #[n(5)]
     pub prefer: Option<String>,
-    /// `--segment`: number of nodes in each part that must be in the same block. Refused on a cluster with a block
+    /// `--segment`: number of nodes in each part that must be in the same block. It means nothing without blocks
     /// topology.
     #[n(6)]
     pub segment: Option<u32>,
@@ -146,6 +146,20 @@ pub struct Chosen {
     /// Some(true): `--propagate` named the resource limits, so that the cluster's `propagate_limits` says nothing.
     #[n(36)]
     pub names_limits: Option<bool>,
+    /// `--spread-segments`, `--consolidate-segments`: where the parts of `segment` nodes stand. None: anywhere.
+    #[n(37)]
+    pub segments: Option<SegmentPlacing>,
+}
+
+/// Where the segments of a job stand in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct SegmentPlacing {
+    /// `--spread-segments`: each in a block of its own.
+    #[n(0)]
+    pub apart: bool,
+    /// `--consolidate-segments`: all in one aggregated block.
+    #[n(1)]
+    pub together: bool,
 }
 
 impl Chosen {

@@ -173,6 +173,9 @@ pub enum Together {
     /// The nodes are neighbours on a ring.
     #[n(5)]
     Ring,
+    /// `--segment`: equal parts of the nodes each stand in one block.
+    #[n(6)]
+    Segments,
 }
 
 /// Position of a running job's nodes in the network, and the way in which they were found. `Listed`, `Prism` and

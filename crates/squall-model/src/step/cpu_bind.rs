@@ -62,7 +62,7 @@ impl CpuBind {
                 ("ldom" | "ldoms", true) => bind.way = BindMethod::Units(Unit::Domains),
                 ("map_cpu" | "mapcpu", false) => bind.way = BindMethod::Map(items(list, cpu).ok_or(word)?),
                 ("mask_cpu" | "maskcpu", false) => {
-                    bind.way = BindMethod::Mask(items(list, CoreSet::from_hex).ok_or(word)?)
+                    bind.way = BindMethod::Mask(items(list, CoreSet::from_hex).ok_or(word)?);
                 }
                 _ => return Err(word.to_owned()),
             }

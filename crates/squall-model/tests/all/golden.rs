@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use squall_model::checkpoint::{CheckpointChange, Made};
+use squall_model::checkpoint::{CheckpointChange, CheckpointPlan, Made};
 use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Record, Requeue};
@@ -19,12 +19,13 @@ use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, St
 use squall_model::inside::Inside;
 use squall_model::job::gpus::{GpuBind, GpuCount, Gpus};
 use squall_model::job::network::{self, Network};
-use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, Shown, TaskScripts};
+use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, SegmentPlacing, Shown, TaskScripts};
 use squall_model::job::spread::Spread;
 use squall_model::job::{
     ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobAttempt,
     JobSpec, JobState, Outcome, Owner,
 };
+use squall_model::places::OnNodeFail;
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
 use squall_model::power::{PowerPhase, PowerWish, Reboot};
 use squall_model::replica::{Entry, Handover, Head, Leader, Member, TrustFile};
@@ -33,7 +34,7 @@ use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::rotation::ControllerKeys;
 use squall_model::set::{BitSet, IndexSet, NodeSet};
-use squall_model::step::{Distribution, JobFacts, Layout, StepLaunch, StepSpec};
+use squall_model::step::{Distribution, JobFacts, Layout, StepDefaults, StepLaunch, StepSpec};
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
@@ -121,6 +122,14 @@ fn messages_and_files_stand_as_they_did() {
             next: at(9, 0),
             missed: true,
         }))),
+        kept(&Request::Submit { spec: later(), script: b"#!".into(), env: b"".into(), key: ClientKey(9) }),
+        kept(&Answer::StepCreated {
+            step: StepNo(3),
+            layout: Box::default(),
+            facts: Box::default(),
+            kill_wait_s: 30,
+            usual: Some(StepDefaults { kill_on_bad_exit: true, wait_s: 60 }),
+        }),
     ];
     let golden = golden("messages-2", &found);
     assert_eq!(golden, found, "the layout of a message has changed: its numbers must stay, and versions may be needed");
@@ -337,6 +346,27 @@ fn options() -> Chosen {
         // What came later: bytes without it are read.
         ..Chosen::default()
     }
+}
+
+/// A job with the options that came after 0.2.0.
+fn later() -> Arc<JobSpec> {
+    let options = Chosen {
+        oom_kill_step: Some(true),
+        report: Some(true),
+        x11: Some("all".into()),
+        reboot: Some(true),
+        delay_boot_s: Some(60),
+        enforce_binding: Some(true),
+        node_fence_s: Some(30),
+        on_node_fail: Some(OnNodeFail::Replace),
+        spare_nodes: Some(2),
+        expedite: Some(true),
+        checkpoint: Some(CheckpointPlan { every_s: 600, must: true }),
+        names_limits: Some(true),
+        segments: Some(SegmentPlacing { apart: true, together: true }),
+        ..Chosen::default()
+    };
+    Arc::new(JobSpec { options: options.into(), ..JobSpec::default() })
 }
 
 /// One of each kind, in the order of the enum.

@@ -4,6 +4,7 @@
 mod build;
 mod draft;
 mod pick;
+pub mod segments;
 mod shapes;
 mod yaml;
 

@@ -7,9 +7,11 @@ use std::fmt;
 
 use squall_model::id::NodeId;
 use squall_model::job::network::{Class, Network};
+use squall_model::job::options::Chosen;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
+use super::segments::{self, Segments};
 use super::{Group, Switch, Topology, TopologyKind, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
 use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
@@ -40,6 +42,8 @@ pub struct Wish {
     pub switches: Option<u32>,
     /// Time at which the limit `switches` no longer applies. None: it always applies.
     pub patience: Option<Time>,
+    /// Value of `--segment`. None: the job is not divided.
+    pub segments: Option<Segments>,
 }
 
 /// An invalid network option: its name and value.
@@ -58,7 +62,7 @@ impl fmt::Display for WishFault {
 }
 
 impl Wish {
-    /// Reads the requirements from a job's or a step's options. The error names an option that contradicts itself or
+    /// Reads the requirements from a step's options, which are some of a job's. The error names an option that contradicts itself or
     /// another.
     pub fn of(asked: &Network) -> Result<Self, WishFault> {
         let fault = |option, text: &str| WishFault { option, value: text.to_owned() };
@@ -84,7 +88,12 @@ impl Wish {
             grid: grid.transpose()?,
             switches: asked.switches.as_ref().map(|given| given.value.count),
             patience: None,
+            segments: None,
         })
+    }
+    /// Reads the requirements from all options of a job. The error names one that contradicts itself or another.
+    pub fn of_job(options: &Chosen) -> Result<Self, WishFault> {
+        Ok(Self { segments: Segments::of(options), ..Self::of(&options.network)? })
     }
     /// Returns whether a job of `nodes` nodes needs network links that no other job uses.
     pub fn is_sensitive(&self, nodes: u32) -> bool {
@@ -148,7 +157,7 @@ pub(crate) fn arrange(
     let placed = match &topology.kind {
         TopologyKind::Flat => true,
         TopologyKind::Tree { switches, dragonfly } => tree(topology, switches, *dragonfly, (scene, wanted), fits),
-        TopologyKind::Block { blocks, sizes } => block(topology, blocks, sizes, wanted, fits),
+        TopologyKind::Block { blocks, sizes } => block(topology, (blocks, sizes), (scene, wanted), fits),
         TopologyKind::Ring(rings) => ring(topology, rings, wanted, fits),
         TopologyKind::Torus(tori) => torus(topology, tori, memory, (scene, wanted), fits),
     };
@@ -175,7 +184,7 @@ fn wanted(scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> usize {
 
 /// Returns leaf switches in an order that uses few of them: the smallest sufficient leaf, otherwise the largest, and so
 /// on. `leaves`: (leaf, number of candidate nodes). `wanted`: number of nodes that the job needs.
-fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
+pub(super) fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
     let (mut left, mut order) = (wanted, Vec::new());
     while !leaves.is_empty() {
         let enough = leaves.iter().filter(|(_, nodes)| *nodes >= left).min_by_key(|(leaf, nodes)| (*nodes, *leaf));
@@ -189,7 +198,7 @@ fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
 }
 
 /// Returns the number of candidates in each of `count` groups (leaf switches, blocks or rings), by the group's index.
-fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
+pub(super) fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
     let mut counts = vec![0; count];
     for (group, _) in fits.iter().filter_map(|(node, _)| topology.place(*node)) {
         counts[group] += 1;
@@ -261,8 +270,18 @@ fn tree(
 }
 
 /// Keeps the candidates of the smallest combination of blocks that has enough of them. If none has, all candidates are
-/// kept.
-fn block(topology: &Topology, blocks: &[Group], sizes: &[u32], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
+/// kept. A job of several segments gets whole ones.
+fn block(
+    topology: &Topology,
+    (blocks, sizes): (&[Group], &[u32]),
+    (scene, wanted): (&Scene<'_>, usize),
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    if let Some(segments) = scene.wish.segments.filter(|segments| wanted > segments.nodes as usize) {
+        // The number of nodes of a job without tasks is only limited by what it asked for.
+        let most = if scene.tasks == 0 { fits.len().min(scene.nodes_max as usize).max(wanted) } else { wanted };
+        return segments::place(topology, (blocks, sizes), segments, (wanted, most), fits);
+    }
     let counts = by_group(topology, blocks.len(), fits);
     let base = sizes.first().copied().unwrap_or(1).max(1);
     let mut spans: Vec<usize> = sizes.iter().map(|size| (size / base) as usize).collect();

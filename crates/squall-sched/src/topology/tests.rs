@@ -4,6 +4,7 @@ use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
 use super::pick::{Memory, Scene, arrange};
+use super::segments::{self, Segments};
 use super::{Source, Topology, TopologyKind, Wish};
 use squall_model::job::network::{self, Class, Network};
 
@@ -234,4 +235,54 @@ fn a_shape_of_the_list_comes_first_though_it_is_larger() {
     // At most a quarter more than requested is used. A free prism outside the list is better than none.
     let nodes = chosen(&topology, 12, wish, &[], &[]).unwrap();
     assert!(nodes.iter().any(|node| node % 8 >= 2) && nodes.iter().any(|node| node / 8 >= 2), "{nodes:?}");
+}
+
+/// Nodes of a job of so many nodes on four blocks of four, of which two and two are one. None: it must wait.
+fn divided(nodes: u32, segments: Segments, busy: &[u32]) -> Option<Vec<u32>> {
+    let blocks = (0..4).map(|at| format!("      - block: b{at}\n        nodes: n[{}-{}]\n", at * 4 + 1, at * 4 + 4));
+    let text = format!("- topology: b\n  block:\n    block_sizes: [4, 8]\n    blocks:\n{}", blocks.collect::<String>());
+    let topology = read("topology.yaml", &text).unwrap();
+    let wish = Wish { segments: Some(segments), ..Wish::default() };
+    let scene = Scene { nodes, nodes_max: nodes, tasks: 0, wish, closed: &[], idle: &|_| true, up: &|_| true };
+    let mut fits: Vec<_> = (0..16).filter(|node| !busy.contains(node)).map(|node| (NodeId(node), 1)).collect();
+    let fine = arrange(&topology, &mut Memory::default(), &scene, &mut fits);
+    (fine && fits.len() >= nodes as usize)
+        .then(|| fits.into_iter().take(nodes as usize).map(|(node, _)| node.0).collect())
+}
+
+#[test]
+fn segments_stand_whole_in_blocks() {
+    let plain = |nodes| Segments { nodes, apart: false, together: false };
+    let apart = |nodes| Segments { apart: true, ..plain(nodes) };
+    let together = |nodes| Segments { together: true, ..plain(nodes) };
+    assert_eq!(divided(4, plain(2), &[]), Some(vec![0, 1, 2, 3]), "in few blocks");
+    assert_eq!(divided(4, apart(2), &[]), Some(vec![0, 1, 4, 5]));
+    assert_eq!(divided(4, plain(2), &[0, 1, 2]), Some(vec![4, 5, 6, 7]));
+    assert_eq!(divided(4, plain(2), &[0, 1, 4]), Some(vec![2, 3, 5, 6]), "the block with the smaller hole first");
+    // Three blocks have three nodes free each, which are four pairs in no way.
+    let busy = [3, 7, 11, 12, 13, 14, 15];
+    assert_eq!(divided(6, plain(2), &busy), Some(vec![0, 1, 4, 5, 8, 9]));
+    assert_eq!(divided(8, plain(2), &busy), None);
+    assert_eq!(divided(6, together(2), &busy), None, "eight nodes are the largest block");
+    assert_eq!(divided(4, together(2), &busy), Some(vec![0, 1, 4, 5]));
+    // A segment larger than a block stands in two that are one.
+    assert_eq!(divided(16, plain(8), &[]), Some((0..16).collect()));
+    assert_eq!(divided(16, plain(8), &[0]), None);
+    // A job in one segment is not divided.
+    assert_eq!(divided(4, plain(4), &[0, 4, 8, 12]).map(|nodes| nodes.len()), Some(4));
+}
+
+#[test]
+fn a_division_that_no_job_can_have_is_refused() {
+    let text = "BlockName=a Nodes=n[1-4]\nBlockName=b Nodes=n[5-8]\nBlockName=c Nodes=n[9-12]\nBlockSizes=4,8\n";
+    let TopologyKind::Block { blocks, sizes } = read("topology.conf", text).unwrap().kind else { panic!() };
+    let check = |nodes, segment, apart, together| {
+        segments::check(&blocks, &sizes, Segments { nodes: segment, apart, together }, Some(nodes))
+    };
+    assert_eq!(check(8, 4, false, true), Ok(()));
+    assert_eq!(check(3, 4, false, false), Ok(()), "one segment");
+    assert_eq!(check(6, 4, false, false), Err("6 nodes are no multiple of it: the number of nodes must be one".into()));
+    assert_eq!(check(18, 9, false, false), Err("the largest block has 8 nodes".into()));
+    assert_eq!(check(12, 3, true, false), Err("there are 3 blocks for 4 segments apart".into()));
+    assert_eq!(check(12, 4, false, true), Err("--consolidate-segments: the largest block has 8 nodes".into()));
 }

@@ -236,6 +236,7 @@ fn misfit_text(misfit: &WhyMisfit) -> String {
         Together::Grid => format!("no prism on which its grid lies well is free among them, such as {shapes}"),
         Together::Prism => format!("no prism with links of its own is free among them, such as {shapes}"),
         Together::Ring => "no run of them on one ring is long enough".to_owned(),
+        Together::Segments => "too few whole segments of them stand in blocks as it asks".to_owned(),
     };
     let options = misfit.options.iter().map(|(option, value)| match value.as_str() {
         "" => format!("--{option}"),
@@ -331,6 +332,7 @@ pub fn change_text(change: &WhyChange) -> String {
         WhyChange::WithoutConstraint => "no --constraint".to_owned(),
         WhyChange::WithoutExclusive => "no --exclusive".to_owned(),
         WhyChange::WithoutSwitches => "no --switches".to_owned(),
+        WhyChange::WithoutSegments => "no --segment".to_owned(),
         WhyChange::WithoutGeometry => "no --geometry".to_owned(),
         WhyChange::WithoutGrid => "no --grid".to_owned(),
         WhyChange::Network => "--network=local or tolerant".to_owned(),

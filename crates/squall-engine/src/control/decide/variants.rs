@@ -77,12 +77,12 @@ impl Edits {
 
     /// Adds variants that leave out the job's network options, as far as those matter on this topology.
     fn leave_network(&mut self, state: &State) {
-        let wish = Wish::of(&self.own.spec.options.network).unwrap_or_default();
+        let wish = Wish::of_job(&self.own.spec.options).unwrap_or_default();
         // because the spec may name a node or a reservation that is gone
         let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
         match state.index.topology.kind {
             TopologyKind::Tree { .. } => {
-                self.with(WhyChange::WithoutSwitches, |spec| spec.options.network.switches = None)
+                self.with(WhyChange::WithoutSwitches, |spec| spec.options.network.switches = None);
             }
             TopologyKind::Torus(_) => {
                 self.with(WhyChange::WithoutGeometry, |spec| {
@@ -104,7 +104,12 @@ impl Edits {
                     });
                 }
             }
-            TopologyKind::Flat | TopologyKind::Block { .. } | TopologyKind::Ring(_) => {}
+            TopologyKind::Block { .. } => {
+                self.with(WhyChange::WithoutSegments, |spec| {
+                    (spec.options.segment, spec.options.segments) = (None, None);
+                });
+            }
+            TopologyKind::Flat | TopologyKind::Ring(_) => {}
         }
     }
 

@@ -122,7 +122,7 @@ fn of_running(c: &Controller, id: JobId, told: &mut Why) {
     if job.is_running() || told.silent.is_some() {
         told.runs = job.run().map(|run| {
             let nodes = run.alloc.nodes();
-            let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
+            let wish = Wish::of_job(&job.spec.options).unwrap_or_default();
             (names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish))
         });
     }
@@ -274,6 +274,7 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     let empty = String::new();
     let network = class.as_ref().map(|given| ("network", &given.text));
     let grid = grid.as_ref().map(|given| ("grid", &given.text));
+    let segment = spec.options.segment.map(|nodes| nodes.to_string());
     let options = match together {
         Together::Contiguous => vec![Some(("contiguous", &empty))],
         Together::Switches => vec![switches.as_ref().map(|given| ("switches", &given.text))],
@@ -281,6 +282,16 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
         Together::Grid => vec![grid, network, stencil.as_ref().map(|given| ("stencil", &given.text))],
         Together::Prism => vec![network],
         Together::Ring => Vec::new(),
+        Together::Segments => {
+            let placing = spec.options.segments.unwrap_or_default();
+            let flag = |set: bool, option| Some((option, &empty)).filter(|_| set);
+            let apart = flag(placing.apart, "spread-segments");
+            vec![
+                segment.as_ref().map(|nodes| ("segment", nodes)),
+                apart,
+                flag(placing.together, "consolidate-segments"),
+            ]
+        }
     };
     let options = options.into_iter().flatten().map(|(option, value)| (option.to_owned(), value.clone())).collect();
     WhyMisfit { together, options, free, shapes }

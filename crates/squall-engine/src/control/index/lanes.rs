@@ -169,7 +169,7 @@ impl Key {
         };
         let Some(options) = spec.options.get() else { return plain };
         Self {
-            wish: Wish::of(&options.network).unwrap_or_default(),
+            wish: Wish::of_job(options).unwrap_or_default(),
             prefer: options.prefer().map(str::to_owned),
             inside: options.inside(),
             few: options.use_min_nodes,

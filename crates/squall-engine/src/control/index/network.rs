@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 
 use squall_model::id::NodeId;
 use squall_model::job::JobSpec;
+use squall_model::job::network::Class;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
 use squall_sched::Closed;
 use squall_sched::layout::{Grid, shapes};
+use squall_sched::topology::segments::{self, Segments};
 use squall_sched::topology::{Topology, TopologyKind, Torus, Wish};
 
 use crate::control::index::pending::Pending;
@@ -34,7 +36,7 @@ impl Queue {
                 continue;
             };
             let nodes = run.alloc.nodes();
-            let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
+            let wish = Wish::of_job(&job.spec.options).unwrap_or_default();
             if wish.is_sensitive(nodes.len() as u32) {
                 let until = self.end_of.get(&id).copied().unwrap_or(Time(u64::MAX));
                 self.closed.push(Closed { nodes, from: Time(0), until });
@@ -60,7 +62,7 @@ impl Queue {
         if state.index.topology.is_flat() {
             return Wish::default();
         }
-        let mut wish = Wish::of(&pending.spec.options.network).unwrap_or_default();
+        let mut wish = Wish::of_job(&pending.spec.options).unwrap_or_default();
         wish.patience = Self::patience(state, pending);
         if wish.patience.is_some_and(|until| until <= self.now) {
             (wish.switches, wish.patience) = (None, None);
@@ -83,12 +85,31 @@ pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
     matches!(state.index.topology.kind, TopologyKind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
 }
 
+/// Checks a division into segments. The error says why no job can have it here.
+fn admit_segments(topology: &Topology, spec: &JobSpec, segments: Segments) -> Result<(), String> {
+    match &topology.kind {
+        // As with Slurm it means nothing without blocks.
+        TopologyKind::Flat | TopologyKind::Tree { .. } => return Ok(()),
+        TopologyKind::Ring(_) | TopologyKind::Torus(_) => {
+            return Err("only blocks are divided into segments, and this network has none: leave it out".to_owned());
+        }
+        TopologyKind::Block { blocks, sizes } => segments::check(blocks, sizes, segments, spec.need.nodes_min)?,
+    }
+    let other = match &spec.need {
+        need if need.nodelist.is_some() => "--nodelist",
+        need if need.contiguous => "--contiguous",
+        _ if spec.options.network.class.as_ref().is_some_and(|given| given.value == Class::Anywhere) => "--network",
+        _ => return Ok(()),
+    };
+    Err(format!("{other} says itself which nodes the job gets: leave one of them out"))
+}
+
 /// Refuses network placements that no job on this network can have, and names the nearest possible one. `tasks_each`:
 /// most tasks of the job that fit on a node; 0: not known yet.
 pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
     let Some(options) = spec.options.get() else { return Ok(()) };
     let asked = &options.network;
-    let wish = Wish::of(asked).map_err(|fault| {
+    let wish = Wish::of_job(options).map_err(|fault| {
         let needed = match fault.option {
             "geometry" => "extents like 4x4x8 are needed",
             "grid" => "1 to 4 extents like 32x32x32 are needed, and :periodic if the last are neighbours of the first",
@@ -104,9 +125,15 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         let problem = format!("it has {} processes, so --ntasks must be {0}", grid.tasks());
         return Err(invalid("grid", text_of_grid, problem));
     }
-    if let (TopologyKind::Block { .. }, Some(nodes)) = (&topology.kind, options.segment) {
-        let problem = "blocks are not divided into segments: leave it out".to_owned();
-        return Err(invalid("segment", &nodes.to_string(), problem));
+    if let Some(segments) = wish.segments {
+        admit_segments(topology, spec, segments)
+            .map_err(|problem| invalid("segment", &segments.nodes.to_string(), problem))?;
+    } else if options.segments.is_some() {
+        return Err(invalid(
+            "segment",
+            "",
+            "--spread-segments and --consolidate-segments need the size of one".to_owned(),
+        ));
     }
     let TopologyKind::Torus(tori) = &topology.kind else { return Ok(()) };
     if let Some(size) = wish.geometry

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, NodeLostAction, PartitionConfig, TopologyFile};
 use squall_model::id::{JobId, NodeId};
+use squall_model::job::options::SegmentPlacing;
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason, Seat, Together};
 use squall_model::time::Span;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhySilent};
 
 use super::driver::{ADA, Driver, array, batch, in_network, these};
@@ -156,6 +157,47 @@ fn a_prism_that_no_end_makes_room_for() {
     let here = &told.partitions[0];
     assert_eq!((here.empty, here.ideal, here.misfit.is_some()), (false, false, true));
     assert_eq!(told.reasons, [PendingReason::BadConstraints]);
+}
+
+/// A job of so many nodes in segments.
+fn in_segments(nodes: u32, segment: u32, placing: SegmentPlacing) -> JobSpec {
+    let mut spec = wide(nodes, &[]);
+    spec.options.segment = Some(segment);
+    spec.options.segments = Some(placing).filter(|placing| *placing != SegmentPlacing::default());
+    spec
+}
+
+#[test]
+fn segments_of_a_job_wait_for_blocks() {
+    let text = "BlockName=a Nodes=n[1-4]\nBlockName=b Nodes=n[5-8]\nBlockSizes=4,8\n";
+    let mut d = network("topology.conf", text, 8);
+    let plain = SegmentPlacing::default();
+    let first = d.submit(in_segments(4, 2, SegmentPlacing { apart: true, ..plain }));
+    assert_eq!(d.state_of(first), Some(JobState::Running));
+    let nodes = d.c.state().jobs[&first].run().map(|run| run.working_nodes().iter().map(|node| node.0).collect());
+    assert_eq!(nodes, Some(vec![0, 1, 4, 5]));
+    d.cancel(first);
+    d.submit(on("n[2,6]", &[]));
+    let id = d.submit(in_segments(4, 4, plain));
+    assert_eq!(d.state_of(id), Some(JobState::Running), "one segment is not divided");
+    d.cancel(id);
+    // Six nodes are free, three in each block, which are three pairs in no way.
+    let id = d.submit(in_segments(6, 2, plain));
+    let found = misfit(&mut d, id);
+    assert_eq!((found.together, found.free, found.options), (Together::Segments, true, texts("segment", "2")));
+    assert!(changes(&mut d, id).iter().any(|(change, _)| *change == WhyChange::WithoutSegments));
+    let key = d.key();
+    for (spec, said) in [
+        (in_segments(6, 4, plain), "6 nodes are no multiple of it"),
+        (in_segments(4, 1, SegmentPlacing { apart: true, ..plain }), "there are 2 blocks for 4 segments apart"),
+        (JobSpec { need: on("n[1-4]", &[]).need, ..in_segments(4, 2, plain) }, "--nodelist says itself"),
+    ] {
+        let answers = d.submit_with(key, spec);
+        let [Answer::Refused(Refusal::InvalidValue { option, problem, .. })] = &answers[..] else {
+            panic!("{answers:?}")
+        };
+        assert!(option == "segment" && problem.starts_with(said), "{option}: {problem}");
+    }
 }
 
 #[test]

@@ -249,4 +249,7 @@ pub enum WhyChange {
     /// The job could start sooner in this partition (`--partition`).
     #[n(17)]
     Partition(#[n(0)] String),
+    /// The job could start sooner without its `--segment`.
+    #[n(18)]
+    WithoutSegments,
 }

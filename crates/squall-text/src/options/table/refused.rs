@@ -26,14 +26,6 @@ pub const OPTIONS: &[Opt] = &[
         "there is no federation of clusters: leave it out, and use --constraint for features of nodes",
     ),
     refused(
-        "consolidate-segments",
-        NO,
-        Flag,
-        Tools::ALL,
-        &["SBATCH_CONSOLIDATE_SEGMENTS", "SALLOC_CONSOLIDATE_SEGMENTS", "SLURM_CONSOLIDATE_SEGMENTS"],
-        SEGMENTS,
-    ),
-    refused(
         "container-id",
         NO,
         Needed("ID"),
@@ -110,14 +102,6 @@ pub const OPTIONS: &[Opt] = &[
         "ports are reserved for steps: give it to srun",
     ),
     refused(
-        "spread-segments",
-        NO,
-        Flag,
-        Tools::ALL,
-        &["SBATCH_SPREAD_SEGMENTS", "SALLOC_SPREAD_SEGMENTS", "SLURM_SPREAD_SEGMENTS"],
-        SEGMENTS,
-    ),
-    refused(
         "treewidth",
         NO,
         Needed("WIDTH"),
@@ -137,7 +121,6 @@ pub const OPTIONS: &[Opt] = &[
 
 const ACCEL_BIND: &str = "which GPUs are near which CPUs is not known to tasks: use --gpu-bind=map_gpu:LIST";
 const ASYNC: &str = "srun waits for its step: put `&` behind it, and `wait` at the end of the script";
-const SEGMENTS: &str = "blocks are not divided into segments: leave it out";
 const BURST_BUFFER: &str = "there are no burst buffers: stage files in the script";
 
 const fn refused(

@@ -516,7 +516,35 @@ pub const PLACEMENT: &[Opt] = &[
             Ok(())
         },
     )
-    .partly("refused where topology.conf has blocks, which it would divide; it means nothing elsewhere"),
+    .partly("of blocks; it means nothing on switches, and is refused on rings and tori"),
+    opt(
+        "consolidate-segments",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_CONSOLIDATE_SEGMENTS", "SALLOC_CONSOLIDATE_SEGMENTS", "SLURM_CONSOLIDATE_SEGMENTS"],
+        "all segments stand in one aggregated block",
+        |asked, given| {
+            if given.set {
+                asked.spec.options.segments.get_or_insert_default().together = true;
+            }
+            Ok(())
+        },
+    ),
+    opt(
+        "spread-segments",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_SPREAD_SEGMENTS", "SALLOC_SPREAD_SEGMENTS", "SLURM_SPREAD_SEGMENTS"],
+        "each segment stands in a block of its own",
+        |asked, given| {
+            if given.set {
+                asked.spec.options.segments.get_or_insert_default().apart = true;
+            }
+            Ok(())
+        },
+    ),
     opt(
         "sockets-per-node",
         NO,

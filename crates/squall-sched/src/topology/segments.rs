@@ -1,0 +1,139 @@
+//! Segments of a job in blocks (`--segment`): equal parts, each of which stands together.
+
+use squall_model::id::NodeId;
+use squall_model::job::options::Chosen;
+
+use super::pick::{best_fit, by_group};
+use super::{Group, Topology};
+
+/// Division of a job into parts of equal numbers of nodes. Each part stands in one block, or, where it is larger than a
+/// block, in one aggregated block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Segments {
+    /// Number of nodes of each part, at least 1.
+    pub nodes: u32,
+    /// Whether no two parts stand in the same block (`--spread-segments`).
+    pub apart: bool,
+    /// Whether all parts stand in one aggregated block (`--consolidate-segments`).
+    pub together: bool,
+}
+
+impl Segments {
+    /// Returns the division that a job's options ask for. None: they ask for none.
+    pub fn of(options: &Chosen) -> Option<Self> {
+        let nodes = options.segment.filter(|nodes| *nodes > 0)?;
+        let placing = options.segments.unwrap_or_default();
+        Some(Self { nodes, apart: placing.apart, together: placing.together })
+    }
+}
+
+/// Returns the number of blocks in which a segment of so many nodes stands. None: it is larger than every aggregated
+/// block.
+fn span(blocks: &[Group], sizes: &[u32], nodes: u32) -> Option<usize> {
+    let smallest = blocks.iter().map(|block| block.nodes.len()).min().unwrap_or(0);
+    if nodes as usize <= smallest {
+        return Some(1);
+    }
+    let base = sizes.first().copied().unwrap_or(1).max(1);
+    sizes.iter().find(|size| **size >= nodes).map(|size| (size / base) as usize)
+}
+
+/// Checks that some job of `nodes` nodes (None: not known yet) can be divided like this. The error says why none can.
+pub fn check(blocks: &[Group], sizes: &[u32], segments: Segments, nodes: Option<u32>) -> Result<(), String> {
+    let largest = blocks.iter().map(|block| block.nodes.len() as u32).min().unwrap_or(0);
+    let largest = largest.max(sizes.last().copied().unwrap_or(0));
+    let each = segments.nodes;
+    // A job in one segment is not divided.
+    let Some(nodes) = nodes.filter(|nodes| *nodes > each) else { return Ok(()) };
+    if !nodes.is_multiple_of(each) {
+        return Err(format!("{nodes} nodes are no multiple of it: the number of nodes must be one"));
+    }
+    let Some(span) = span(blocks, sizes, each) else {
+        return Err(format!("the largest block has {largest} nodes"));
+    };
+    let domains = blocks.len().div_ceil(span);
+    if segments.apart && nodes / each > domains as u32 {
+        return Err(format!("there are {domains} blocks for {} segments apart", nodes / each));
+    }
+    if segments.together && nodes > largest {
+        return Err(format!("--consolidate-segments: the largest block has {largest} nodes"));
+    }
+    Ok(())
+}
+
+/// Leaves whole segments of the candidates, in the order of use: those in the smallest aggregated block with enough of
+/// them, in few blocks. `wanted` and `most`: number of nodes that the job needs and may have, more than one segment.
+/// Nodes beyond whole segments (spare ones) may stand anywhere. Returns false if the job must wait.
+pub(super) fn place(
+    topology: &Topology,
+    (blocks, sizes): (&[Group], &[u32]),
+    segments: Segments,
+    (wanted, most): (usize, usize),
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    let Some(span) = span(blocks, sizes, segments.nodes) else { return false };
+    let size = segments.nodes as usize;
+    let nodes: Vec<usize> =
+        by_group(topology, blocks.len(), fits).chunks(span).map(|blocks| blocks.iter().sum()).collect();
+    let rooms: Vec<usize> =
+        nodes.iter().map(|nodes| (nodes / size).min(if segments.apart { 1 } else { usize::MAX })).collect();
+    let base = sizes.first().copied().unwrap_or(1).max(1);
+    let mut levels: Vec<usize> = sizes.iter().map(|size| ((size / base) as usize).div_ceil(span)).collect();
+    if !segments.together {
+        levels.push(rooms.len().max(1));
+    }
+    let found = (wanted / size..=most / size).rev().find_map(|count| domains(&rooms, &nodes, &levels, count));
+    let Some(domains) = found else { return false };
+    keep(topology, &domains, (span, size), wanted % size > 0, fits);
+    true
+}
+
+/// Returns the places that hold `count` segments, with the number in each. `rooms` and `nodes`: number of segments and
+/// of candidates in each place. `levels`: number of places in an aggregated block, ascending. None: there is no room.
+fn domains(rooms: &[usize], nodes: &[usize], levels: &[usize], count: usize) -> Option<Vec<(usize, usize)>> {
+    for level in levels {
+        let runs = (0..rooms.len()).step_by((*level).max(1)).map(|from| from..(from + level).min(rooms.len()));
+        let roomy = runs.map(|run| (rooms[run.clone()].iter().sum::<usize>(), run));
+        let best = roomy.filter(|(room, _)| *room >= count).min_by_key(|(room, run)| (*room, run.start));
+        let Some((_, run)) = best else { continue };
+        // Equal places: the one with the fewest candidates first, so that large holes stay.
+        let mut places: Vec<usize> = run.filter(|at| rooms[*at] > 0).collect();
+        places.sort_by_key(|at| (nodes[*at], *at));
+        let order = best_fit(places.iter().enumerate().map(|(at, place)| (at, rooms[*place])).collect(), count);
+        let mut left = count;
+        let taken = order.into_iter().map(|at| {
+            let here = rooms[places[at]].min(left);
+            left -= here;
+            (places[at], here)
+        });
+        return Some(taken.filter(|(_, here)| *here > 0).collect());
+    }
+    None
+}
+
+/// Keeps the candidates of these places (index, number of segments), place by place, and behind them the others if
+/// `others` are wanted. `span` and `size`: blocks of a place, nodes of a segment.
+fn keep(
+    topology: &Topology,
+    places: &[(usize, usize)],
+    (span, size): (usize, usize),
+    others: bool,
+    fits: &mut Vec<(NodeId, u32)>,
+) {
+    let mut left: Vec<usize> = places.iter().map(|(_, segments)| segments * size).collect();
+    let rank = |node: NodeId| {
+        let (group, at) = topology.place(node)?;
+        let rank = places.iter().position(|(place, _)| *place == group / span).unwrap_or(places.len());
+        Some((rank, group, at))
+    };
+    fits.retain(|(node, _)| rank(*node).is_some());
+    fits.sort_by_key(|(node, _)| rank(*node));
+    let (chosen, rest): (Vec<_>, Vec<_>) = fits.drain(..).partition(|(node, _)| {
+        let room = rank(*node).and_then(|(rank, ..)| left.get_mut(rank)).filter(|room| **room > 0);
+        room.map(|room| *room -= 1).is_some()
+    });
+    fits.extend(chosen);
+    if others {
+        fits.extend(rest);
+    }
+}
