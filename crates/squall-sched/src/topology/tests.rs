@@ -258,7 +258,9 @@ fn segments_stand_whole_in_blocks() {
     assert_eq!(divided(4, plain(2), &[]), Some(vec![0, 1, 2, 3]), "in few blocks");
     assert_eq!(divided(4, apart(2), &[]), Some(vec![0, 1, 4, 5]));
     assert_eq!(divided(4, plain(2), &[0, 1, 2]), Some(vec![4, 5, 6, 7]));
-    assert_eq!(divided(4, plain(2), &[0, 1, 4]), Some(vec![2, 3, 5, 6]), "the block with the smaller hole first");
+    assert_eq!(divided(4, plain(2), &[0, 1, 4]), Some(vec![8, 9, 10, 11]), "one block rather than two holes");
+    let busy: Vec<u32> = [4, 0, 1].into_iter().chain(8..16).collect();
+    assert_eq!(divided(4, plain(2), &busy), Some(vec![2, 3, 5, 6]), "the smaller hole first");
     // Three blocks have three nodes free each, which are four pairs in no way.
     let busy = [3, 7, 11, 12, 13, 14, 15];
     assert_eq!(divided(6, plain(2), &busy), Some(vec![0, 1, 4, 5, 8, 9]));

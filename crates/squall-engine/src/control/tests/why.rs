@@ -176,16 +176,16 @@ fn segments_of_a_job_wait_for_blocks() {
     assert_eq!(d.state_of(first), Some(JobState::Running));
     let nodes = d.c.state().jobs[&first].run().map(|run| run.working_nodes().iter().map(|node| node.0).collect());
     assert_eq!(nodes, Some(vec![0, 1, 4, 5]));
-    d.cancel(first);
-    d.submit(on("n[2,6]", &[]));
-    let id = d.submit(in_segments(4, 4, plain));
-    assert_eq!(d.state_of(id), Some(JobState::Running), "one segment is not divided");
-    d.cancel(id);
     // Six nodes are free, three in each block, which are three pairs in no way.
+    let mut d = network("topology.conf", text, 8);
+    d.submit(on("n[2,6]", &[]));
     let id = d.submit(in_segments(6, 2, plain));
     let found = misfit(&mut d, id);
     assert_eq!((found.together, found.free, found.options), (Together::Segments, true, texts("segment", "2")));
     assert!(changes(&mut d, id).iter().any(|(change, _)| *change == WhyChange::WithoutSegments));
+    d.cancel(id);
+    let id = d.submit(in_segments(4, 4, plain));
+    assert_eq!(d.state_of(id), Some(JobState::Running), "one segment is not divided");
     let key = d.key();
     for (spec, said) in [
         (in_segments(6, 4, plain), "6 nodes are no multiple of it"),
