@@ -240,6 +240,7 @@ impl World {
                 self.strike(Fault::UnflushedSurvived, surviving);
             }
             self.judge.take_survivors(self.now, &self.clients);
+            records.iter().rev().take(surviving as usize).rev().for_each(|record| self.checkpoints_count(record));
             self.restored_finds(&records, surviving);
         }
         let state = self.rebuild(of, &records);

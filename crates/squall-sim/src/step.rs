@@ -576,13 +576,19 @@ impl World {
 
     /// Kills a step's daemon and all its tasks. The node daemon then handles the step as one without a daemon.
     pub(crate) fn kill_step(&mut self, node: usize, key: StepKey) {
-        let life = self.nodes[node].life;
-        if self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_some()) {
-            return self.step_spoke(node, life, key);
+        let (life, stopped) = (self.nodes[node].life, self.is_stopped(node));
+        let ended = self.nodes[node].spool.steps.get(&key).is_some_and(|folder| folder.result.is_some());
+        if !ended {
+            self.kill_step_daemon(node, key);
+            self.signal(node, key, KILL);
         }
-        self.kill_step_daemon(node, key);
-        self.signal(node, key, KILL);
-        self.orphan_seen(node, life, key);
+        match ended {
+            // A guard kills, too, while the node daemon does nothing: that sees it when it goes on.
+            true if stopped => self.after(Span(0), Happening::StepSpoke { node, life, key }),
+            false if stopped => {}
+            true => self.step_spoke(node, life, key),
+            false => self.orphan_seen(node, life, key),
+        }
     }
 
     /// Ends all processes of a step at once, after a power loss or a sweep.
