@@ -46,7 +46,7 @@ pub fn check(blocks: &[Group], sizes: &[u32], segments: Segments, nodes: Option<
     // A job in one segment is not divided.
     let Some(nodes) = nodes.filter(|nodes| *nodes > each) else { return Ok(()) };
     if !nodes.is_multiple_of(each) {
-        return Err(format!("{nodes} nodes are no multiple of it: the number of nodes must be one"));
+        return Err(format!("{nodes} nodes can't be divided into parts of {each}: ask for a multiple of it"));
     }
     let Some(span) = span(blocks, sizes, each) else {
         return Err(format!("the largest block has {largest} nodes"));

@@ -283,7 +283,10 @@ fn a_division_that_no_job_can_have_is_refused() {
     };
     assert_eq!(check(8, 4, false, true), Ok(()));
     assert_eq!(check(3, 4, false, false), Ok(()), "one segment");
-    assert_eq!(check(6, 4, false, false), Err("6 nodes are no multiple of it: the number of nodes must be one".into()));
+    assert_eq!(
+        check(6, 4, false, false),
+        Err("6 nodes can't be divided into parts of 4: ask for a multiple of it".into())
+    );
     assert_eq!(check(18, 9, false, false), Err("the largest block has 8 nodes".into()));
     assert_eq!(check(12, 3, true, false), Err("there are 3 blocks for 4 segments apart".into()));
     assert_eq!(check(12, 4, false, true), Err("--consolidate-segments: the largest block has 8 nodes".into()));

@@ -132,7 +132,7 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         return Err(invalid(
             "segment",
             "",
-            "--spread-segments and --consolidate-segments need the size of one".to_owned(),
+            "--spread-segments and --consolidate-segments need it: give the number of nodes of a segment".to_owned(),
         ));
     }
     let TopologyKind::Torus(tori) = &topology.kind else { return Ok(()) };

@@ -188,7 +188,7 @@ fn segments_of_a_job_wait_for_blocks() {
     assert_eq!(d.state_of(id), Some(JobState::Running), "one segment is not divided");
     let key = d.key();
     for (spec, said) in [
-        (in_segments(6, 4, plain), "6 nodes are no multiple of it"),
+        (in_segments(6, 4, plain), "6 nodes can't be divided into parts of 4"),
         (in_segments(4, 1, SegmentPlacing { apart: true, ..plain }), "there are 2 blocks for 4 segments apart"),
         (JobSpec { need: on("n[1-4]", &[]).need, ..in_segments(4, 2, plain) }, "--nodelist says itself"),
     ] {
