@@ -2,6 +2,7 @@
 
 pub mod general;
 pub mod job;
+pub mod placement;
 pub mod refused;
 pub mod resources;
 pub mod run;
@@ -28,7 +29,7 @@ pub struct Group {
 pub static GROUPS: [Group; 7] = [
     Group { title: "Job", options: job::OPTIONS },
     Group { title: "Resources", options: resources::OPTIONS },
-    Group { title: "Accelerators and placement", options: resources::PLACEMENT },
+    Group { title: "Accelerators and placement", options: placement::OPTIONS },
     Group { title: "Tasks", options: run::OPTIONS },
     Group { title: "Containers", options: site::OPTIONS },
     Group { title: "General", options: general::OPTIONS },
