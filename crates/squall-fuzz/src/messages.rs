@@ -10,6 +10,7 @@ use squall_model::wire::Hello;
 use squall_model::wire::client::{Answer, AnyRequest};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::feed::FeedPage;
+use squall_model::wire::filter::{FromFilter, ToFilter};
 use squall_model::wire::join::{JoinAnswer, Question};
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
@@ -55,6 +56,8 @@ pub(crate) fn node_down(bytes: &[u8]) {
 pub(crate) fn step_daemon(bytes: &[u8]) {
     message::<ToStepd>(bytes);
     message::<FromStepd>(bytes);
+    message::<ToFilter>(bytes);
+    message::<FromFilter>(bytes);
 }
 
 pub(crate) fn step_client(bytes: &[u8]) {

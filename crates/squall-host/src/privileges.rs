@@ -70,6 +70,23 @@ pub fn give_up(user: &str, place: &Place) -> Result<Place, String> {
     Ok(Place::current())
 }
 
+/// Makes a process that runs the site's submit filter an ordinary one, for good: it becomes the user of this name if it is
+/// root, gets no privileges by executing a file, leaves no core, and changes no files. `allow_programs`: it may start
+/// programs, which may change what that user may change.
+pub fn confine_filter(user: &str, allow_programs: bool) -> Result<(), String> {
+    // Lowering a limit can't fail.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    if users::is_root() {
+        become_user(&identity_of(user)?).map_err(|e| e.to_string())?;
+    }
+    set_no_new_privs(true).map_err(|e| format!("no_new_privs: {e}"))?;
+    if !allow_programs {
+        // Where the kernel has no Landlock, the script has no function that changes files either.
+        let _ = write_only(&["/dev/null".into()]);
+    }
+    Ok(())
+}
+
 /// Keeps keys and users' environments out of core files: this process leaves none. As root it can't be traced either.
 /// To be called by each daemon when it starts.
 pub fn leave_no_core() {
@@ -125,7 +142,6 @@ fn drop_capabilities(place: &Place, for_users: bool) -> io::Result<()> {
 
 /// Allows changes of files only in the state folder, and in folders to which links in it lead.
 fn write_only_below(place: &Place) -> Result<(), String> {
-    let abi = ABI::V3;
     let folder = fs::canonicalize(place.dir()).map_err(|e| format!("{}: {e}", place.dir().display()))?;
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
     let linked = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
@@ -133,6 +149,12 @@ fn write_only_below(place: &Place) -> Result<(), String> {
     // SQLite sorts in files there.
     let temporary = [std::env::temp_dir(), "/var/tmp".into(), "/dev/null".into()];
     let writable: Vec<PathBuf> = [folder].into_iter().chain(linked.collect::<Vec<_>>()).chain(temporary).collect();
+    write_only(&writable)
+}
+
+/// Allows changes of files only below these paths.
+fn write_only(writable: &[PathBuf]) -> Result<(), String> {
+    let abi = ABI::V3;
     let status = Ruleset::default()
         .handle_access(AccessFs::from_write(abi))
         .and_then(Ruleset::create)

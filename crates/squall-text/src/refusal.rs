@@ -83,7 +83,42 @@ pub fn row_of(refusal: &Refusal) -> Row {
         Refusal::OutOfIds => row(503, 2007, "Unable to assign a job id"),
         Refusal::ShuttingDown => row(503, 1803, "Unable to contact slurm controller (shutting down)"),
         Refusal::MixedTypes(_) => row(400, 2118, "Invalid GRES specification (with and without type identification)"),
+        Refusal::Filtered(number, _) => filtered(*number),
     }
+}
+
+/// Returns the row of a refusal by the site's submit filter with this number.
+#[rustfmt::skip]
+fn filtered(number: u32) -> Row {
+    let option = match number {
+        2000 => return row_of(&Refusal::InvalidPartition("?".to_owned())),
+        2001 => return row_of(&Refusal::InvalidPartition(String::new())),
+        2002 => return row_of(&Refusal::AccessDenied),
+        2014 => return row_of(&Refusal::NodeConfigNotAvailable(String::new())),
+        2038 => return row_of(&Refusal::DependencyProblem),
+        2044 => return row_of(&Refusal::TooManyRequested("memory".to_owned())),
+        2045 => return row_of(&Refusal::InvalidAccount(String::new())),
+        2050 => return row(400, number, POLICY),
+        2066 => return row_of(&Refusal::InvalidQos(String::new())),
+        2070 => return row_of(&Refusal::PartitionNotAvailable(String::new())),
+        8000 => return row(400, number, "Time limit specification required, but not provided"),
+        2006 => "nodes",
+        2018 => "nodelist",
+        2025 => "ntasks",
+        2029 => "constraint",
+        2048 => "licenses",
+        2051 => "time",
+        2053 => "reservation",
+        2054 => "begin",
+        2069 => "cpus-per-task",
+        2072 => "gres",
+        2081 => "array",
+        2123 => "nice",
+        2124 => "time-min",
+        2133 => "prefer",
+        _ => return row(400, number, "Unspecified error"),
+    };
+    invalid_value(option)
 }
 
 /// Returns the row of a refusal because of the value of this option.
@@ -185,6 +220,7 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
             Some(format!("{name} is asked for both with a type and without one: name the type everywhere, or nowhere"))
         }
         Refusal::BadToken(problem) => Some(problem.clone()),
+        Refusal::Filtered(_, message) => Some(message.clone()).filter(|message| !message.is_empty()),
         Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
         _ => None,
     }
@@ -226,7 +262,9 @@ fn not_from(host: &str, problem: HostProblem) -> String {
 
 /// Returns the lines for a refused request, each to be printed after `NAME: error: `. The last one is `WHAT: TEXT`.
 pub fn lines(what: &str, refusal: &Refusal) -> Vec<String> {
-    detail(refusal).into_iter().chain([format!("{what}: {}", text(refusal))]).collect()
+    let detail = detail(refusal).unwrap_or_default();
+    // What a site's filter tells has several lines.
+    detail.lines().map(str::to_owned).chain([format!("{what}: {}", text(refusal))]).collect()
 }
 
 #[cfg(test)]
@@ -252,6 +290,7 @@ mod tests {
             encoding::to_vec(&(number, [word; 2])),
             encoding::to_vec(&(number, [1])),
             encoding::to_vec(&(number, (word, 1))),
+            encoding::to_vec(&(number, (1, word))),
             encoding::to_vec(&(number, (word, unit))),
             encoding::to_vec(&(number, (0, unit))),
         ];
@@ -269,7 +308,8 @@ mod tests {
         for refusal in &all {
             let row = row_of(refusal);
             assert!([400, 401, 403, 404, 409, 501, 503].contains(&row.status), "{refusal:?}: {row:?}");
-            assert!(row.number == EINVAL || (1000..3000).contains(&row.number), "{refusal:?}: {row:?}");
+            // 1 stands for Slurm's -1, which a filter returns without an error in particular.
+            assert!([1, EINVAL].contains(&row.number) || (1000..3000).contains(&row.number), "{refusal:?}: {row:?}");
             assert!(row.text.len() > 8 && row.text == row.text.trim(), "{refusal:?}: {row:?}");
             texts.entry(row.number).or_default().insert(row.text);
         }

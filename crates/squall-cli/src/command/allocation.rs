@@ -12,6 +12,7 @@ use squall_model::job::{ExitCode, JobSpec};
 use squall_model::step::{FirstStep, JobFacts};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
+use crate::command::submission;
 use crate::contact::{Patience, fresh_key, may_pass};
 use squall_client::{Client, ClientError, unexpected};
 use squall_text::options::{Stop, Tool};
@@ -63,8 +64,9 @@ pub(crate) fn allocate(ask: AllocationRequest, signals: &SignalFd) -> Result<All
         Err(specs) => Request::SubmitHet { specs, script: ByteBuf::new(), env, key, immediate_s },
     };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
-    let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
+    let Answer::Submitted { job, note, message } = answer else { return Err(failed(tool, &unexpected())) };
     let waiting = PendingAllocation { tool, job, several, quiet, immediate_s, client, step_asked, told: false };
+    submission::tell(tool.name(), message.as_deref());
     match note {
         Some(Refusal::NotSupported(what)) => eprintln!("{}: warning: {what}", tool.name()),
         Some(note) => waiting.say(&refusal::text(&note)),

@@ -5,10 +5,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_files::users;
+use squall_filter::Filter;
 use squall_host::config_files::{CheckedConfig, ConfigFiles};
 use squall_host::life;
-use squall_model::config::Config;
+use squall_model::config::{Config, Submit};
 use squall_model::hostlist;
+use squall_model::job::Owner;
+use squall_model::wire::filter;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
@@ -19,16 +23,23 @@ use super::import::{self, SLURM_CONF};
 pub(crate) static PAGE: Page = Page {
     name: "squall check",
     about: "check a configuration, Squall's or Slurm's, without changing anything",
-    synopsis: &["FILE"],
+    synopsis: &["FILE", "--submit=JOB.json [--lua=SCRIPT] [FILE]"],
     options: page::Options::Own(FLAGS),
     notes: "\
 Checks a configuration as `squall up` would, and changes nothing. FILE is squall.toml or slurm.conf, or a folder with one of \
 them; the files beside it (gres.conf, topology.conf or topology.yaml) are checked, too. For slurm.conf it lists what has no \
 counterpart here. The status is 1 if a cluster could not start with it.
+With --submit it shows what the submit filter would make of a job: what it changes, logs, and tells the user. JOB.json has \
+the fields of `job_desc`, as {\"job\": {\"partition\": \"gpu\", \"time_limit\": 60}}. The script is that of FILE ([submit]), or \
+SCRIPT. It runs as you. The status is 1 if the job is refused.
 ",
 };
 
-const FLAGS: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("submit", '\0', Arg::Needed("JOB.json"), "show what the submit filter makes of this job; `-`: standard input"),
+    flag("lua", '\0', Arg::Needed("SCRIPT"), "with --submit: the script to try, instead of that of the configuration"),
+];
 
 /// Name of Squall's configuration file.
 const SQUALL_TOML: &str = "squall.toml";
@@ -37,6 +48,12 @@ const SQUALL_TOML: &str = "squall.toml";
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     super::own(&PAGE, args, |given| {
         let path = super::one_operand(&PAGE, given)?;
+        if let Some(job) = given.last("submit") {
+            return submit(job, given.last("lua"), path.as_ref().map(Path::new));
+        }
+        if given.has("lua") {
+            return Err("--lua is for --submit".to_owned());
+        }
         check(Path::new(&path.ok_or("which file? `squall check /etc/squall/squall.toml`")?))
     })
 }
@@ -59,6 +76,47 @@ fn check(path: &Path) -> Result<String, String> {
         format!("{}: {problem}", path.display())
     })?;
     Ok(format!("{text}{}: good: {}\n", path.display(), shown(&checked.config)))
+}
+
+/// Shows what the submit filter makes of a job.
+fn submit(job: &str, script: Option<&str>, config: Option<&Path>) -> Result<String, String> {
+    let text = if job == "-" {
+        std::io::read_to_string(std::io::stdin()).map_err(|e| format!("standard input: {e}"))?
+    } else {
+        std::fs::read_to_string(job).map_err(|e| format!("{job}: {e}"))?
+    };
+    let (checked, beside) = match config {
+        None => (Config::default(), String::new()),
+        Some(path) => {
+            let path = if path.is_dir() { path.join(SQUALL_TOML) } else { path.to_owned() };
+            let beside = std::path::absolute(&path).ok().and_then(|path| Some(path.parent()?.display().to_string()));
+            (own(&path)?.1.config, beside.unwrap_or_default())
+        }
+    };
+    let absolute = |script: &str| std::path::absolute(script).map(|path| path.display().to_string());
+    let script = script.map(absolute).transpose().map_err(|e| e.to_string())?;
+    let lua = script.map(|lua| Submit { lua, program: String::new(), ..checked.submit.clone() });
+    let mut filtered = checked;
+    filtered.submit = lua.unwrap_or(filtered.submit);
+    filtered.complete();
+    let script = filter::script_of(&filtered.submit, &beside, filtered.partitions);
+    let script = script.ok_or("which script? --lua=job_submit.lua, or a FILE with [submit]")?;
+    let mut filter = Filter::load(script, |_| Ok(()))?;
+    let (shown, accepted) =
+        squall_filter::rehearse(&mut filter, &text, caller()).map_err(|problem| format!("{job}: {problem}"))?;
+    if accepted {
+        return Ok(shown);
+    }
+    crate::hall::print(&shown);
+    Err("the submit filter refuses the job".to_owned())
+}
+
+/// Returns the user who runs this command.
+fn caller() -> Owner {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let user = users::by_uid(uid).map_or_else(|| uid.to_string(), |user| user.name);
+    let group = users::group_name(gid).unwrap_or_else(|| gid.to_string());
+    Owner { uid, gid, groups: Vec::new(), user, group }
 }
 
 /// Puts the line of `text` before a message about a node. The message has the node's name in backticks.

@@ -51,7 +51,8 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
         Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
     let (mut client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
-    let Answer::Submitted { job, note } = answer else { return Err(failed(&unexpected())) };
+    let Answer::Submitted { job, note, message } = answer else { return Err(failed(&unexpected())) };
+    submission::tell("sbatch", message.as_deref());
     if let Some(note) = note {
         eprintln!("sbatch: warning: {}", refusal::detail(&note).unwrap_or_else(|| refusal::text(&note)));
     }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_host::privileges;
+use squall_model::wire::filter::FilterScript;
 use squall_text::page::{Options, Page};
 
 /// `squall step`, for its manual page. Node daemons start it, and pass it no options of users.
@@ -38,6 +40,11 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },
+        // A process of the controller's daemon: the site's submit filter.
+        [option] if option == "--filter" => {
+            let confine = |script: &FilterScript| privileges::confine_filter(&script.user, script.allow_programs);
+            squall_filter::serve(confine).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
         [option] if option == "--help" => {
             crate::hall::print(&PAGE.help());
             ExitCode::SUCCESS

@@ -138,6 +138,13 @@ pub(crate) fn place(asked: &mut SubmitOptions, tool: Tool, args: &[OsString]) ->
     Ok(here)
 }
 
+/// Prints what the site's submit filter tells the user of a job that it accepts.
+pub(crate) fn tell(command: &str, message: Option<&str>) {
+    for line in message.unwrap_or_default().lines() {
+        eprintln!("{command}: {line}");
+    }
+}
+
 /// Fails if none of the named clusters is this one. Without names the controller isn't asked.
 pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop> {
     let Some(names) = names else { return Ok(()) };

@@ -46,17 +46,27 @@ fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         ..Default::default()
     };
     let found = match call.controller.jobs(selection, true, false) {
-        Ok(page) => page.jobs.first().map(|job| job.id),
+        Ok(page) => page.jobs.first().map(|job| {
+            let spec = page.specs.get(job.spec as usize);
+            (job.id, spec.and_then(|spec| spec.options.get()?.filtered.clone()))
+        }),
         Err(e) => return call.failed("squall why", &e),
     };
-    let Some(id) = found else { return call.fail("Invalid job id specified") };
+    let Some((id, filtered)) = found else { return call.fail("Invalid job id specified") };
     let told = match call.controller.ask(&Request::Why { job: id }) {
         Ok(Answer::Why(told)) => *told,
         Ok(_) => return call.failed("squall why", &unexpected()),
         Err(e) => return call.failed("squall why", &e),
     };
     let (clock, coloured) = (call.clock(call.now), call.coloured()?);
-    let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock, coloured) };
+    let text = match (given.has("json"), filtered) {
+        (true, _) => format!("{:#}\n", json(&told)),
+        (false, None) => text(&told, &clock, coloured),
+        (false, Some(names)) => {
+            let names = names.replace(',', ", ");
+            format!("{}The site's submit filter changed: {names}\n", text(&told, &clock, coloured))
+        }
+    };
     call.print(&clean(&text));
     Ok(())
 }

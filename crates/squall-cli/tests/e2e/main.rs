@@ -7,6 +7,7 @@ mod checkpoint;
 mod combinations;
 mod configured;
 mod esp;
+mod filter;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hooks;

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("host", &["model", "files", "sched", "engine", "store", "text"]),
     ("sim", &["model", "sched", "engine", "store"]),
     ("text", &["model", "files"]),
+    ("filter", &["model", "text"]),
     ("client", &["model", "files", "text"]),
     ("c", &["model", "text", "client"]),
     ("pam", &[]),
@@ -31,7 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("replay", &["model", "sched", "engine", "host", "text"]),
     ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "text", "client", "replay"]),
     ("fuzz", &["model", "files", "sched", "engine", "host", "replay", "text"]),
-    ("cli", &["model", "files", "sched", "engine", "host", "text", "client", "replay", "lab", "rest"]),
+    ("cli", &["model", "files", "sched", "engine", "host", "text", "filter", "client", "replay", "lab", "rest"]),
 ];
 
 /// The only libraries that the pure crates may use.

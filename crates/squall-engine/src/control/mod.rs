@@ -22,11 +22,11 @@ pub use decide::rehearsal::Rehearsal;
 pub use index::privacy::Sight;
 pub use port::{BootingJob, CallerId, Cast, Input, LinkId, Out, PowerProgram, Program, Who};
 
-use squall_model::id::JobId;
+use squall_model::id::{ClientKey, JobId};
 use squall_model::job::Digest;
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{AnyRequest, Refusal, Right};
+use squall_model::wire::client::{AnyRequest, JobRef, JobSelection, Refusal, Right};
 
 use crate::machine::Machine;
 use decide::{follow, lists};
@@ -44,6 +44,16 @@ impl Controller {
     /// Returns the digest of a job's batch script. The host stores the content.
     pub fn script_of(&self, job: JobId) -> Result<Digest, Refusal> {
         decide::script_of(&self.state, job)
+    }
+
+    /// Returns whether a user's submission with this key was accepted.
+    pub fn has_accepted(&self, uid: u32, key: ClientKey) -> bool {
+        self.state.index.keys.contains_key(&(uid, key))
+    }
+
+    /// Returns the jobs and arrays that a change selects and that the user may change, each with what names it.
+    pub fn to_change(&self, who: &Who, jobs: &JobSelection) -> Result<Vec<(JobRef, JobId)>, Refusal> {
+        decide::select::named_to_change(&self.state, who, jobs)
     }
 
     /// Checks that a user has the right that a request of the host needs.

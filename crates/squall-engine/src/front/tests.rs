@@ -81,7 +81,7 @@ fn cell_for(spec: JobSpec, key: u128) -> Result<u32, Refusal> {
 }
 
 fn submitted(job: u32) -> Answer {
-    Answer::Submitted { job: JobId(job), note: None }
+    Answer::Submitted { job: JobId(job), note: None, message: None }
 }
 
 fn node(name: &str) -> NodeInfo {

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::socket_peercred;
 use squall_engine::control::Who;
 use squall_files::users;
+use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::id::JobId;
 use squall_model::job::JobAttempt;
 use squall_model::power::PowerPhase;
 use squall_model::set::NodeSet;
-use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal};
+use squall_model::wire::client::{Answer, AnyRequest, HostRequest, JobRef, Refusal};
 use squall_model::wire::fabric::UpFrame;
 use squall_model::wire::hook::Hook;
 use squall_model::wire::info::ControllerInfo;
@@ -29,6 +30,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::fair::Source;
+use super::filter::{FilterEvent, Filters};
 use super::programs::Programs;
 use super::room::Room;
 use super::signing_keys::SigningKeys;
@@ -123,6 +125,8 @@ pub(super) enum Arrival {
     Groups {
         users: Vec<(u32, Vec<u32>)>,
     },
+    /// The submit filter reports.
+    Filter(Box<FilterEvent<Held>>),
     /// A machine wants to join as this node: is one of this name connected?
     Sought {
         node: String,
@@ -137,7 +141,8 @@ impl Arrival {
             Self::Opened { id, kind, .. } | Self::Closed { id, kind } => Some(kind.source(*id)),
             Self::Asked { who, .. } => Some(Source::User(who.owner.uid)),
             Self::Frame { node, .. } => Some(Source::Node(Arc::clone(node))),
-            Self::CastOut { .. }
+            Self::Filter(_)
+            | Self::CastOut { .. }
             | Self::Sought { .. }
             | Self::UsersSought { .. }
             | Self::Groups { .. }
@@ -150,13 +155,45 @@ impl Arrival {
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
-            Self::CastOut { .. }
+            Self::Filter(_)
+            | Self::CastOut { .. }
             | Self::ProgramEnded { .. }
             | Self::PowerProgramEnded { .. }
             | Self::Sought { .. }
             | Self::UsersSought { .. }
             | Self::Groups { .. } => 0,
         }
+    }
+}
+
+/// A request that has arrived (`Arrival::Asked`).
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) id: u64,
+    pub(super) who: Who,
+    pub(super) via: Option<Via>,
+    pub(super) request: AnyRequest,
+    pub(super) at: Instant,
+    /// None: another one has it.
+    pub(super) claim: Option<Claim>,
+    /// Jobs to change of which the submit filter sees each: what names them, and their ids. Empty: it changes none.
+    pub(super) changes: Vec<(JobRef, JobId)>,
+}
+
+/// What waits for the submit filter.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// A submission or a change of jobs.
+    Asked(Asked),
+    /// A new configuration, which names a script.
+    Reconfigure { id: u64, who: Who, config: Box<Config> },
+}
+
+impl Held {
+    /// Returns the connection that waits.
+    pub(super) fn id(&self) -> u64 {
+        let (Self::Asked(Asked { id, .. }) | Self::Reconfigure { id, .. }) = self;
+        *id
     }
 }
 
@@ -346,6 +383,11 @@ impl Acceptor {
     /// Returns what runs programs around jobs, and reports their ends like events of nodes.
     pub(super) fn programs(&self) -> Programs {
         Programs::reporting_to(self.arrivals.nodes.clone())
+    }
+
+    /// Returns what runs the submit filter, and reports like nodes.
+    pub(super) fn filters(&self) -> Filters<Held> {
+        Filters::reporting_to(self.arrivals.nodes.clone(), Arrival::Filter)
     }
 
     /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.

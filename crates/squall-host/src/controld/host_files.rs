@@ -129,6 +129,11 @@ impl HostFiles {
         content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
     }
 
+    /// Returns the folder of the configuration file.
+    pub(super) fn config_folder(&self) -> String {
+        self.place.config().parent().map(|folder| folder.display().to_string()).unwrap_or_default()
+    }
+
     /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.
     pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
         let wrong = |problem: String| {

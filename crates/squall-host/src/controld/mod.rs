@@ -12,6 +12,7 @@ pub(crate) mod error;
 pub mod etcd;
 mod fair;
 mod fetch;
+mod filter;
 mod flush;
 mod follow;
 mod groups;
@@ -208,7 +209,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     prepare(&mut machine, &settings, accepts.then(|| clock.now().since(last)))?;
     let term = leadership.as_ref().map(Leadership::term);
     let sealer = Sealer::new(ring, Trust::of(&place));
-    let helpers = (backups, sealer, acceptor.programs());
+    let helpers = (backups, sealer, acceptor.programs(), acceptor.filters());
     let known = (bearers, acceptor.marks());
     let outward = (multicast, clock, leadership);
     let mut daemon = Daemon::new(machine, log, accounts, (place.clone(), known, acceptor.room()), outward, helpers);

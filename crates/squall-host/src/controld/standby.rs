@@ -43,6 +43,7 @@ impl Readers {
             }
             // Nodes are passed on to the controller that leads.
             Arrival::Frame { .. }
+            | Arrival::Filter(_)
             | Arrival::CastOut { .. }
             | Arrival::ProgramEnded { .. }
             | Arrival::PowerProgramEnded { .. }

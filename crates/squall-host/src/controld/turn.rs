@@ -19,8 +19,9 @@ use tracing::{error, info, warn};
 use super::backups::Backups;
 use super::changes;
 use super::clock::Clock;
-use super::connection::{Arrival, Inbox, PeerKind, Via};
+use super::connection::{Arrival, Asked, Held, Inbox, PeerKind, Via};
 use super::fair::{self, Fair};
+use super::filter::Filters;
 use super::flush::{Flushed, Flushing, append, flushed, lost};
 use super::follow::Leadership;
 use super::host_files::{CallerFacts, HostFiles};
@@ -72,6 +73,7 @@ pub(super) struct Daemon {
     pub(super) accounts: Accounts,
     pub(super) backups: Backups,
     programs: Programs,
+    pub(super) filters: Filters<Held>,
     pub(super) files: HostFiles,
     room: Room,
     sealer: Sealer,
@@ -122,7 +124,7 @@ impl Daemon {
         accounts: Accounts,
         (place, known, room): (Place, CallerFacts, Room),
         (multicast, clock, leadership): (Option<MulticastSender>, Clock, Option<Leadership>),
-        (backups, sealer, programs): (Backups, Sealer, Programs),
+        (backups, sealer, programs, filters): (Backups, Sealer, Programs, Filters<Held>),
     ) -> Self {
         let files = HostFiles::new(place, log.blobs(), known, machine.has_vouched_jobs());
         let now = clock.now();
@@ -133,6 +135,7 @@ impl Daemon {
             accounts,
             backups,
             programs,
+            filters,
             files,
             room,
             sealer,
@@ -166,6 +169,7 @@ impl Daemon {
             self.step(Input::Multicast { secret });
         }
         self.run_effects();
+        self.begin_filter();
         self.complete().await
     }
 
@@ -391,21 +395,34 @@ impl Daemon {
                 self.took += took;
                 return took + fair::reading(bytes);
             }
+            Arrival::Filter(event) => return self.filtered(*event),
             Arrival::Asked { id, who, via, request, at, claim } => {
-                let (kind, uid) = (request.row().kind, who.owner.uid);
-                if meter::submits(&request) {
-                    self.submitted.push(at);
+                let asked = Asked { id, who, via, request, at, claim: Some(claim), changes: Vec::new() };
+                if !self.filters.is_on() {
+                    return self.decide_asked(asked);
                 }
-                let start = Instant::now();
-                self.ask(id, who, via.as_ref(), request);
-                let took = start.elapsed();
-                self.meter.message(kind, Some(uid), took);
-                self.took += took;
-                drop(claim);
-                return took;
+                if let Some(asked) = self.divert(asked) {
+                    return self.decide_asked(asked);
+                }
             }
         }
         Duration::ZERO
+    }
+
+    /// Decides a request; returns how long that took.
+    pub(super) fn decide_asked(&mut self, asked: Asked) -> Duration {
+        let Asked { id, who, via, request, at, claim, .. } = asked;
+        let (kind, uid) = (request.row().kind, who.owner.uid);
+        if meter::submits(&request) {
+            self.submitted.push(at);
+        }
+        let start = Instant::now();
+        self.ask(id, who, via.as_ref(), request);
+        let took = start.elapsed();
+        self.meter.message(kind, Some(uid), took);
+        self.took += took;
+        drop(claim);
+        took
     }
 
     /// Decides a request. `via`: the machine that vouches for the user, if it is another one. If that is a node, the user
@@ -443,12 +460,17 @@ impl Daemon {
 
     /// Has the state machine decide a request, once what the daemon knows is filled in.
     fn decide(&mut self, id: u64, who: Who, mut request: Box<Request>) {
+        let mut refits = false;
         match &mut *request {
             Request::Reconfigure { config } => {
                 *config = None;
+                refits = who.operator;
                 if who.operator {
                     match self.files.read_config(&self.pipeline.machine().state().config.cluster) {
-                        Ok(read) => *config = Some(Box::new(read)),
+                        Ok(read) => match self.refit(id, &who, Box::new(read)) {
+                            Some(read) => *config = Some(read),
+                            None => return,
+                        },
                         Err(refusal) => return self.refuse(id, refusal),
                     }
                 }
@@ -467,6 +489,9 @@ impl Daemon {
             _ => {}
         }
         self.step(Input::Ask { caller: CallerId(id), who, request });
+        if refits {
+            self.unfit();
+        }
     }
 
     pub(super) fn refuse(&mut self, id: u64, refusal: Refusal) {
@@ -500,7 +525,7 @@ impl Daemon {
         }
     }
 
-    fn step(&mut self, input: Input) {
+    pub(super) fn step(&mut self, input: Input) {
         self.measured(|pipeline| pipeline.take(input));
     }
 

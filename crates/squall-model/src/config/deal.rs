@@ -88,6 +88,7 @@ impl Config {
             ("rest.", toml::Table::try_from(&self.rest)),
             ("hooks.", toml::Table::try_from(&self.hooks)),
             ("health.", toml::Table::try_from(&self.health)),
+            ("submit.", toml::Table::try_from(&self.submit)),
             ("power.", toml::Table::try_from(&self.power)),
         ];
         let mut values = BTreeMap::new();

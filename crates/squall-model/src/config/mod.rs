@@ -26,6 +26,7 @@ mod rest;
 mod scheduler;
 mod select;
 mod silence;
+mod submit;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -65,6 +66,7 @@ pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use select::{SelectTypeParameters, Unit};
 pub use silence::too_short;
+pub use submit::Submit;
 pub use text::similar;
 
 /// The whole configuration. Every key has a default, so an empty file is valid.
@@ -381,6 +383,9 @@ pub struct Config {
     /// Which nodes are switched off when they idle, and by which programs. Written only if set.
     #[serde(skip_serializing_if = "PowerConfig::is_default")]
     pub power: PowerConfig,
+    /// What filters submissions before the controller decides. Written only if set.
+    #[serde(skip_serializing_if = "Submit::is_default")]
+    pub submit: Submit,
     /// In which units CPUs of nodes are given to jobs, and which nodes are taken first. Written only if set, so that
     /// earlier releases can read the configuration.
     #[serde(alias = "SelectTypeParameters", skip_serializing_if = "SelectTypeParameters::is_default")]
@@ -509,6 +514,7 @@ impl Default for Config {
             hooks: Hooks::default(),
             health: HealthConfig::default(),
             power: PowerConfig::default(),
+            submit: Submit::default(),
             select_type_parameters: SelectTypeParameters::default(),
             coscheduling: None,
         }
@@ -537,7 +543,8 @@ impl Config {
         }
         self.check_silence()?;
         let (hooks, health, power) = (self.hooks.fault(), self.health.fault(), self.power.fault());
-        let faults = [("rest", self.rest.0.fault()), ("hooks", hooks), ("health", health), ("power", power)];
+        let (rest, submit) = (self.rest.0.fault(), self.submit.fault());
+        let faults = [("rest", rest), ("hooks", hooks), ("health", health), ("power", power), ("submit", submit)];
         if let Some((table, (key, problem))) = faults.into_iter().find_map(|(table, fault)| Some((table, fault?))) {
             return Err(format!("[{table}] {key}: {problem}"));
         }

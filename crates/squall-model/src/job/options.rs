@@ -149,6 +149,10 @@ pub struct Chosen {
     /// `--spread-segments`, `--consolidate-segments`: where the parts of `segment` nodes stand. None: anywhere.
     #[n(37)]
     pub segments: Option<SegmentPlacing>,
+    /// Names of the fields that the site's submit filter changed, separated by commas. The controller's daemon sets it.
+    /// None: it changed none.
+    #[n(38)]
+    pub filtered: Option<String>,
 }
 
 /// Where the segments of a job stand in blocks.

@@ -5,6 +5,7 @@ pub mod client;
 pub mod counts;
 pub mod fabric;
 pub mod feed;
+pub mod filter;
 pub mod history;
 pub mod hook;
 pub mod info;

@@ -79,12 +79,15 @@ async fn submit(ask: &mut OperationRequest) -> OperationResult {
         1 => Request::Submit { spec: Arc::new(specs.remove(0)), script, env, key },
         _ => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
-    let Answer::Submitted { job, .. } = asked(ask, request).await? else { return Err(ask.problem(&unexpected())) };
+    let Answer::Submitted { job, message, .. } = asked(ask, request).await? else {
+        return Err(ask.problem(&unexpected()));
+    };
+    let told = message.unwrap_or_default();
     Ok(ask.answer(vec![
         ("job_id", job.0.into()),
         ("step_id", "batch".into()),
-        ("job_submit_user_msg", "".into()),
-        ("result", json!({"job_id": job.0, "step_id": "batch", "error_code": 0, "error": "No error", "job_submit_user_msg": ""})),
+        ("job_submit_user_msg", told.as_str().into()),
+        ("result", json!({"job_id": job.0, "step_id": "batch", "error_code": 0, "error": "No error", "job_submit_user_msg": told})),
     ]))
 }
 
@@ -95,8 +98,10 @@ async fn allocate(ask: &mut OperationRequest) -> OperationResult {
         1 => Request::Allocate { spec: Arc::new(specs.remove(0)), env, key, immediate_s: None, step: None },
         _ => Request::SubmitHet { specs, script: ByteBuf::from(Vec::new()), env, key, immediate_s: None },
     };
-    let Answer::Submitted { job, .. } = asked(ask, request).await? else { return Err(ask.problem(&unexpected())) };
-    Ok(ask.answer(vec![("job_id", job.0.into()), ("job_submit_user_msg", "".into())]))
+    let Answer::Submitted { job, message, .. } = asked(ask, request).await? else {
+        return Err(ask.problem(&unexpected()));
+    };
+    Ok(ask.answer(vec![("job_id", job.0.into()), ("job_submit_user_msg", message.unwrap_or_default().into())]))
 }
 
 /// Returns the only job that the path names.

@@ -187,7 +187,7 @@ const ABSENT: &str = "\
     AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInterconnectType AcctGatherProfileType AuthAltParameters \
     AuthInfo BcastExclude BcastParameters BurstBufferType CliFilterPlugins CommunicationParameters CpuFreqGovernors \
     DebugFlags FederationParameters GpuFreqDef InteractiveStepOptions JobAcctGatherParams JobCompHost JobCompLoc \
-    JobCompUser JobCredentialPrivateKey JobCredentialPublicCertificate JobSubmitPlugins LaunchParameters \
+    JobCompUser JobCredentialPrivateKey JobCredentialPublicCertificate LaunchParameters \
     MCSParameters NodeFeaturesPlugins PluginDir PlugStackConfig PowerParameters PrEpParameters PrEpPlugins \
     PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin \
     ReconfigFlags ResvEpilog ResvProlog ScronParameters SlurmctldAddr \

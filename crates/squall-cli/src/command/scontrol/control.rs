@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use squall_model::id::JobId;
 use squall_model::job::JobState;
-use squall_model::wire::client::{Answer, HostRequest, JobRef, JobSelection, Request, StateFilter};
+use squall_model::wire::client::{Answer, HostRequest, JobRef, JobSelection, Refusal, Request, StateFilter};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
@@ -160,6 +160,9 @@ pub(super) fn act(call: &mut Call<'_>, manner: Manner, request: &Request, what: 
     };
     for (name, why) in refused.iter().filter(|_| !manner.quiet) {
         let words = refusal::text(why);
+        if let Refusal::Filtered(_, message) = why {
+            message.lines().for_each(|line| call.say(line));
+        }
         call.say(&format!("{words} for job {name}"));
         if let Some(what) = what {
             call.say(&format!("{what}: {words}"));

@@ -13,8 +13,10 @@ use crate::command::import::tests::toml_of;
 const REFERENCE: &str = include_str!("../../../../../docs/reference/configuration.md");
 
 /// Keys that the import of what was shown does not bring back: job_container.conf names the folder, Slurm has no time
-/// slices below a second, a port is for nodes elsewhere, and slurm.conf does not say where servers listen and keep logs.
-const LOST: &[&str] = &["private_tmp", "scheduler_time_slice", "slurmd_port", "log.lease_s", "rest.listen"];
+/// slices below a second, a port is for nodes elsewhere, slurm.conf does not say where servers listen and keep logs, and
+/// job_submit.lua is beside slurm.conf.
+const LOST: &[&str] =
+    &["private_tmp", "scheduler_time_slice", "slurmd_port", "log.lease_s", "rest.listen", "submit.lua"];
 
 /// Returns the lines of squall.toml without which a key has no meaning or no effect, and the same lines of slurm.conf.
 fn beside(key: &Key) -> [&'static str; 2] {

@@ -311,6 +311,7 @@ fn files(row: &JobRow) -> Vec<String> {
     }
     lines.extend(as_given(options.network.switches.as_ref()).map(|text| format!("Switches={text}")));
     lines.push("Power=".to_owned());
+    lines.extend(options.filtered.as_ref().map(|names| format!("SubmitFilter={names}")));
     lines.extend((options.enforce_binding == Some(true)).then(|| "GresEnforceBind=Yes".to_owned()));
     let asked = |key: &str, list: String| (!list.is_empty()).then(|| format!("{key}={list}"));
     let gpus = |given| as_given(given).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();

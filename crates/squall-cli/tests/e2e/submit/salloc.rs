@@ -9,7 +9,7 @@ use super::played::{Cluster, facts, say};
 fn granting() -> Cluster {
     Cluster::play(|_, request| match request {
         Request::Allocate { spec, .. } => vec![
-            say(Answer::Submitted { job: JobId(5), note: None }),
+            say(Answer::Submitted { job: JobId(5), note: None, message: None }),
             say(Answer::Allocated(Box::new(facts(5, 2, spec)))),
         ],
         Request::Finish { .. } => vec![say(Answer::Done)],
@@ -84,7 +84,10 @@ fn a_command_in_the_working_directory() {
 fn f16_the_time_of_immediate_is_over() {
     for (option, why) in [("-I", "Requested nodes are busy"), ("-I3", "Connection timed out")] {
         let cluster = Cluster::play(|_, _| {
-            vec![say(Answer::Submitted { job: JobId(5), note: None }), say(Answer::Refused(Refusal::Busy))]
+            vec![
+                say(Answer::Submitted { job: JobId(5), note: None, message: None }),
+                say(Answer::Refused(Refusal::Busy)),
+            ]
         });
         let said = format!("salloc: error: Unable to allocate resources: {why}\n");
         assert_eq!(cluster.run("salloc", &[option, "true"]), (1, String::new(), said));
@@ -115,7 +118,7 @@ fn an_allocation_that_ends_before_its_command() {
         let cluster = Cluster::play(move |_, request| {
             let Request::Allocate { spec, .. } = request else { panic!("{request:?}") };
             vec![
-                say(Answer::Submitted { job: JobId(5), note: None }),
+                say(Answer::Submitted { job: JobId(5), note: None, message: None }),
                 say(Answer::Allocated(Box::new(facts(5, 1, spec)))),
                 say(Answer::JobDone { job: JobId(5), outcome: Outcome { state, exit: ExitCode::OK, reason: None } }),
             ]

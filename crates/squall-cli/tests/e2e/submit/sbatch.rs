@@ -12,7 +12,7 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use super::played::{Cluster, Deed, say, texts};
 
 fn accepting() -> Cluster {
-    Cluster::play(|_, _| vec![say(Answer::Submitted { job: JobId(7), note: None })])
+    Cluster::play(|_, _| vec![say(Answer::Submitted { job: JobId(7), note: None, message: None })])
 }
 
 /// The only submission that was heard: spec, script, environment.
@@ -154,7 +154,7 @@ fn a_lost_answer_is_asked_for_again_with_the_same_key() {
     let cluster = Cluster::play(|at, _| match at {
         0 => vec![Deed::Leave],
         1 => vec![say(Answer::Refused(Refusal::ShuttingDown))],
-        _ => vec![say(Answer::Submitted { job: JobId(9), note: None })],
+        _ => vec![say(Answer::Submitted { job: JobId(9), note: None, message: None })],
     });
     assert_eq!(cluster.run("sbatch", &["--wrap=x"]), (0, "Submitted batch job 9\n".into(), String::new()));
     let keys: Vec<ClientKey> = cluster
@@ -175,7 +175,7 @@ fn a_lost_answer_is_asked_for_again_with_the_same_key() {
 fn waiting_ends_with_the_jobs_exit_code() {
     let ended = |exit, state| {
         let cluster = Cluster::play(move |at, _| match at {
-            0 => vec![say(Answer::Submitted { job: JobId(7), note: None })],
+            0 => vec![say(Answer::Submitted { job: JobId(7), note: None, message: None })],
             1 => vec![Deed::Leave],
             _ => vec![say(Answer::JobDone { job: JobId(7), outcome: Outcome { state, exit, reason: None } })],
         });

@@ -513,7 +513,7 @@ fn an_allocation_of_its_own_is_asked_for_with_its_step_and_given_back_when_the_t
             let program = Box::new(step.as_ref().unwrap().program.clone());
             let run = move || Stepd::call(&program, 0).tell(&[exited(0, 5, 0), FromStep::Done]);
             vec![
-                say(Answer::Submitted { job: JobId(5), note: None }),
+                say(Answer::Submitted { job: JobId(5), note: None, message: None }),
                 say(Answer::Allocated(Box::new(facts(5, 1, spec)))),
                 created(1),
                 Deed::Do(Box::new(run)),
@@ -538,7 +538,9 @@ fn an_allocation_of_its_own_is_asked_for_with_its_step_and_given_back_when_the_t
 fn a_step_whose_controller_was_lost_meanwhile_is_asked_for_again_under_its_key() {
     let cluster = Cluster::play(|_, request| match request {
         // It dies before it says that the allocation runs.
-        Request::Allocate { .. } => vec![say(Answer::Submitted { job: JobId(5), note: None }), Deed::Leave],
+        Request::Allocate { .. } => {
+            vec![say(Answer::Submitted { job: JobId(5), note: None, message: None }), Deed::Leave]
+        }
         Request::Attach { .. } => vec![say(Answer::Allocated(Box::new(facts(5, 1, &JobSpec::default()))))],
         Request::CreateStep { program, .. } => {
             let program = program.clone();
@@ -566,7 +568,7 @@ fn a_step_whose_controller_was_lost_meanwhile_is_asked_for_again_under_its_key()
 fn what_runs_before_a_step_wants_the_allocation_first() {
     let cluster = Cluster::play(|_, request| match request {
         Request::Allocate { spec, step: None, .. } => vec![
-            say(Answer::Submitted { job: JobId(5), note: None }),
+            say(Answer::Submitted { job: JobId(5), note: None, message: None }),
             say(Answer::Allocated(Box::new(facts(5, 1, spec)))),
         ],
         Request::Finish { .. } => vec![say(Answer::Done)],

@@ -45,7 +45,7 @@ pub(crate) fn allocate(
     }
     let note = c.queue.reason(&c.state, ask.now, Item { id: job, array: false });
     let note = hindrance(c, job, &note).filter(|_| immediate_s.is_none_or(|seconds| seconds > AT_ONCE_S));
-    Ok(Some(Answer::Submitted { job, note: unsupported.or(note) }))
+    Ok(Some(Answer::Submitted { job, note: unsupported.or(note), message: None }))
 }
 
 /// Makes the caller's connection the owner of an allocation. With `immediate_s` the allocation is refused if it has not

@@ -93,6 +93,30 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
     Ok(selected)
 }
 
+/// Resolves a selection for a change into names of the jobs and arrays in it, each with the id of its record.
+pub(crate) fn named_to_change(
+    state: &State,
+    who: &Who,
+    wanted: &JobSelection,
+) -> Result<Vec<(JobRef, JobId)>, Refusal> {
+    let Selected { jobs, tasks, whole, .. } = select_to_change(state, who, wanted)?;
+    let array_of = |id: &JobId| state.name_of(*id).task.map(|task| task.array);
+    let mut all = Vec::new();
+    for &array in &whole {
+        let untouched = tasks.iter().any(|tasks| tasks.array == array).then_some(array);
+        let record = untouched.or_else(|| jobs.iter().find(|id| array_of(id) == Some(array)).copied());
+        all.extend(record.map(|id| (JobRef::Job(array), id)));
+    }
+    let apart = tasks.into_iter().filter(|tasks| !whole.contains(&tasks.array));
+    all.extend(apart.map(|tasks| (JobRef::Tasks(tasks.array, tasks.indices), tasks.array)));
+    let named = |id: JobId| match state.name_of(id).task {
+        Some(task) => JobRef::Tasks(task.array, IndexSet::from_iter([task.index])),
+        None => JobRef::Job(id),
+    };
+    all.extend(jobs.iter().filter(|id| !array_of(id).is_some_and(|a| whole.contains(&a))).map(|&id| (named(id), id)));
+    Ok(all)
+}
+
 /// Resolves a selection for a list. Unknown names, and those of jobs outside of `sight` (None:
 /// all are within), are returned in `refused`.
 pub(crate) fn select_to_show(

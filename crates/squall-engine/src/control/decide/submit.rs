@@ -54,7 +54,7 @@ pub(crate) fn submit(
     }
     let note = no_mail(&c.state, &spec);
     let (job, _) = accept(c, ask, spec, contents, key, out)?;
-    Ok(Some(Answer::Submitted { job, note }))
+    Ok(Some(Answer::Submitted { job, note, message: None }))
 }
 
 /// Returns a note for a user that asks for mail on a cluster that sends none. None: there is nothing to note.
@@ -312,16 +312,18 @@ pub(crate) fn submit_het(
     if kind.is_owned() {
         allocate::own(c, ask, job, immediate_s.filter(|_| fresh));
     }
-    Ok(Some(Answer::Submitted { job, note: None }))
+    Ok(Some(Answer::Submitted { job, note: None, message: None }))
 }
 
 /// Returns whether the job `id` came from this submission, compared by fields that updates do not change.
 fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
     let known = state.arrays.get(&id).map(|array| &array.spec);
     let Some(known) = known.or_else(|| state.jobs.get(&id).map(|job| &job.spec)) else { return false };
-    known.kind == spec.kind
-        && known.script == spec.script
-        && known.env == spec.env
+    // A submit filter may have changed what the job runs, and is not asked again.
+    let contents = known.options.get().is_some_and(|options| options.filtered.is_some())
+        || (known.script == spec.script && known.env == spec.env);
+    contents
+        && known.kind == spec.kind
         && known.args == spec.args
         && known.command == spec.command
         && known.submit_line == spec.submit_line

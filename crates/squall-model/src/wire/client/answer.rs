@@ -30,6 +30,9 @@ pub enum Answer {
         /// not supported. None: nothing is to be said.
         #[n(1)]
         note: Option<Refusal>,
+        /// What the site's submit filter tells the user, perhaps in several lines. None: nothing.
+        #[n(2)]
+        message: Option<String>,
     },
     /// Expected start of a job that was only tested (`sbatch --test-only`).
     #[n(1)]
@@ -499,6 +502,10 @@ pub enum Refusal {
     /// The generic resource with this name is requested both with and without a type.
     #[n(44)]
     MixedTypes(#[n(0)] String),
+    /// The site's submit filter refuses the job, with this error number of Slurm (1: none in particular) and this text for
+    /// the user, perhaps in several lines.
+    #[n(45)]
+    Filtered(#[n(0)] u32, #[n(1)] String),
 }
 
 /// Why the controller does not accept a command from another machine.
