@@ -21,13 +21,15 @@ pub(super) const CONFINEMENT: &str = "cgroup.conf";
 /// Name of the file about folders that each job has for itself.
 pub(super) const FOLDERS_OF_JOBS: &str = "job_container.conf";
 
+/// Name of the script that filters submissions.
+pub(super) const SUBMIT: &str = "job_submit.lua";
+
 /// Other files of Slurm, and what happens instead.
-pub(super) const OTHERS: [(&str, &str); 10] = [
+pub(super) const OTHERS: [(&str, &str); 9] = [
     ("acct_gather.conf", "energy, networks and file systems are not measured"),
     ("burst_buffer.conf", "there are no burst buffers"),
     ("cli_filter.lua", "no filter sees the options of commands"),
     ("helpers.conf", "features of nodes are as configured"),
-    ("job_submit.lua", "jobs are neither changed nor refused by a script"),
     ("mpi.conf", "PMIx and PMI2 are served without settings"),
     ("namespace.yaml", "jobs have no namespaces but those of their folders, as job_container.conf describes them"),
     ("oci.conf", "crun or runc is called without settings"),

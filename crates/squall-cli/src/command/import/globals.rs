@@ -105,6 +105,11 @@ impl Globals {
         }
     }
 
+    /// Takes the filter of submissions. `script`: path of `job_submit.lua`, if it is there.
+    pub(super) fn filter(&mut self, script: Option<&str>, report: &mut Report) {
+        self.take("JobSubmitPlugins", report, |given| value::submit(given, script));
+    }
+
     fn value(&self, name: &str) -> &str {
         self.apart.get(name).map_or("", |setting| setting.value.as_str())
     }

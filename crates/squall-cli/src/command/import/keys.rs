@@ -179,13 +179,7 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("JobContainerType", Elsewhere),
     ("JobCredentialPrivateKey", Moot(CREDENTIALS)),
     ("JobCredentialPublicCertificate", Moot(CREDENTIALS)),
-    (
-        "JobSubmitPlugins",
-        Missing(
-            &["none", "(null)"],
-            "jobs are neither changed nor refused by a script: use limits of partitions and QOS",
-        ),
-    ),
+    ("JobSubmitPlugins", Elsewhere),
     ("KeepAliveTime", Moot("links are checked by messages of their own")),
     (
         "LaunchParameters",

@@ -239,6 +239,8 @@ pub(super) fn read(path: &Path) -> Result<ImportedConfig, String> {
     let text = text_of(&path)?;
     let (devices, confinement) = (optional(beside::DEVICES)?, optional(beside::CONFINEMENT)?);
     let folders = optional(beside::FOLDERS_OF_JOBS)?;
+    let submit = std::path::absolute(beside(beside::SUBMIT)).ok().filter(|path| path.exists());
+    let submit = submit.map(|path| path.display().to_string());
     let topology = ConfigFiles::TOPOLOGIES.into_iter().find(|name| beside(name).exists());
     let others = beside::OTHERS.iter().map(|(name, _)| *name).filter(|name| beside(name).exists());
     let site = Site {
@@ -248,6 +250,7 @@ pub(super) fn read(path: &Path) -> Result<ImportedConfig, String> {
         devices: devices.as_deref(),
         confinement: confinement.as_deref(),
         folders: folders.as_deref(),
+        submit: submit.as_deref(),
         topology,
         others: &others.collect::<Vec<_>>(),
         here: &here(),

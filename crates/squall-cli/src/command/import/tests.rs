@@ -40,6 +40,7 @@ fn made(files: &BTreeMap<String, String>) -> Translation {
         devices: text("gres.conf"),
         confinement: text("cgroup.conf"),
         folders: text("job_container.conf"),
+        submit: text("job_submit.lua").map(|_| "/etc/slurm/job_submit.lua"),
         topology: ConfigFiles::TOPOLOGIES.into_iter().find(|name| text(name).is_some()),
         others: &others,
         here: &["localhost".to_owned()],

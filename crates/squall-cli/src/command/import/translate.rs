@@ -28,6 +28,8 @@ pub(super) struct Site<'a> {
     pub(super) confinement: Option<&'a str>,
     /// Text of job_container.conf.
     pub(super) folders: Option<&'a str>,
+    /// Path of job_submit.lua, if it is there.
+    pub(super) submit: Option<&'a str>,
     /// Name of the topology file, if there is one.
     pub(super) topology: Option<&'a str>,
     /// Names of Slurm's other files that the site has.
@@ -94,6 +96,7 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
     if let Some(text) = site.folders {
         beside::folders(text, site.read, &mut globals, &mut folders)?;
     }
+    globals.filter(site.submit, &mut report);
     globals.finish(&nodes, &mut report);
     nodes.check_devices(&globals.gres_types(), &mut report);
     report.rows.sort_by_key(|row| order.get(&row.origin).copied().unwrap_or(usize::MAX));

@@ -97,6 +97,27 @@ pub(super) fn prolog_flags(value: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// Reads `JobSubmitPlugins`. `script`: path of `job_submit.lua`, if it is there.
+pub(super) fn submit(value: &str, script: Option<&str>) -> Outcome {
+    let words: Vec<&str> = value.split(',').map(str::trim).filter(|word| !is_none(word)).collect();
+    let is_lua = |word: &&str| word.rsplit('/').next() == Some("lua");
+    let others: Vec<&str> = words.iter().copied().filter(|word| !is_lua(word)).collect();
+    let lacks = "only Lua scripts and programs filter submissions ([submit])";
+    match (words.len() > others.len(), script) {
+        (true, None) => Outcome::none(Fate::Missing, "job_submit.lua is not beside slurm.conf: name it in [submit]"),
+        (true, Some(script)) => {
+            let mut outcome = Outcome::set("submit.lua", quoted(script));
+            if !others.is_empty() {
+                let text = format!("submit.lua = {}; not {}: {lacks}", quoted(script), others.join(","));
+                (outcome.fate, outcome.text) = (Fate::Missing, text);
+            }
+            outcome
+        }
+        (false, _) if words.is_empty() => Outcome::none(Fate::Moot, super::lines::ALWAYS),
+        (false, _) => Outcome::none(Fate::Missing, lacks),
+    }
+}
+
 /// Reads `JobContainerType` and `NamespaceType`.
 pub(super) fn folders(value: &str) -> Outcome {
     match value.rsplit('/').next() {
