@@ -449,13 +449,14 @@ impl Cgroups {
     }
 
     /// Thaws all jobs of this node and gives back their normal CPU weight: the process that had frozen them, or made
-    /// them leave the CPUs to others, may have ended.
-    pub(crate) fn thaw_all(&self) {
+    /// them leave the CPUs to others, may have ended. `spared`: jobs that stay as they are.
+    pub(crate) fn thaw_all(&self, spared: &BTreeSet<JobAttempt>) {
         if self.cpu_roots.iter().any(|root| root.join(&self.below).exists()) {
             // An earlier incarnation of this node daemon made the folder.
             self.cpu();
         }
-        for (hierarchy, job) in self.all().flat_map(|h| self.jobs().into_iter().map(move |job| (h, job))) {
+        let jobs: Vec<JobAttempt> = self.jobs().into_iter().filter(|job| !spared.contains(job)).collect();
+        for (hierarchy, job) in self.all().flat_map(|h| jobs.iter().map(move |job| (h, *job))) {
             let dir = hierarchy.base.join(job_name(job));
             for switch in [FREEZE, IDLE] {
                 let _ = write(&dir, switch, "0");

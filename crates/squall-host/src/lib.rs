@@ -10,6 +10,7 @@ pub mod config_files;
 mod content;
 pub mod controld;
 mod detect;
+mod dump_mark;
 pub mod fence;
 pub mod front;
 pub mod gang;

@@ -484,6 +484,9 @@ impl Daemon {
     fn turn(&mut self) -> Option<u8> {
         while let Some(input) = self.inputs.pop_front() {
             let mut out = NodeOut::default();
+            if let Some(damage) = self.damage_before(&input) {
+                self.machine.step(self.now(), damage, &mut out);
+            }
             self.machine.step(self.now(), input, &mut out);
             self.blobs = out.blobs;
             self.warrants = out.warrants;

@@ -81,6 +81,10 @@ pub struct CheckpointNote {
     /// Why the job can't be checkpointed, as a text for users. None: it can.
     #[n(4)]
     pub error: Option<String>,
+    /// Whether the dump was killed, so that the job's processes may be damaged: the node has ended them.
+    #[n(5)]
+    #[cbor(default)]
+    pub damaged: bool,
 }
 
 /// A complete checkpoint on a node's disk.
@@ -136,6 +140,9 @@ pub struct CheckpointChange {
     /// Why the restore failed, or why the checkpoint could not be made, as a text for users.
     #[n(4)]
     pub error: Option<String>,
+    /// Some(true): the dump was killed, which ended the attempt.
+    #[n(5)]
+    pub damaged: Option<bool>,
 }
 
 /// The checkpoints of a job that count.
@@ -153,9 +160,14 @@ pub struct Checkpoints {
     /// Whether the job is bound to the node only by its checkpoint, and not by `--nodelist`.
     #[n(3)]
     pub bound: bool,
-    /// Why the controller could not make a checkpoint of `--checkpoint`, as a text for users. None: it could.
+    /// Why the controller could not make a checkpoint of `--checkpoint`, or why a dump has ended the job, as a text for
+    /// users. None: the last one was made.
     #[n(4)]
     pub refused: Option<String>,
+    /// How many dumps in a row have ended the job, as they were killed.
+    #[n(5)]
+    #[cbor(default)]
+    pub damages: u32,
 }
 
 /// The checkpoint from which an attempt goes on.

@@ -172,6 +172,8 @@ pub const CHECKPOINT_TRIAL_S: u64 = 60;
 pub const CHECKPOINT_BEFORE_LIMIT_S: u64 = 60;
 /// Most seconds between two checkpoints of a job: a year.
 pub const CHECKPOINT_EVERY_MAX_S: u64 = 366 * 24 * 3600;
+/// After so many dumps in a row that were killed, the controller checkpoints a job only when a user asks for it.
+pub const CHECKPOINT_DAMAGES_MAX: u32 = 3;
 /// Most bytes of a node's text about a checkpoint.
 pub const CHECKPOINT_TEXT_BYTES: usize = 400;
 /// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …

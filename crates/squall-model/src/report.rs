@@ -76,6 +76,9 @@ const TOLD_TO: &str = "ended when it was told to";
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
+/// Beginning of the note of a script that was ended because a dump of it was killed.
+const DAMAGED: &str = "ended as a dump was killed: ";
+
 /// Note on a step that the node fence has ended.
 const FENCED: &str = "ended by the node fence: the controller could not be heard";
 
@@ -94,11 +97,20 @@ impl StepEnd {
     pub fn is_fenced(&self) -> bool {
         self.note.as_deref() == Some(FENCED)
     }
+    /// Marks the end of a script that was ended because a dump of it was killed. What it did since counts for nothing, and
+    /// neither does its exit code.
+    pub fn note_damaged(&mut self, error: &str) {
+        self.note = Some(format!("{DAMAGED}{error}"));
+    }
+    /// Returns why a dump of the script was killed. None: none was.
+    pub fn damage(&self) -> Option<&str> {
+        self.note.as_deref()?.strip_prefix(DAMAGED)
+    }
     /// Returns whether a script ended by itself although its end had been requested, as far as is known. A script ended
     /// by TERM or KILL did not, even if the daemons that signalled it have crashed since.
     pub fn is_own(&self) -> bool {
         let by_signal = !self.oom && [SIGTERM, SIGKILL].contains(&self.exit.signal);
-        !self.lost && !by_signal && self.note.as_deref() != Some(TOLD_TO)
+        !self.lost && !by_signal && self.note.as_deref() != Some(TOLD_TO) && self.damage().is_none()
     }
     /// Returns the outcome of a job with a batch script that ended like this and was not told to end.
     pub fn outcome(&self) -> Outcome {

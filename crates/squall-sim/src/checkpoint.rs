@@ -1,11 +1,11 @@
 //! Checkpoints of jobs on simulated nodes, which keep a number in place of an image: for how long the script would have
 //! run on.
 
-use squall_engine::node::{CheckpointAct, Guard, NodeInput};
+use squall_engine::node::{CheckpointAct, Guard, NodeInput, attempt_of};
 use squall_model::checkpoint::{CheckpointOrder, CheckpointVerb, Made};
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, StepKey, StepNo};
-use squall_model::job::JobAttempt;
+use squall_model::job::{EndState, JobAttempt};
 use squall_model::time::Span;
 
 use crate::mutation::Mutation;
@@ -33,7 +33,7 @@ impl World {
         let (job, number, life) = (order.job, order.number, self.nodes[node].life);
         let host = &mut self.nodes[node];
         host.images.retain(|(of, number), _| *of != job.job || order.kept.contains(number));
-        host.dumps.insert(job);
+        host.dumps.insert(job, number);
         let makes = order.verb != CheckpointVerb::Able;
         self.freeze(node, script_of(job), makes);
         let span = self.seed.span(Span::from_millis(50), Span::from_secs(8));
@@ -46,15 +46,17 @@ impl World {
     /// Ends a dump, unless it died with its node daemon.
     pub(crate) fn dumped(&mut self, node: usize, life: u64, order: &CheckpointOrder) {
         let (job, number) = (order.job, order.number);
-        if !self.nodes[node].lives(life) || !self.nodes[node].dumps.remove(&job) {
+        if !self.nodes[node].lives(life) || self.nodes[node].dumps.remove(&job) != Some(number) {
             return;
         }
         let key = script_of(job);
         let left = self.nodes[node].steps.get(&key).and_then(StepHost::left);
         let makes = order.verb != CheckpointVerb::Able;
+        let luck = left.filter(|_| makes).map_or(0, |_| self.seed.below(100));
         let result = match left {
             Some(_) if !makes => Ok(None),
-            Some(left) if !self.seed.chance(100_000) => {
+            Some(_) if luck < 3 => return self.damage(node, job, number),
+            Some(left) if luck >= 10 => {
                 self.nodes[node].images.insert((job.job, number), left);
                 Ok(Some(Made::default()))
             }
@@ -70,17 +72,41 @@ impl World {
         }
     }
 
-    /// Thaws all jobs of a node, as a daemon that starts does.
-    pub(crate) fn thaw_all(&mut self, node: usize) {
-        self.nodes[node].dumps.clear();
+    /// Kills the dump of a job, which may have damaged its processes.
+    pub(crate) fn damage(&mut self, node: usize, job: JobAttempt, number: u64) {
+        self.nodes[node].dumps.remove(&job);
+        let (key, error) = (script_of(job), "the dump was killed".to_owned());
+        if !self.nodes[node].steps.get(&key).is_some_and(StepHost::has_live_tasks) {
+            return self.tell_node(node, NodeInput::Checkpointed { job, number, result: Err(error) });
+        }
+        self.judge.damaged.insert(job);
+        let ignored = self.is_planted(Mutation::DamageIgnored);
+        self.freeze(node, key, !ignored);
+        let ended = NodeInput::Checkpointed { job, number, result: Err(error.clone()) };
+        self.tell_node(node, if ignored { ended } else { NodeInput::Damaged { job, error } });
+    }
+
+    /// Thaws all jobs of a node, as a daemon that starts does. Returns those of which dumps were killed meanwhile, with the
+    /// numbers.
+    pub(crate) fn thaw_all(&mut self, node: usize) -> Vec<(JobAttempt, u64)> {
+        let dumps = std::mem::take(&mut self.nodes[node].dumps);
+        let damaged: Vec<_> = dumps.into_iter().filter(|_| self.seed.chance(300_000)).collect();
         for key in self.nodes[node].steps.keys().copied().collect::<Vec<_>>() {
             self.freeze(node, key, false);
         }
+        damaged
     }
 
     /// Checks that checkpoints which count from a durable record on are complete.
     pub(crate) fn checkpoints_count(&mut self, record: &Record) {
         for event in &record.events {
+            if let Event::JobEnding { id, outcome, .. } = event
+                && outcome.state == EndState::Completed
+                && let Some(job) = self.judge.attempt_of(*id).filter(|job| self.judge.damaged.contains(job))
+            {
+                let text = format!("job {} attempt {}", job.job, job.attempt);
+                self.judge.violate("a job of which a dump was killed does not go on", text);
+            }
             if let Event::JobEnding { id, outcome, .. } = event
                 && outcome.reason.as_deref() == Some("Checkpointed")
                 && let Some((&(_, number), attempt)) = self.judge.last_checkpoint(*id)
@@ -114,12 +140,13 @@ impl World {
     /// Checks that the processes of a job which is to leave its node are killed only when a checkpoint counts, or when its
     /// node fence has passed.
     pub(crate) fn killed_frozen(&mut self, node: usize, key: StepKey) {
-        let job = JobAttempt { job: key.job, attempt: key.attempt };
+        let job = attempt_of(key);
         if self.nodes[node].guards.get(&job).is_some_and(Guard::is_over) {
             return;
         }
         let last = self.nodes[node].images.range((key.job, 0)..=(key.job, u64::MAX)).next_back().map(|(of, _)| *of);
-        if last.is_none_or(|last| !self.judge.checkpoints.contains_key(&last)) {
+        let damaged = self.judge.damaged.contains(&job);
+        if !damaged && last.is_none_or(|last| !self.judge.checkpoints.contains_key(&last)) {
             let text = format!("step {key}, {last:?}");
             self.judge.violate("a frozen job is killed only when its checkpoint counts", text);
         }

@@ -25,6 +25,8 @@ mutations! {
     CountedBeforeSafe = "counted-before-safe",
     /// A node kills a job that is to leave it before the controller says that its checkpoint counts.
     KilledBeforeCounted = "killed-before-counted",
+    /// A node lets a job go on of which a dump was killed.
+    DamageIgnored = "damage-ignored",
     /// A job that stepped aside begins from the start when it comes back.
     RestoreForgotten = "restore-forgotten",
     /// The disk reports a flush that it did not do.
@@ -304,7 +306,10 @@ impl Mutation {
 
     /// Returns whether the bug is about checkpoints of jobs.
     pub(crate) fn is_of_checkpoints(self) -> bool {
-        matches!(self, Self::CountedBeforeSafe | Self::KilledBeforeCounted | Self::RestoreForgotten)
+        matches!(
+            self,
+            Self::CountedBeforeSafe | Self::KilledBeforeCounted | Self::DamageIgnored | Self::RestoreForgotten
+        )
     }
 
     /// Returns whether the bug shows only when events are followed.

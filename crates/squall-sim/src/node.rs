@@ -93,8 +93,8 @@ pub(crate) struct NodeHost {
     begun: (u64, JobId),
     /// Programs around jobs that run now.
     pub(crate) hooks: BTreeSet<(Hook, Option<JobAttempt>)>,
-    /// Jobs of which a checkpoint is being made.
-    pub(crate) dumps: BTreeSet<JobAttempt>,
+    /// Jobs of which a checkpoint is being made, with its number.
+    pub(crate) dumps: BTreeMap<JobAttempt, u64>,
     /// Complete checkpoints by job and number: for how long the script would have run on.
     pub(crate) images: BTreeMap<(JobId, u64), Span>,
     /// What the node knows of the controllers' keys.
@@ -182,7 +182,7 @@ impl NodeHost {
             controller: 0,
             begun: Default::default(),
             hooks: BTreeSet::new(),
-            dumps: BTreeSet::new(),
+            dumps: BTreeMap::new(),
             images: BTreeMap::new(),
             stopped_until: Time(0),
             heard_hops: 0,
@@ -299,7 +299,7 @@ impl World {
         for facts in self.nodes[node].spool.jobs.values().cloned().collect::<Vec<_>>() {
             self.tell_node(node, NodeInput::FoundJob { facts });
         }
-        self.thaw_all(node);
+        let damaged = self.thaw_all(node);
         self.find_hooks(node);
         for input in self.nodes[node].files.restart(0, &mut Neighbours::default()) {
             self.tell_node(node, input);
@@ -310,6 +310,9 @@ impl World {
         }
         if !self.is_planted(Mutation::SpoolForgotten) {
             self.find_leftovers(node);
+        }
+        for (job, number) in damaged {
+            self.damage(node, job, number);
         }
         self.tell_node(node, NodeInput::Tick { health: health() });
     }

@@ -127,7 +127,7 @@ pub fn line(launch: &StepLaunch, end: &StepEnd, why: EndReason) -> String {
     let facts = &launch.facts;
     let Outcome { state, exit, reason } = end.outcome();
     let asked_for = match why {
-        EndReason::None => None,
+        EndReason::None | EndReason::Damaged => None,
         EndReason::Requeued | EndReason::RequeuesItself => Some(EndState::Requeued).filter(|_| !end.is_own()),
         EndReason::Cancelled => Some(EndState::Cancelled { by: facts.owner.uid }),
         EndReason::TimeLimit => Some(EndState::Timeout),

@@ -1,6 +1,9 @@
 //! Jobs step aside to disk and come back where they were, with a real CRIU. Skipped where none can be had, or without
 //! root.
 
+mod kills;
+
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -46,10 +49,14 @@ fn cluster_with(test: &str, keys: &str, tables: &str) -> Option<Cluster> {
     let criu = criu()?;
     let c = Cluster::new("checkpoint", test);
     let dir = c.path("checkpoints");
+    // CRIU, which is killed in the next dump of a job if the file `kill` is there.
+    let text = "case \"$*\" in dump*--freeze-cgroup*) [ ! -e DIR/kill ] || { rm DIR/kill; kill -9 $$; };; esac\n\
+                exec CRIU \"$@\"";
+    c.script("criu", &text.replace("CRIU", criu.to_str().unwrap()));
     // Where cgroups of version 1 limit the cores, scripts have step daemons of their own, which restore nothing yet.
     let config = format!(
         "constrain_cores = false\ncheckpoint_dir = \"{dir}\"\ncriu = \"{}\"\n{keys}[[nodes]]\nname = \"n1\"\n{tables}",
-        criu.display()
+        c.path("criu")
     );
     c.write("c.toml", &config);
     c.said(&["up", "--config", "c.toml"]);
@@ -130,7 +137,19 @@ fn what_can_not_be_checkpointed_is_refused_by_name() {
     c.until("its step runs", || c.ok(&["squeue", "-h", "-s"]).contains("2.0"));
     let out = c.squall(&["scontrol", "checkpoint", "able", "2"]);
     assert!(!out.status.success() && text(&out).contains("step 0 runs"), "{}", text(&out));
-    c.ok(&["scancel", "1", "2"]);
+    // A connection to elsewhere.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    c.write(
+        "connected.sh",
+        &format!("#!/bin/bash\nsleep 0.1 | exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; read <&3'\n"),
+    );
+    c.ok(&["sbatch", "connected.sh"]);
+    let _connected = server.accept().unwrap();
+    let out = c.squall(&["scontrol", "checkpoint", "able", "3"]);
+    let said = text(&out);
+    assert!(!out.status.success() && said.contains("(bash): inet: Connected TCP"), "{said}");
+    c.ok(&["scancel", "1", "2", "3"]);
 }
 
 /// The node daemon, and CRIU, are killed while a job is being checkpointed: it runs on, to the right result.

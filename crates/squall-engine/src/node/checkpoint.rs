@@ -10,6 +10,7 @@ use squall_model::job::JobAttempt;
 use squall_model::limits::{CHECKPOINT_FROZEN_S, CHECKPOINT_S};
 use squall_model::time::{Span, Time};
 use squall_model::wire::hook::NodeNote;
+use squall_model::wire::node::EndReason;
 
 use crate::node::{NodeAct, NodeMachine, NodeOut, Timer};
 
@@ -20,7 +21,8 @@ pub enum CheckpointAct {
     /// [`crate::node::NodeInput::Checkpointed`] reports the end. The processes stay frozen if they are to leave the
     /// node, and otherwise are thawed as soon as they are dumped.
     Make(Box<CheckpointOrder>),
-    /// Gives up a checkpoint that is being made, and thaws the job.
+    /// Gives up a checkpoint that is being made, and thaws the job. If that kills the dump,
+    /// [`crate::node::NodeInput::Damaged`] follows.
     Stop {
         /// The job.
         job: JobAttempt,
@@ -95,7 +97,25 @@ impl NodeMachine {
 
     fn tell_checkpoint(&mut self, order: &CheckpointOrder, (made, error): (Option<Made>, Option<String>)) {
         let CheckpointOrder { job, number, verb, .. } = *order;
-        self.outbox.note(NodeNote::Checkpoint(Box::new(CheckpointNote { job, number, verb, made, error })));
+        let note = CheckpointNote { job, number, verb, made, error, damaged: false };
+        self.outbox.note(NodeNote::Checkpoint(Box::new(note)));
+    }
+
+    /// Ends a job at once of which a dump was killed: its processes may be damaged, and what they do counts for nothing.
+    pub(super) fn damaged(&mut self, now: Time, attempt: JobAttempt, error: String, out: &mut NodeOut) {
+        let job = self.jobs.get_mut(&attempt).filter(|job| !job.is_gone() && job.damage.is_none());
+        // because the job may be gone, or this is known of it
+        let Some(job) = job else { return };
+        job.damage = Some(error.clone().into());
+        // An earlier run of the daemon may have begun the dump.
+        let (mut number, mut verb) = (0, CheckpointVerb::Create);
+        if let Some(UnderWay { order, until, .. }) = job.checkpoint.take().map(|one| *one) {
+            self.timers.remove(&(until, Timer::Checkpoint(attempt)));
+            (number, verb) = (order.number, order.verb);
+        }
+        let note = CheckpointNote { job: attempt, number, verb, made: None, error: Some(error), damaged: true };
+        self.outbox.note(NodeNote::Checkpoint(Box::new(note)));
+        self.end_job(now, attempt, 0, false, EndReason::Damaged, out);
     }
 
     /// Gives up a checkpoint that takes too long, or thaws a job about which the controller has said nothing.

@@ -217,6 +217,14 @@ pub enum NodeInput {
         /// The complete checkpoint, or none if only asked whether it could be made; or why it can't.
         result: Result<Option<Made>, String>,
     },
+    /// A dump was killed, so that the job's processes may be damaged. The host has frozen them as far as it could. Comes
+    /// before the end of the job's script, and, if an earlier run of the daemon began the dump, before `Net` and `Tick`.
+    Damaged {
+        /// The job.
+        job: JobAttempt,
+        /// How the dump ended, as a text for users.
+        error: String,
+    },
     /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
         /// Load and free memory of the node, to be sent with the next heartbeat.
@@ -580,6 +588,7 @@ impl Machine for NodeMachine {
             NodeInput::HookEnded { hook, job, error } => self.hook_ended(now, (hook, job), error, out),
             NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
             NodeInput::Checkpointed { job, number, result } => self.checkpointed(now, (job, number), result),
+            NodeInput::Damaged { job, error } => self.damaged(now, job, error, out),
             NodeInput::FoundUnreadable { job, step } => self.found_unreadable(job, step, out),
             NodeInput::FoundLeftover { job } => {
                 if self.leftovers.insert(job) {
@@ -637,6 +646,7 @@ fn is_found(input: &NodeInput) -> bool {
             | NodeInput::FoundHook { .. }
             | NodeInput::FoundUnreadable { .. }
             | NodeInput::FoundLeftover { .. }
+            | NodeInput::Damaged { .. }
     )
 }
 

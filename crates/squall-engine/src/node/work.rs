@@ -51,6 +51,8 @@ pub(super) struct Job {
     pub(super) unkillable: Option<Time>,
     /// A checkpoint that is being made, or after which the job stays frozen. None: mostly.
     pub(super) checkpoint: Option<Box<UnderWay>>,
+    /// Why a dump was killed, so that the job's processes may be damaged. None: none was.
+    pub(super) damage: Option<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,13 +127,24 @@ impl Job {
     pub(super) fn new(facts: &JobFacts) -> Self {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
         let (turn, cores) = (None, CoreSet::new());
-        Self { alone, steps, phase, held: None, turn, cores, around: None, unkillable: None, checkpoint: None }
+        Self {
+            alone,
+            steps,
+            phase,
+            held: None,
+            turn,
+            cores,
+            around: None,
+            unkillable: None,
+            checkpoint: None,
+            damage: None,
+        }
     }
     /// Makes a job that was not known on this node and is to end. The sweep that follows kills whatever is left of it.
     fn unknown() -> Self {
         let (steps, phase, cores) = (BTreeMap::new(), JobPhase::Sweeping, CoreSet::new());
-        let (held, turn) = (None, None);
-        Self { alone: false, steps, phase, held, turn, cores, around: None, unkillable: None, checkpoint: None }
+        let (held, turn, around, unkillable, checkpoint, damage) = (None, None, None, None, None, None);
+        Self { alone: false, steps, phase, held, turn, cores, around, unkillable, checkpoint, damage }
     }
     /// Makes a job with a launch that can't be read. Its cores are not known, so it holds `cores`, all of the node, and
     /// no lease begins before it is gone.
@@ -542,7 +555,9 @@ impl NodeMachine {
             Finish::Ended(mut end) => {
                 // Also after the step's daemon died: the host told the step to end, or it was killed as overdue.
                 let by_signal = [SIGTERM, SIGKILL].contains(&end.exit.signal);
-                if fenced && (by_signal || end.lost) {
+                if let Some(error) = job.damage.as_ref().filter(|_| key.step == StepNo::BATCH) {
+                    end.note_damaged(error);
+                } else if fenced && (by_signal || end.lost) {
                     end.note_fenced();
                 } else if told && by_signal {
                     end.note_told();
@@ -622,7 +637,9 @@ impl NodeMachine {
         for (no, step) in job.steps.iter_mut().filter(|(_, step)| step.is_live()) {
             step.phase = StepPhase::Told;
             let mut end = never_seen(now, "the node lost sight of the step");
-            if fenced {
+            if let Some(error) = job.damage.as_ref().filter(|_| *no == StepNo::BATCH) {
+                end.note_damaged(error);
+            } else if fenced {
                 end.note_fenced();
             }
             reports.push(Report::StepEnded { key: key_of(attempt, *no), end });

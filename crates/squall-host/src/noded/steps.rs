@@ -92,7 +92,7 @@ impl Served {
 impl Daemon {
     /// Reports to the state machine what earlier incarnations left: jobs, steps and processes.
     pub(super) fn find(&mut self) {
-        self.cgroups.thaw_all();
+        let dumps = self.thaw_all();
         self.find_hooks();
         let (jobs, unreadable) = self.spool.jobs();
         self.inputs.extend(jobs.into_iter().map(|facts| NodeInput::FoundJob { facts: Arc::new(facts) }));
@@ -122,6 +122,7 @@ impl Daemon {
             };
             self.found((key, launch), state);
         }
+        self.find_dumps(dumps);
         for (key, traces) in orphans {
             self.adopt(key, traces);
         }
@@ -527,6 +528,7 @@ impl Daemon {
     pub(super) fn forget_job(&mut self, job: JobAttempt) {
         self.clean.remove(&job);
         self.forget_hooks(job);
+        self.forget_dumps(job);
         for key in self.steps_of(job) {
             self.forget(key);
         }

@@ -7,6 +7,9 @@
 //! A checkpoint is the folder `DIR/JOB/NUMBER`: `images`, which CRIU writes and which belongs to the user, and
 //! `manifest`, which is written last. `DIR/JOB` is root's, and nobody else enters it; CRIU is started within `images`.
 //! The folder gets its name when all of it is durable, so one with such a name is complete.
+//!
+//! While CRIU is at work on a job, the job's mark is set (`dump_mark`). A CRIU that was killed may have left the job's
+//! processes half-changed: they must not go on, and the node daemon reports the job as damaged.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
@@ -15,7 +18,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -23,11 +26,14 @@ use std::time::{Duration, Instant};
 use minicbor::{Decode, Encode};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, move_into_link_name_space};
+use squall_engine::node::attempt_of;
 use squall_files::safe_path::{self, Who};
 use squall_model::codec;
 use squall_model::encoding::{self, ByteBuf};
+use squall_model::job::JobAttempt;
 use squall_model::step::StepLaunch;
 
+use crate::dump_mark::Mark;
 use crate::processes::Stat;
 use crate::removal::remove;
 use crate::spool::file;
@@ -188,24 +194,54 @@ struct Job {
     /// Whether the job stays frozen.
     leaves: bool,
     identity: Identity,
+    /// The job's mark, which is set while CRIU is at work.
+    mark: Mark,
+    /// The node daemon that has started this process. After its end nobody awaits the checkpoint.
+    parent: Option<rustix::process::Pid>,
 }
 
-/// Carries out `squall step --checkpoint CRIU DIR STEP GROUP NUMBER able|create|vacate KEPT`: makes a checkpoint, and
-/// prints `made BYTES MICROSECONDS PID`; or tests the job, and prints `able`; or prints why that can't be done.
+/// Carries out `squall step --checkpoint CRIU DIR STEP GROUP NUMBER able|create|vacate|settle KEPT`: makes a checkpoint,
+/// and prints `made BYTES MICROSECONDS PID`; or tests the job, and prints `able`; or prints why that can't be done. If
+/// the job may be damaged, its mark stays set. `settle`: waits for the process that an earlier run of the node daemon has
+/// started for the job, and thaws the job.
+///
+/// It outlives its node daemon, as CRIU must not be killed.
 pub fn run_checkpoint(args: &[OsString]) -> u8 {
-    // Without its node daemon nobody would thaw the job.
-    let alone = set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string());
-    let done = alone.and_then(|()| checkpoint(args));
+    let done = checkpoint(args);
     let text = done.as_ref().unwrap_or_else(|problem| problem);
-    eprintln!("{text}");
+    // Nobody listens if the node daemon has ended.
+    drop(writeln!(io::stderr(), "{text}"));
     u8::from(done.is_err())
 }
+
+/// Waits until no other process makes a checkpoint of a job, and thaws the job, unless one has been made since.
+fn settle(steps: &Path, job: JobAttempt, group: &Path) -> Result<String, String> {
+    let Some(mark) = Mark::await_of(steps, job).map_err(|e| e.to_string())? else { return Ok("able".to_owned()) };
+    if mark.is_set() {
+        return Err(KILLED.to_owned());
+    }
+    set_frozen(group, false).map_err(|e| e.to_string())?;
+    mark.finish();
+    Ok("able".to_owned())
+}
+
+/// What is said of a dump of which nobody saw the end.
+pub(crate) const KILLED: &str = "CRIU was killed while it dumped the job";
 
 fn checkpoint(args: &[OsString]) -> Result<String, String> {
     let [criu, dir, step, group, number, verb, kept] = args else { return Err("wrong arguments".into()) };
     let text = |e: io::Error| e.to_string();
     let (dir, step) = (Path::new(dir), PathBuf::from(step));
     let launch = launch_of(&step).map_err(text)?;
+    let (attempt, steps) = (attempt_of(launch.key), step.parent().ok_or("wrong folder")?.to_owned());
+    if verb == "settle" {
+        return settle(&steps, attempt, Path::new(group));
+    }
+    let parent = rustix::process::getppid();
+    let mark = Mark::lock(&steps, attempt).map_err(text)?;
+    if mark.is_set() {
+        return Err(KILLED.to_owned());
+    }
     let number = number.to_str().and_then(|number| number.parse().ok()).ok_or("wrong number")?;
     let kept: Vec<&str> = kept.to_str().unwrap_or_default().split(',').filter(|number| !number.is_empty()).collect();
     let job = Job {
@@ -217,20 +253,28 @@ fn checkpoint(args: &[OsString]) -> Result<String, String> {
         able: verb == "able",
         leaves: verb == "vacate",
         identity: identity_of(&launch),
+        mark,
+        parent,
     };
-    job.prepare(dir, &kept).map_err(|e| format!("{}: {e}", dir.display()))?;
-    if job.able || kept.is_empty() {
-        job.try_criu()?;
-    }
-    let draft = job.folder.join("draft");
-    let made = job.make(&draft);
-    if made.is_err() || job.able {
-        drop(remove(&draft));
-    }
-    made
+    let done = job.carry_out(dir, &kept);
+    job.mark.finish();
+    done
 }
 
 impl Job {
+    fn carry_out(&self, dir: &Path, kept: &[&str]) -> Result<String, String> {
+        self.prepare(dir, kept).map_err(|e| format!("{}: {e}", dir.display()))?;
+        if self.able || kept.is_empty() {
+            self.try_criu()?;
+        }
+        let draft = self.folder.join("draft");
+        let made = self.make(&draft);
+        if made.is_err() || self.able {
+            drop(remove(&draft));
+        }
+        made
+    }
+
     /// Makes the folder of the job's checkpoints, and removes those that don't count.
     fn prepare(&self, dir: &Path, kept: &[&str]) -> io::Result<()> {
         let make = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
@@ -323,7 +367,10 @@ impl Job {
         self.make_images(&images).map_err(text)?;
         let began = Instant::now();
         let frozen = self.freeze(true).map_err(text).and_then(|()| self.dump(&images));
-        if !self.leaves || frozen.is_err() {
+        if self.mark.is_set() {
+            // Also after CRIU has thawed it.
+            drop(set_frozen(&self.group, true));
+        } else if !self.leaves || frozen.is_err() || self.is_alone() {
             self.freeze(false).map_err(text)?;
         }
         let stood = began.elapsed();
@@ -332,10 +379,15 @@ impl Job {
             return Ok("able".to_owned());
         }
         let kept = self.keep(draft, &manifest).map_err(|e| format!("{}: {e}", draft.display()));
-        if kept.is_err() && self.leaves {
+        if self.leaves && (kept.is_err() || self.is_alone()) {
             self.freeze(false).map_err(text)?;
         }
         Ok(format!("made {} {} {root}", kept?, stood.as_micros()))
+    }
+
+    /// Returns whether the node daemon has ended.
+    fn is_alone(&self) -> bool {
+        rustix::process::getppid() != self.parent
     }
 
     /// Freezes the job and waits until it stands still, or thaws it.
@@ -375,11 +427,17 @@ impl Job {
         let args = args.map(OsStr::new).chain([OsStr::new("--freeze-cgroup"), self.group.as_os_str()]);
         // CRIU thaws and freezes the group itself.
         chown(&switch, Some(self.identity.uid), None).map_err(text)?;
+        self.mark.set().map_err(text)?;
         let done = self.criu(images, &args.collect::<Vec<_>>());
         chown(&switch, Some(0), None).map_err(text)?;
-        match problem(&done.map_err(text)?) {
+        if let Some(harm) = done.as_ref().ok().and_then(|done| harm(done, &members)) {
+            return Err(harm);
+        }
+        self.mark.clear().map_err(text)?;
+        let done = done.map_err(text)?;
+        match problem(&done) {
             None => Ok((root, manifest)),
-            Some(problem) => Err(format!("CRIU can't dump the job: {problem}")),
+            Some(problem) => Err(format!("CRIU can't dump {}: {problem}", culprit(&done))),
         }
     }
 
@@ -461,6 +519,26 @@ fn open_files(members: &[u32], script: &Path) -> (Vec<(ByteBuf, u64)>, u64) {
     (found, read)
 }
 
+/// Returns how CRIU may have damaged processes. None: it has not.
+fn harm(done: &Output, members: &[u32]) -> Option<String> {
+    // A shell that has started it says so by its own exit code.
+    let by_shell = done.status.code().filter(|code| (129..=192).contains(code)).map(|code| code - 128);
+    if let Some(signal) = done.status.signal().or(by_shell) {
+        return Some(format!("CRIU was killed by signal {signal} while it dumped the job"));
+    }
+    if done.status.success() {
+        return None;
+    }
+    let infected =
+        |pid: &&u32| fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(PARASITE));
+    let left = members.iter().find(infected)?;
+    let problem = problem(done).unwrap_or_else(|| "it says nothing".to_owned());
+    Some(format!("CRIU left its own code in process {left}: {problem}"))
+}
+
+/// Name of the memory with CRIU's code in a process that it dumps.
+const PARASITE: &str = "/memfd:CRIUMFD";
+
 /// Returns what CRIU says is wrong. None: it succeeded.
 fn problem(done: &Output) -> Option<String> {
     if done.status.success() {
@@ -470,9 +548,22 @@ fn problem(done: &Output) -> Option<String> {
     Some(told(&String::from_utf8_lossy(&said)))
 }
 
-/// Returns the first error in CRIU's output, without the place in its source.
+/// Returns the process that CRIU could not dump, as a text. It says so after the cause.
+fn culprit(done: &Output) -> String {
+    let said = String::from_utf8_lossy(&done.stderr);
+    let pid = said.lines().filter(|line| line.contains("Error (")).find_map(|line| {
+        let number = line.split_once("(pid: ")?.1.split(')').next()?;
+        number.parse::<u32>().ok()
+    });
+    let Some(pid) = pid else { return "the job".to_owned() };
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("process {pid} ({})", name.trim_end())
+}
+
+/// Returns the first error in CRIU's output, without the place in its source. That CRIU can't raise its own limit of files
+/// is none.
 pub(crate) fn told(output: &str) -> String {
-    let error = output.lines().find(|line| line.contains("Error ("));
+    let error = output.lines().find(|line| line.contains("Error (") && !line.contains("RLIMIT_NOFILE for self"));
     let text = error.and_then(|line| Some(line.split_once("Error (")?.1.split_once("): ")?.1));
     text.unwrap_or_else(|| first_line(output)).trim().to_owned()
 }
@@ -498,6 +589,8 @@ mod tests {
         let said =
             "Warn  (criu/kerndat.c:1): x\nError (criu/sk-unix.c:862): unix: External socket is used.\nError (b): c";
         assert_eq!(told(said), "unix: External socket is used.");
+        let limited = format!("Error (c): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n{said}");
+        assert_eq!(told(&limited), "unix: External socket is used.");
         assert_eq!(
             told("(00.05) 14361: Error (criu/files-reg.c:2): Can't open file a on restore: b"),
             "Can't open file a on restore: b"

@@ -573,6 +573,7 @@ pub(super) fn end_notice(launch: &StepLaunch, why: EndReason) -> String {
         EndReason::Preempted => " DUE TO PREEMPTION",
         EndReason::Requeued | EndReason::RequeuesItself => " DUE TO JOB REQUEUE",
         EndReason::Unsaved => " AS IT CAN'T BE CHECKPOINTED, SEE scontrol show job",
+        EndReason::Damaged => " AS A DUMP OF IT WAS KILLED, SEE scontrol show job",
     };
     let key = launch.key;
     let what =

@@ -66,7 +66,7 @@ use daemon::Daemon;
 use folder::{Folder, FolderError};
 use node_link::NodeLinks;
 
-pub(crate) use checkpoint::{folder as checkpoint_folder, set_frozen};
+pub(crate) use checkpoint::{KILLED, folder as checkpoint_folder, set_frozen};
 pub use checkpoint::{run_checkpoint, run_criu, run_restore};
 pub use container::run_contained;
 pub use daemon::is_end_notice;

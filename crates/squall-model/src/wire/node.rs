@@ -332,6 +332,9 @@ pub enum EndReason {
     /// The job can't be checkpointed, and asked for `--checkpoint=…,must`.
     #[n(7)]
     Unsaved,
+    /// A dump of the job was killed, so that its processes may be damaged. Only nodes say it, to their step daemons.
+    #[n(8)]
+    Damaged,
 }
 
 /// Which processes of a job get a signal.

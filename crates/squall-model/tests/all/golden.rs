@@ -476,6 +476,7 @@ fn samples() -> Vec<Event> {
             node,
             made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711 }),
             error: None,
+            damaged: None,
         })),
         Event::NodeLost { id, attempt, node, heard: Time(7), kept: Time(5) },
         Event::JobUpdated {

@@ -193,6 +193,8 @@ pub(crate) struct Judge {
     pub(crate) checkpoints: BTreeMap<(JobId, u64), Attempt>,
     /// Checkpoints from which attempts must go on, as the ones before have stepped aside.
     pub(crate) aside: BTreeMap<JobAttempt, u64>,
+    /// Attempts of which dumps were killed.
+    pub(crate) damaged: BTreeSet<JobAttempt>,
     /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
     forgotten: Time,
     /// Job orders, each with one that it depends on of which the record was removed before it was submitted.
@@ -261,6 +263,7 @@ impl Judge {
             drains: drains::Drains::default(),
             checkpoints: BTreeMap::new(),
             aside: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             forgotten: Time::default(),
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),
@@ -270,6 +273,11 @@ impl Judge {
             silence: silence::Silence::of(&setup.config, setup.names.len()),
             shown: Vec::new(),
         }
+    }
+
+    /// Returns a job's present or last attempt. None: no such job is known.
+    pub(crate) fn attempt_of(&self, job: JobId) -> Option<JobAttempt> {
+        Some(JobAttempt { job, attempt: Attempt(self.files.get(&job)?.attempt) })
     }
 
     /// Returns the last checkpoint of a job that is durable. None: there is none.

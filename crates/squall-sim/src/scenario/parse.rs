@@ -47,6 +47,8 @@ pub(crate) enum Victim {
     Steps(String),
     /// The srun or salloc of the job with this order name.
     Client(String),
+    /// The dump that is being made of the job with this order name.
+    Dump(String),
 }
 
 /// Action of an operator or user on a job or on nodes.
@@ -648,7 +650,11 @@ fn victim(words: &[&str]) -> Result<Victim, String> {
         ["power", list] => Ok(Victim::Power(names(list)?)),
         ["step", job] => Ok(Victim::Steps(job.into())),
         ["client", job] => Ok(Victim::Client(job.into())),
-        _ => Err(format!("`{}` is not controller, node LIST, power LIST, step JOB or client JOB", words.join(" "))),
+        ["dump", job] => Ok(Victim::Dump(job.into())),
+        _ => Err(format!(
+            "`{}` is not controller, node LIST, power LIST, step JOB, client JOB or dump JOB",
+            words.join(" ")
+        )),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::controller::CrashPoint;
 use crate::coverage::Phase;
 use crate::files::Parcel;
 use crate::judge::JobFile;
+use crate::node::NodeHost;
 use crate::order::Order;
 use crate::run::run_to_rest;
 use crate::world::{Setup, World};
@@ -309,6 +310,16 @@ impl World {
                 self.abandon(order);
                 Ok(())
             }
+            Victim::Dump(job) => {
+                let order = self.order_named(&job)?;
+                let ids = self.judge.files_of(order, None);
+                let dumps =
+                    |host: &NodeHost| host.dumps.iter().find(|(of, _)| ids.contains(&of.job)).map(|(of, n)| (*of, *n));
+                let found = self.nodes.iter().enumerate().find_map(|(node, host)| Some((node, dumps(host)?)));
+                let (node, (of, number)) = found.ok_or(format!("no dump of `{job}` is being made"))?;
+                self.damage(node, of, number);
+                Ok(())
+            }
             Victim::Steps(job) => {
                 let order = self.order_named(&job)?;
                 let ids = self.judge.files_of(order, None);
@@ -342,7 +353,9 @@ impl World {
                 }
             }),
             Victim::Power(names) => self.each_node(&names, |world, node| world.restore_power(node, after)),
-            Victim::Steps(_) | Victim::Client(_) => Err("step daemons and clients are not restarted".into()),
+            Victim::Steps(_) | Victim::Client(_) | Victim::Dump(_) => {
+                Err("step daemons, clients and dumps are not restarted".into())
+            }
         }
     }
 

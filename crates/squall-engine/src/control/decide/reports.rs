@@ -223,6 +223,9 @@ fn on_our_clock(now: Time, start: Time, end: &StepEnd) -> StepEnd {
 /// Ends a job after its script has ended, even if steps still run. If the script ended by itself, a requeue that was
 /// decided before is dropped.
 fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
+    if end.damage().is_some_and(|error| checkpoint::damaged(c, now, id, error, out)) {
+        return;
+    }
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
         Some(Phase::Running(_)) if end.is_fenced() => {
             let requeues = c.state.jobs.get(&id).is_some_and(|job| may_requeue(&c.state, job));

@@ -9,7 +9,7 @@ use squall_model::checkpoint::{CheckpointChange, CheckpointNote, CheckpointOrder
 use squall_model::event::{Event, JobChange, Requeue};
 use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
-use squall_model::limits::CHECKPOINT_TEXT_BYTES;
+use squall_model::limits::{CHECKPOINT_DAMAGES_MAX, CHECKPOINT_TEXT_BYTES};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
@@ -22,7 +22,10 @@ use crate::control::index::waits::Ordered;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase, Run};
-use crate::control::state::reading::{UNSAVED, VACATED};
+use crate::control::state::reading::{UNSAVED, VACATED, may_requeue};
+
+/// Number of the signal SIGKILL on Linux.
+const KILL: u8 = 9;
 
 /// Returns the refusal of a checkpoint for this reason.
 pub(crate) fn wrong(why: impl Into<String>) -> Refusal {
@@ -38,6 +41,10 @@ pub(crate) fn give(
     (caller, preempts): (Option<CallerId>, bool),
 ) -> Result<(), Refusal> {
     let (node, order) = order(&c.state, id, verb)?;
+    let damages = c.state.jobs.get(&id).and_then(|job| job.checkpoints.as_ref()).map_or(0, |all| all.damages);
+    if caller.is_none() && damages >= CHECKPOINT_DAMAGES_MAX {
+        return Err(wrong(format!("{damages} dumps of it were killed, one after the other")));
+    }
     c.links.push(node, Down::Checkpoint(Box::new(order.clone())));
     c.waits.checkpoints.insert(id, Ordered { caller, preempts, node, order });
     Ok(())
@@ -135,8 +142,12 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: &Checkpoi
     let last = job.checkpoints.as_ref().map_or(0, |all| all.last);
     // One node's word ends no job of several, and numbers nothing that was not ordered.
     let alone = job.run().is_some_and(|run| run.alloc.nodes() == NodeSet::one(node));
+    if note.damaged && damaged(c, now, id, note.error.as_deref().unwrap_or_default(), out) {
+        return;
+    }
     if let Some(made) = note.made.filter(|_| alone && last.checked_add(1) == Some(note.number)) {
-        let change = CheckpointChange { job: note.job, number: note.number, node, made: Some(made), error: None };
+        let change =
+            CheckpointChange { job: note.job, number: note.number, node, made: Some(made), error: None, damaged: None };
         c.commit(now, Event::Checkpoint(Box::new(change)), out);
         bind(c, now, id, Some(node), out);
         if note.verb.vacates() {
@@ -168,6 +179,41 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: &Checkpoi
             answered(c, now, id, (own, problem.as_deref()), out);
         }
     }
+}
+
+/// Sends a job back of which a dump was killed: its node has ended its processes, which may be damaged. It goes back to its
+/// last checkpoint, begins again from the start, or ends if it may not be requeued. False: it has several nodes, or its end
+/// is decided already.
+pub(crate) fn damaged(c: &mut Controller, now: Time, id: JobId, error: &str, out: &mut Out) -> bool {
+    let job = c.state.jobs.get(&id).filter(|job| job.is_running());
+    let found = job.and_then(|job| Some((job, job.run()?.alloc.nodes())));
+    let found = found.and_then(|(job, nodes)| Some((job, nodes.first().filter(|_| nodes.len() == 1)?)));
+    // because the end of the job may be decided already
+    let Some((job, node)) = found else { return false };
+    let back = job.restore().map(|restore| restore.number);
+    let requeued = back.is_some() || may_requeue(&c.state, job);
+    let then = match back {
+        Some(number) => format!("it goes back to checkpoint {number}"),
+        None if requeued => "it begins again from the start".to_owned(),
+        None => "it ends, as it has no checkpoint and may not be requeued".to_owned(),
+    };
+    let reason = format!("{}, so its processes may be damaged: {then}", line(error));
+    let number = job.checkpoints.as_ref().map_or(0, |all| all.last) + 1;
+    let attempt = JobAttempt { job: id, attempt: job.attempt };
+    let ordered = c.waits.checkpoints.remove(&id);
+    let caller = ordered.and_then(|ordered| ordered.caller);
+    out.answers.extend(caller.map(|caller| (caller, Answer::Refused(wrong(reason.as_str())))));
+    let change =
+        CheckpointChange { job: attempt, number, node, made: None, error: Some(reason.clone()), damaged: Some(true) };
+    c.commit(now, Event::Checkpoint(Box::new(change)), out);
+    let (state, exit) = if requeued {
+        (EndState::Requeued, ExitCode::OK)
+    } else {
+        (EndState::Failed, ExitCode { code: 0, signal: KILL })
+    };
+    let requeue = requeued.then_some(Requeue { hold: false, not_before: None, special: None, expedite: None });
+    c.commit(now, Event::JobEnding { id, outcome: Outcome { state, exit, reason: Some(reason) }, requeue }, out);
+    true
 }
 
 /// Orders the checkpoint of a job that is due.
@@ -221,7 +267,7 @@ fn answered(c: &mut Controller, now: Time, id: JobId, (own, problem): (bool, Opt
         Some(problem) if known != Some(problem) => {
             if let Some(node) = node {
                 let error = Some(problem.to_owned());
-                let change = CheckpointChange { job, number: last + 1, node, made: None, error };
+                let change = CheckpointChange { job, number: last + 1, node, made: None, error, damaged: None };
                 c.commit(now, Event::Checkpoint(Box::new(change)), out);
             }
         }
@@ -257,7 +303,7 @@ pub(crate) fn restore_failed(
     let Some((attempt, number)) = found else { return false };
     let error = line(error);
     let job = JobAttempt { job: id, attempt };
-    let change = CheckpointChange { job, number, node, made: None, error: Some(error.clone()) };
+    let change = CheckpointChange { job, number, node, made: None, error: Some(error.clone()), damaged: None };
     c.commit(now, Event::Checkpoint(Box::new(change)), out);
     if c.state.jobs.get(&id).is_some_and(|job| job.restore().is_none()) {
         bind(c, now, id, None, out);

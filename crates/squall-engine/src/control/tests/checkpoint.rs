@@ -3,7 +3,9 @@
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointPlan, CheckpointVerb, Made};
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, PendingReason};
-use squall_model::limits::{CHECKPOINT_BEFORE_LIMIT_S, CHECKPOINT_PREEMPT_S, CHECKPOINT_TRIAL_S};
+use squall_model::limits::{
+    CHECKPOINT_BEFORE_LIMIT_S, CHECKPOINT_DAMAGES_MAX, CHECKPOINT_PREEMPT_S, CHECKPOINT_TRIAL_S,
+};
 use squall_model::policy::{PolicyChange, Qos};
 use squall_model::report::Report;
 use squall_model::time::Span;
@@ -29,7 +31,7 @@ fn order(d: &mut Driver) -> CheckpointOrder {
 fn answer(d: &mut Driver, order: &CheckpointOrder, error: Option<&str>) {
     let made = error.is_none().then_some(Made { bytes: 8 << 20, stood: Span::from_millis(190), pid: 4711 });
     let CheckpointOrder { job, number, verb, .. } = *order;
-    let note = CheckpointNote { job, number, verb, made, error: error.map(str::to_owned) };
+    let note = CheckpointNote { job, number, verb, made, error: error.map(str::to_owned), damaged: false };
     d.note("n1", NodeNote::Checkpoint(Box::new(note)));
 }
 
@@ -140,6 +142,88 @@ fn a_restore_that_fails_goes_back_to_the_checkpoint_before_and_then_to_the_start
     let failed = job.checkpoints.as_ref().and_then(|all| all.failed.as_deref());
     assert_eq!(failed, Some("pid 4711 is taken"));
     assert!(job.run().is_some_and(|run| run.restore.is_none()) && job.spec.need.nodelist.is_none());
+}
+
+/// Reports that the dump of an order was killed.
+fn killed(d: &mut Driver, order: &CheckpointOrder) {
+    let CheckpointOrder { job, number, verb, .. } = *order;
+    let error = Some("CRIU was killed by signal 9".to_owned());
+    let note = CheckpointNote { job, number, verb, made: None, error, damaged: true };
+    d.note("n1", NodeNote::Checkpoint(Box::new(note)));
+}
+
+/// Returns the end of a script that its node has ended as a dump of it was killed; it ended with exit code 0 before.
+fn damaged_end(d: &mut Driver, id: JobId) -> Vec<Report> {
+    let mut reports = d.script_end(id, 0);
+    for report in &mut reports {
+        if let Report::StepEnded { end, .. } = report {
+            end.note_damaged("CRIU was killed by signal 9");
+        }
+    }
+    reports
+}
+
+#[test]
+fn a_job_of_which_a_dump_was_killed_goes_back_whatever_its_script_ended_with() {
+    for end_first in [false, true] {
+        let mut d = with_checkpoints();
+        let id = d.submit(JobSpec { requeue: Some(false), ..batch() });
+        ask(&mut d, id, CheckpointVerb::Create);
+        let ordered = order(&mut d);
+        answer(&mut d, &ordered, None);
+        ask(&mut d, id, CheckpointVerb::Vacate);
+        let ordered = order(&mut d);
+        let reports = damaged_end(&mut d, id);
+        if end_first {
+            d.report("n1", &reports);
+            killed(&mut d, &ordered);
+        } else {
+            killed(&mut d, &ordered);
+            d.report("n1", &reports);
+        }
+        let job = &d.c.state().jobs[&id];
+        let refused = job.checkpoints.as_ref().and_then(|all| all.refused.as_deref());
+        assert!(refused.is_some_and(|why| why.contains("signal 9") && why.contains("goes back to checkpoint 1")));
+        let run = job.run().expect("it has its node again");
+        assert_eq!(run.restore.map(|restore| restore.number), Some(1));
+    }
+}
+
+#[test]
+fn a_job_without_a_checkpoint_of_which_a_dump_was_killed_begins_again_or_fails() {
+    for (requeue, then) in [(true, JobState::Running), (false, JobState::Ended(EndState::Failed))] {
+        let mut d = with_checkpoints();
+        let id = d.submit(JobSpec { requeue: Some(requeue), ..batch() });
+        ask(&mut d, id, CheckpointVerb::Create);
+        let ordered = order(&mut d);
+        killed(&mut d, &ordered);
+        let reports = damaged_end(&mut d, id);
+        d.report("n1", &reports);
+        assert_eq!(d.state_of(id), Some(then));
+        let reason = d.c.state().jobs[&id].outcome().and_then(|outcome| outcome.reason.clone());
+        assert_eq!(reason.is_some_and(|reason| reason.contains("may not be requeued")), !requeue);
+    }
+}
+
+#[test]
+fn the_controller_stops_to_checkpoint_a_job_of_which_one_dump_after_the_other_is_killed() {
+    let mut d = with_checkpoints();
+    let id = d.submit(planned(300, false));
+    for _ in 0..CHECKPOINT_DAMAGES_MAX {
+        let ordered = order_after(&mut d, CHECKPOINT_TRIAL_S);
+        killed(&mut d, &ordered);
+        let reports = damaged_end(&mut d, id);
+        d.report("n1", &reports);
+        d.sent.clear();
+    }
+    d.pass(1000);
+    assert!(!d.sent.iter().any(|(_, message)| matches!(message, Down::Checkpoint(_))));
+    assert_eq!(d.state_of(id), Some(JobState::Running));
+    // A user may try.
+    ask(&mut d, id, CheckpointVerb::Create);
+    let ordered = order(&mut d);
+    answer(&mut d, &ordered, None);
+    assert_eq!((kept(&d, id), order_after(&mut d, 300).number), (vec![1], 2));
 }
 
 #[test]
@@ -287,7 +371,8 @@ fn the_controller_tries_a_job_and_then_checkpoints_it_now_and_then() {
     let trial = order_after(&mut d, CHECKPOINT_TRIAL_S);
     assert_eq!((trial.verb, trial.number), (CheckpointVerb::Able, 1));
     let CheckpointOrder { job, number, verb, .. } = trial;
-    d.note("n1", NodeNote::Checkpoint(Box::new(CheckpointNote { job, number, verb, made: None, error: None })));
+    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false };
+    d.note("n1", NodeNote::Checkpoint(Box::new(note)));
     for number in 1..=3 {
         let ordered = order_after(&mut d, 300);
         assert_eq!((ordered.verb, ordered.number), (CheckpointVerb::Create, number));

@@ -4,9 +4,11 @@ use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, 
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::{CHECKPOINT_FROZEN_S, CHECKPOINT_S};
+use squall_model::report::Report;
 use squall_model::time::Span;
 use squall_model::wire::hook::NodeNote;
 use squall_model::wire::node::{Down, EndReason};
+use squall_model::wire::stepd::ToStepd;
 
 use super::{World, key};
 use crate::node::{CheckpointAct, NodeAct, NodeInput, attempt_of};
@@ -95,4 +97,26 @@ fn a_job_that_ends_meanwhile_ends() {
     world.tick(Span::from_secs(5));
     assert!(matches!(world.checkpoint_acts()[..], [_, CheckpointAct::Stop { .. }]));
     assert!(world.gone.contains(&job));
+}
+
+#[test]
+fn a_job_of_which_a_dump_was_killed_is_ended_at_once_whatever_its_script_ends_with() {
+    let mut world = World::checkpoint(CheckpointVerb::Create);
+    let (script, job) = script();
+    world.inputs.extend([NodeInput::Damaged { job, error: "CRIU was killed".into() }]);
+    world.run();
+    let tells = world.acts.iter().any(|act| {
+        matches!(act, NodeAct::Tell { message: ToStepd::End { kill_wait_s: 0, why: EndReason::Damaged }, .. })
+    });
+    assert!(tells && world.thaws() == 0 && world.checkpoint_acts().len() == 1, "{:?}", world.acts);
+    world.finish(script, crate::node::disk::end(0));
+    world.run();
+    world.tick(Span::from_secs(5));
+    let last = world.noted().last().map(|note| (note.damaged, note.number, note.made.is_some()));
+    assert_eq!(last, Some((true, 1, false)));
+    let end = world.ended[&script].iter().find_map(|report| match report {
+        Report::StepEnded { end, .. } => Some(end),
+        _ => None,
+    });
+    assert!(end.is_some_and(|end| end.damage() == Some("CRIU was killed") && !end.is_own()), "{end:?}");
 }

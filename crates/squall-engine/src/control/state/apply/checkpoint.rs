@@ -19,6 +19,7 @@ impl State {
         let all = job.checkpoints.get_or_insert_with(Default::default);
         if change.made.is_none() && change.number > all.last {
             all.refused.clone_from(&change.error);
+            all.damages = all.damages.saturating_add(u32::from(change.damaged == Some(true)));
             return;
         }
         (all.failed, all.refused) = (change.error.clone(), None);
@@ -26,6 +27,7 @@ impl State {
         if let Some(made) = change.made {
             all.bound |= bound;
             all.last = all.last.max(change.number);
+            all.damages = 0;
             all.kept.push(Checkpoint { number: change.number, node: change.node, time, made, ran });
             let surplus = all.kept.len().saturating_sub(CHECKPOINTS_KEPT);
             all.kept.drain(..surplus);
