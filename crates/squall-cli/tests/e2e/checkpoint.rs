@@ -2,6 +2,7 @@
 //! root.
 
 mod kills;
+mod mpi;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -148,7 +149,7 @@ fn what_can_not_be_checkpointed_is_refused_by_name() {
     let _connected = server.accept().unwrap();
     let out = c.squall(&["scontrol", "checkpoint", "able", "3"]);
     let said = text(&out);
-    assert!(!out.status.success() && said.contains("(bash): inet: Connected TCP"), "{said}");
+    assert!(!out.status.success() && said.contains("(bash) is connected to 127.0.0.1:"), "{said}");
     c.ok(&["scancel", "1", "2", "3"]);
 }
 

@@ -39,6 +39,8 @@ use crate::removal::remove;
 use crate::spool::file;
 use crate::sys::identity::{Identity, become_user};
 
+use super::surroundings::{SharedFile, connections, open_saved, put_back, save};
+
 /// The oldest CRIU that can dump sockets on present kernels.
 const CRIU: (u32, u32) = (4, 2);
 /// Time in which a frozen group comes to rest.
@@ -71,7 +73,20 @@ struct Manifest {
     /// How far the script was read: shells go on reading there.
     #[n(2)]
     read: u64,
+    /// Files that processes shared as memory.
+    #[n(3)]
+    #[cbor(default)]
+    shared: Vec<SharedFile>,
+    /// Whether processes were connected with each other by TCP.
+    #[n(4)]
+    #[cbor(default)]
+    connected: bool,
 }
+
+/// Option of CRIU for processes that are connected with each other by TCP.
+const CONNECTED: &str = "--tcp-established";
+/// Folder within a checkpoint of the files that processes shared as memory.
+const SHARED: &str = "shared";
 
 /// Returns the folder of a job's checkpoints.
 pub(crate) fn folder(dir: &Path, job: u32) -> PathBuf {
@@ -102,7 +117,7 @@ fn identity_of(launch: &StepLaunch) -> Identity {
 pub fn run_criu(args: &[OsString]) -> u8 {
     let [step, program, rest @ ..] = args else { return 2 };
     let failed = launch_of(Path::new(step)).and_then(|launch| {
-        become_user_for_criu(&identity_of(&launch))?;
+        become_user_for_criu(&identity_of(&launch), rest.iter().any(|word| word == CONNECTED))?;
         // The helper that has started it may be killed, and then nobody would wait for its end.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         Err::<(), _>(Command::new(program).args(rest).exec())
@@ -113,13 +128,17 @@ pub fn run_criu(args: &[OsString]) -> u8 {
     1
 }
 
-/// Becomes the user, and keeps the rights that CRIU needs over the execution of a program.
-fn become_user_for_criu(identity: &Identity) -> io::Result<()> {
+/// Becomes the user, and keeps the rights that CRIU needs over the execution of a program. `connected`: also for TCP
+/// connections.
+fn become_user_for_criu(identity: &Identity, connected: bool) -> io::Result<()> {
     let mut rights = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SETPCAP;
     // Where tracing is restricted to children (Yama), CRIU needs the right to trace others of its user.
     let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     if !matches!(yama.trim(), "" | "0") {
         rights |= CapabilitySet::SYS_PTRACE;
+    }
+    if connected {
+        rights |= CapabilitySet::NET_ADMIN;
     }
     rustix::thread::set_keep_capabilities(true)?;
     become_user(identity).map_err(io::Error::other)?;
@@ -154,8 +173,10 @@ fn restore(criu: &OsStr, dir: &Path, step: &Path) -> io::Result<std::convert::In
     let mut script = File::open(step.join(file::SCRIPT))?;
     script.seek(SeekFrom::Start(manifest.read))?;
     rustix::io::fcntl_setfd(&script, rustix::io::FdFlags::empty())?;
+    let saved = open_saved(&manifest.shared, &checkpoint.join(SHARED))?;
     std::env::set_current_dir(checkpoint.join("images"))?;
-    become_user_for_criu(&identity_of(&launch))?;
+    become_user_for_criu(&identity_of(&launch), manifest.connected)?;
+    put_back(&manifest.shared, saved)?;
     for (path, size) in &manifest.files {
         cut(Path::new(OsStr::from_bytes(path)), *size)?;
     }
@@ -163,7 +184,8 @@ fn restore(criu: &OsStr, dir: &Path, step: &Path) -> io::Result<std::convert::In
     let mut inherit = OsString::from(format!("fd[{}]:", script.as_raw_fd()));
     inherit.push(place);
     let mut command = Command::new(criu);
-    command.arg("restore").args(OPTIONS).args(["-d", "-S", "--inherit-fd"]).arg(inherit);
+    command.arg("restore").args(OPTIONS).args(manifest.connected.then_some(CONNECTED));
+    command.args(["-d", "-S", "--inherit-fd"]).arg(inherit);
     Err(command.exec())
 }
 
@@ -420,11 +442,14 @@ impl Job {
             }
         }
         let script = self.step.join(file::SCRIPT);
+        let connected = connections(&members)?;
         let (files, read) = open_files(&members, &script);
-        let manifest = Manifest { script: script.into_os_string().into_vec().into(), files, read };
+        let script = script.into_os_string().into_vec().into();
+        let mut manifest = Manifest { script, files, read, shared: Vec::new(), connected };
         let (pid, switch) = (root.to_string(), self.group.join(FREEZE_FILE));
         let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--ghost-limit", "256M", "--leave-running"]);
-        let args = args.map(OsStr::new).chain([OsStr::new("--freeze-cgroup"), self.group.as_os_str()]);
+        let args = args.chain(connected.then_some(CONNECTED)).map(OsStr::new);
+        let args = args.chain([OsStr::new("--freeze-cgroup"), self.group.as_os_str()]);
         // CRIU thaws and freezes the group itself.
         chown(&switch, Some(self.identity.uid), None).map_err(text)?;
         self.mark.set().map_err(text)?;
@@ -436,15 +461,23 @@ impl Job {
         self.mark.clear().map_err(text)?;
         let done = done.map_err(text)?;
         match problem(&done) {
-            None => Ok((root, manifest)),
-            Some(problem) => Err(format!("CRIU can't dump {}: {problem}", culprit(&done))),
+            None => {
+                let folder = images.with_file_name(SHARED);
+                manifest.shared = save(&members, &folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+                Ok((root, manifest))
+            }
+            Some(problem) => {
+                let hint = if problem.contains("SysVIPC") { " (with MPICH: export UCX_TLS=^sysv)" } else { "" };
+                Err(format!("CRIU can't dump {}: {problem}{hint}", culprit(&done)))
+            }
         }
     }
 
     /// Makes a checkpoint durable, and gives it its name. Returns its size, bytes.
     fn keep(&self, draft: &Path, manifest: &Manifest) -> io::Result<u64> {
         let mut bytes = 0;
-        for entry in fs::read_dir(draft.join("images"))? {
+        let shared = fs::read_dir(draft.join(SHARED)).into_iter().flatten();
+        for entry in fs::read_dir(draft.join("images"))?.chain(shared) {
             let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW).open(entry?.path())?;
             bytes += file.metadata()?.len();
             file.sync_all()?;
@@ -452,7 +485,8 @@ impl Job {
         let mut file = File::options().write(true).create_new(true).open(draft.join("manifest"))?;
         file.write_all(&encoding::to_vec(manifest))?;
         file.sync_all()?;
-        for folder in [&draft.join("images"), draft] {
+        let shared = (!manifest.shared.is_empty()).then(|| draft.join(SHARED));
+        for folder in [draft.join("images"), draft.to_owned()].into_iter().chain(shared) {
             File::open(folder)?.sync_all()?;
         }
         fs::rename(draft, self.folder.join(self.number.to_string()))?;

@@ -35,6 +35,7 @@ mod search;
 mod srun;
 mod starters;
 mod streams;
+mod surroundings;
 mod tree;
 mod watchers;
 mod wireup;

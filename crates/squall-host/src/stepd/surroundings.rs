@@ -1,0 +1,196 @@
+//! What CRIU does not look after in a job's processes: where their connections lead, and files that they share as memory.
+//!
+//! MPI libraries connect the ranks of a node by TCP on this machine, and by files in `/dev/shm`. The former CRIU dumps and
+//! restores wherever they lead, although the other end knows nothing of it; the latter it only opens again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use minicbor::{Decode, Encode};
+use squall_model::encoding::ByteBuf;
+
+/// States of TCP sockets that are not connected, as the kernel shows them: CLOSE, LISTEN.
+const UNCONNECTED: [&str; 2] = ["07", "0A"];
+/// Largest file on a disk that is saved; those in memory file systems are saved whatever their size.
+const SAVED_BYTES_MAX: u64 = 16 << 20;
+/// Magic number of tmpfs.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Ends of a TCP connection as the kernel shows them, in its own notation.
+type Ends = (String, String);
+
+/// Returns whether some of the processes are connected with each other by TCP. Err: one is connected to somebody else, as a
+/// text for users.
+pub(super) fn connections(members: &[u32]) -> Result<bool, String> {
+    let owners = sockets(members);
+    let Some(first) = members.first().filter(|_| !owners.is_empty()) else { return Ok(false) };
+    let mut found: BTreeMap<Ends, u32> = BTreeMap::new();
+    for table in ["tcp", "tcp6"] {
+        let text = fs::read_to_string(format!("/proc/{first}/net/{table}")).unwrap_or_default();
+        found.extend(text.lines().skip(1).filter_map(connection).filter_map(|(ends, inode)| {
+            let owner = owners.get(&inode)?;
+            Some((ends, *owner))
+        }));
+    }
+    let outward = found.iter().find(|((own, other), _)| !found.contains_key(&(other.clone(), own.clone())));
+    let Some(((_, other), pid)) = outward else { return Ok(!found.is_empty()) };
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let other = address(other).map_or_else(|| "another process".to_owned(), |other| other.to_string());
+    Err(format!("process {pid} ({}) is connected to {other}, which is no process of the job", name.trim_end()))
+}
+
+/// Returns the numbers of all sockets of processes, each with a process that has it.
+fn sockets(members: &[u32]) -> BTreeMap<u64, u32> {
+    let fds = members.iter().flat_map(|pid| {
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        fds.filter_map(move |fd| Some((*pid, fs::read_link(fd.path()).ok()?)))
+    });
+    let sockets = fds.filter_map(|(pid, to)| {
+        let inode = to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+        Some((inode.parse().ok()?, pid))
+    });
+    sockets.collect()
+}
+
+/// Parses a line of the kernel's table of TCP sockets. None: the socket is not connected.
+fn connection(line: &str) -> Option<(Ends, u64)> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let (own, other, state) = (words.next()?, words.next()?, words.next()?);
+    let inode = words.nth(5)?.parse().ok()?;
+    (!UNCONNECTED.contains(&state)).then(|| ((plain(own), plain(other)), inode))
+}
+
+/// Returns an address in the notation of IPv4, if it is one that is written as IPv6.
+fn plain(end: &str) -> String {
+    const MAPPED: &str = "0000000000000000FFFF0000";
+    end.strip_prefix(MAPPED).unwrap_or(end).to_owned()
+}
+
+/// Parses an address in the kernel's notation: words of four bytes in the order of this machine.
+fn address(end: &str) -> Option<SocketAddr> {
+    let (address, port) = end.split_once(':')?;
+    let words = address.as_bytes().chunks(8).map(|word| u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok());
+    let bytes: Vec<u8> = words.collect::<Option<Vec<u32>>>()?.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let address = match bytes.len() {
+        4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[..]).ok()?)),
+        16 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[..]).ok()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// A file that processes share as memory. Its content is in the folder `shared` of the checkpoint, in a file with its index.
+#[derive(Debug, Encode, Decode)]
+pub(super) struct SharedFile {
+    /// Its path.
+    #[n(0)]
+    path: ByteBuf,
+    /// Who may use it, as of chmod.
+    #[n(1)]
+    mode: u32,
+}
+
+/// Saves files that processes have mapped as shared memory in a new folder. The processes stand still.
+pub(super) fn save(members: &[u32], folder: &Path) -> io::Result<Vec<SharedFile>> {
+    let (mut saved, mut seen) = (Vec::new(), BTreeSet::new());
+    for pid in members {
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        for range in maps.split(|byte| *byte == b'\n').filter_map(shared_map) {
+            // By its path it might be another file by now.
+            let place = format!("/proc/{pid}/map_files/{range}");
+            let (Ok(mut file), Ok(path)) = (File::open(&place), fs::read_link(&place)) else { continue };
+            let traits = file.metadata()?;
+            let small = traits.len() <= SAVED_BYTES_MAX || rustix::fs::fstatfs(&file)?.f_type as u64 == TMPFS;
+            let named = traits.is_file() && traits.nlink() > 0;
+            if !named || !small || !seen.insert((traits.dev(), traits.ino())) {
+                continue;
+            }
+            if saved.is_empty() {
+                DirBuilder::new().mode(0o700).create(folder)?;
+            }
+            let copy = folder.join(saved.len().to_string());
+            let mut copy = File::options().write(true).create_new(true).mode(0o600).open(copy)?;
+            io::copy(&mut file, &mut copy)?;
+            saved.push(SharedFile { path: path.into_os_string().into_vec().into(), mode: traits.mode() & 0o7777 });
+        }
+    }
+    Ok(saved)
+}
+
+/// Parses a line of a process's memory map. Some: the range of a file that is mapped shared and writable.
+fn shared_map(line: &[u8]) -> Option<&str> {
+    let head = &line[..line.iter().position(|byte| *byte == b'/')?];
+    let mut words = std::str::from_utf8(head).ok()?.split_ascii_whitespace();
+    let (range, rights) = (words.next()?, words.next()?);
+    (rights.starts_with("rw") && rights.ends_with('s') && !line.ends_with(b" (deleted)")).then_some(range)
+}
+
+/// Opens what was saved, for [`put_back`].
+pub(super) fn open_saved(files: &[SharedFile], folder: &Path) -> io::Result<Vec<File>> {
+    (0..files.len()).map(|index| File::open(folder.join(index.to_string()))).collect()
+}
+
+/// Puts files back as they were, with the rights of this process.
+pub(super) fn put_back(files: &[SharedFile], saved: Vec<File>) -> io::Result<()> {
+    for (file, mut saved) in files.iter().zip(saved) {
+        let path = Path::new(OsStr::from_bytes(&file.path));
+        let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let options =
+            File::options().write(true).create(true).truncate(false).mode(file.mode).custom_flags(flags).open(path);
+        let mut to = options.map_err(wrong)?;
+        if !to.metadata()?.is_file() {
+            return Err(wrong(io::ErrorKind::InvalidInput.into()));
+        }
+        let length = io::copy(&mut saved, &mut to).map_err(wrong)?;
+        to.set_len(length).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::{address, connection, connections, shared_map};
+
+    #[test]
+    fn connections_are_read_as_the_kernel_shows_them() {
+        let line =
+            "   1: 0100007F:A2DA 0100007F:9F33 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0";
+        let found = connection(line).unwrap();
+        assert_eq!(found, (("0100007F:A2DA".to_owned(), "0100007F:9F33".to_owned()), 4711));
+        assert_eq!(connection(&line.replace(" 01 ", " 0A ")), None);
+        let six = line.replace(" 0100007F:9F33", " 0000000000000000FFFF00000100007F:9F33");
+        assert_eq!(connection(&six).unwrap().0.1, "0100007F:9F33");
+        assert_eq!(address("0100007F:9F33").unwrap().to_string(), "127.0.0.1:40755");
+        assert_eq!(address("00000000000000000000000001000000:0016").unwrap().to_string(), "[::1]:22");
+    }
+
+    #[test]
+    fn only_connections_to_others_lead_outward() {
+        let own = [std::process::id()];
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        // Not accepted yet, so nobody has the other end.
+        let said = connections(&own).unwrap_err();
+        assert!(said.contains("is connected to 127.0.0.1:"), "{said}");
+        let _accepted = server.accept().unwrap();
+        assert_eq!(connections(&own), Ok(true));
+    }
+
+    #[test]
+    fn only_files_that_are_shared_and_writable_count() {
+        let line = "7f00-7f10 rw-s 00000000 00:1b 33                         /dev/shm/vader 1";
+        assert_eq!(shared_map(line.as_bytes()), Some("7f00-7f10"));
+        for other in [line.replace("rw-s", "rw-p"), line.replace("rw-s", "r--s"), format!("{line} (deleted)")] {
+            assert_eq!(shared_map(other.as_bytes()), None);
+        }
+    }
+}
