@@ -6,3 +6,4 @@ mod fields;
 pub mod groups;
 pub mod jobs;
 pub mod records;
+pub mod settings;

@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod job;
 pub mod key;
+pub mod member;
 pub mod node;
 pub mod partition;
 pub mod reservation;

@@ -6,9 +6,10 @@ use std::fmt::Write;
 
 use squall_model::config::{Config, Key, SECTIONS};
 
-use super::config::{as_file, own_host, settings};
+use super::config::as_file;
 use crate::command::check;
 use crate::command::import::tests::toml_of;
+use squall_text::columns::settings::{own_host, settings};
 
 const REFERENCE: &str = include_str!("../../../../../docs/reference/configuration.md");
 

@@ -1,16 +1,14 @@
 //! `scontrol create nodename=` and `delete nodename=`: nodes that the configuration does not name.
 
-use squall_model::config::{NodeConfig, NodeStart};
+use squall_model::config::NodeConfig;
 use squall_model::hostlist;
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::arguments::{Change, bad_state, changes, unsupported};
 use crate::command::scontrol::ask_done;
-use squall_text::verbs::key::means;
-
-/// Slurm's message about the states in which a node can be created.
-const STATES: &str = "Valid states are: CLOUD FUTURE UNKNOWN\nA node that never joined has no other state";
+use squall_text::verbs::key::{Key, means};
+use squall_text::verbs::member::{KEYS, STATES};
 
 /// Returns whether the arguments are about nodes: `node …` or `nodename=LIST …`.
 pub(super) fn is_meant(words: &[String]) -> bool {
@@ -64,45 +62,13 @@ fn expandable(call: &mut Call<'_>, nodes: &str) -> Result<(), Fail> {
     }
 }
 
-/// Sets a key of a node's description. Returns false for any other key.
+/// Sets a key of a node's description. Returns false for an unknown key.
 fn set(call: &mut Call<'_>, node: &mut NodeConfig, word: &Change<'_>) -> Result<bool, Fail> {
-    let is = |name, least| means(word.key, name, least);
-    let count = || word.value.parse::<u32>().ok().filter(|count| *count > 0).map(Some);
-    let text = word.value.trim_matches(['"', '\'']);
-    let done = if is("NodeName", 3) {
-        word.value.clone_into(&mut node.name);
-        Some(())
-    } else if is("CPUs", 3) {
-        count().map(|count| node.cpus = count)
-    } else if is("Sockets", 3) {
-        count().map(|count| node.sockets = count)
-    } else if is("CoresPerSocket", 5) {
-        count().map(|count| node.cores_per_socket = count)
-    } else if is("ThreadsPerCore", 3) {
-        count().map(|count| node.threads_per_core = count)
-    } else if is("RealMemory", 4) {
-        word.value.parse::<u64>().ok().filter(|mb| *mb > 0).map(|mb| node.memory_mb = Some(mb))
-    } else if is("Features", 1) {
-        node.features = text.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Some(())
-    } else if is("Weight", 1) {
-        word.value.parse().ok().map(|weight| node.weight = Some(weight))
-    } else if is("Gres", 1) {
-        text.clone_into(&mut node.gres);
-        Some(())
-    } else if is("State", 2) {
-        node.state = match word.value.to_ascii_uppercase().as_str() {
-            "FUTURE" => NodeStart::Future,
-            "CLOUD" => NodeStart::Cloud,
-            "UNKNOWN" => NodeStart::Unknown,
-            _ => return bad_state(call, word, STATES),
-        };
-        Some(())
-    } else {
-        return Ok(false);
-    };
-    match done {
-        Some(()) => Ok(true),
-        None => call.fail(&format!("Invalid value {}={}", word.key, word.value)),
+    let now = call.clock(call.now).local(call.now);
+    let Some(key) = Key::find(KEYS, word.key) else { return Ok(false) };
+    match key.read(node, None, word.value, &now) {
+        Ok(()) => Ok(true),
+        Err(_) if key.name() == "State" => bad_state(call, word, STATES),
+        Err(_) => call.fail(&format!("Invalid value {}={}", word.key, word.value)),
     }
 }
