@@ -22,7 +22,7 @@ use squall_text::options::submit::SubmitOptions;
 use squall_text::options::values::{array, checked, dependency, jobs as job_ids, node_state, number, signal, when};
 use squall_text::options::{Source, Tool, collect, counts};
 use squall_text::rest::policy::Ledger;
-use squall_text::rest::{change, job, paths};
+use squall_text::rest::{change, job, partition, paths, record};
 use squall_text::script::{Script, translate};
 use squall_text::shapes::AnswerKind;
 use squall_text::verbs::accounts::Draft;
@@ -143,6 +143,11 @@ pub(crate) fn rest_body(bytes: &[u8]) {
     let caller = job::Caller { user: "ann", uid: 1000, gid: 1000, home: "/", cluster: "c", host: "h" };
     drop((job::submit(&given, &caller), job::allocate(&given, &caller)));
     drop((change::job(&given), change::node(&given), change::reservation(&given), change::kill(&given)));
+    drop((change::requeue(&given), change::new_nodes(&given), record::values(&given), record::jobs(&given)));
+    drop((change::hosts(&given, true), change::hosts(&given, false)));
+    for order in partition::partitions(&given, 9).map(|read| read.value).unwrap_or_default() {
+        drop(order.request(None));
+    }
     let mut draft = Draft::default();
     for kind in AnswerKind::RECORDS {
         drop(Ledger::new(&mut draft, "c").enter(kind, &given));

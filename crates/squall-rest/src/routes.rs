@@ -81,6 +81,7 @@ pub(crate) fn routes(server: ServerHandle) -> Router {
     Router::new()
         .route("/slurm/{*path}", any(slurm::serve))
         .route("/slurmdb/{*path}", any(slurm::serve))
+        .route("/util/{*path}", any(slurm::serve))
         .route("/openapi.json", get(openapi))
         .route("/openapi/v3", get(openapi))
         .route("/openapi", get(openapi))
@@ -95,7 +96,7 @@ pub(crate) fn routes(server: ServerHandle) -> Router {
 /// Serves a request for a path that no route fits: one of Slurm's with slashes too many, or none at all.
 async fn elsewhere(server: State<ServerHandle>, request: Request) -> Response {
     match request.uri().path().split('/').find(|segment| !segment.is_empty()) {
-        Some("slurm" | "slurmdb") => slurm::serve(server, request).await,
+        Some("slurm" | "slurmdb" | "util") => slurm::serve(server, request).await,
         _ => Failure::new(StatusCode::NOT_FOUND, "there is no such path").into_response(),
     }
 }

@@ -1,21 +1,23 @@
 //! Operations that change something, all made as the user who asks.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::{Value, json};
-use squall_client::{random, unexpected};
+use squall_client::{ClientError, random, unexpected};
 use squall_files::users;
 use squall_model::encoding::ByteBuf;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, JobName, JobSelection, Refusal, Request};
-use squall_text::rest::change::{self as order, JobOrder};
+use squall_model::wire::info::PartitionInfo;
+use squall_text::rest::change::{self as order, JobOrder, RequeueOrder};
 use squall_text::rest::job::{self, Submission};
 use squall_text::rest::policy::Ledger;
-use squall_text::rest::{Operation, Parsed};
+use squall_text::rest::{Operation, Parsed, partition};
 use squall_text::shapes::{AnswerKind, Problem, number};
 use squall_text::verbs::accounts::Draft;
 
-use super::{OperationRequest, OperationResult};
+use super::{OperationRequest, OperationResult, past};
 
 pub(super) async fn change(ask: &mut OperationRequest) -> OperationResult {
     use Operation as O;
@@ -29,6 +31,11 @@ pub(super) async fn change(ask: &mut OperationRequest) -> OperationResult {
         O::UpdateNode | O::UpdateNodes => update_nodes(ask).await,
         O::DeleteNode => plain(ask, Request::DeleteNodes(ask.value().to_owned())).await,
         O::PostReservation | O::PostReservations => reserve(ask).await,
+        O::RequeueJob | O::RequeueJobs => requeue(ask).await,
+        O::CreateNode => create_node(ask).await,
+        O::PostPartitions => change_partitions(ask).await,
+        O::DeletePartition => delete_partition(ask).await,
+        O::RecordJob | O::RecordJobs => past::record(ask).await,
         O::DeleteReservation => plain(ask, Request::Unreserve { name: ask.value().to_owned() }).await,
         _ => policy(ask).await,
     };
@@ -201,6 +208,79 @@ async fn killed(ask: &mut OperationRequest, request: Request) -> OperationResult
     Ok(ask.answer(vec![("status", status.into())]))
 }
 
+/// Requeues the job of the path, or those of the body one by one.
+async fn requeue(ask: &mut OperationRequest) -> OperationResult {
+    let is_one = ask.path.operation == Operation::RequeueJob;
+    let (names, how) = if is_one {
+        let is_set = |name: &&&str| ask.query.get(**name).is_some_and(|value| value != "false" && value != "0");
+        let flags: Vec<String> = ask.path.query.iter().filter(is_set).map(|name| (*name).to_owned()).collect();
+        (vec![ask.value().to_owned()], RequeueOrder::of(&flags)?)
+    } else {
+        let read = order::requeue(&ask.body)?;
+        taken(ask, read)
+    };
+    let jobs = names.iter().map(|name| order::job_id(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut all: Vec<Value> = Vec::new();
+    for (name, job) in names.iter().zip(jobs) {
+        let answer = ask.server.cluster.ask(&ask.caller.identity, how.request(job)).await;
+        let each: Vec<Value> = match answer {
+            Ok(Answer::Affected { jobs, refused }) => {
+                if let Some((_, why)) = refused.first().filter(|_| is_one && jobs.is_empty()) {
+                    return Err(Problem::of(why, ask.path.name));
+                }
+                let done = jobs.iter().map(|job| entry(job, None));
+                done.chain(refused.iter().map(|(job, why)| entry(job, Some(why)))).collect()
+            }
+            // The other jobs of the body are requeued nevertheless.
+            Err(ClientError::Refused(why)) if !is_one => {
+                let problem = Problem::of(&why, "");
+                let (error, number) = (problem.error.as_str(), problem.number);
+                let id = name.split(['_', '+']).next().and_then(|id| id.parse::<u32>().ok()).unwrap_or(0);
+                let text = &problem.description;
+                vec![json!({"job_id": id, "step_id": name, "error": error, "error_code": number, "why": text})]
+            }
+            Ok(_) => return Err(ask.problem(&unexpected())),
+            Err(e) => return Err(ask.problem(&e)),
+        };
+        all.push(each.into());
+    }
+    let status = if is_one { all.pop().unwrap_or_default() } else { all.into() };
+    Ok(ask.answer(vec![("status", status)]))
+}
+
+async fn create_node(ask: &mut OperationRequest) -> OperationResult {
+    let read = order::new_nodes(&ask.body)?;
+    let node = taken(ask, read);
+    plain(ask, Request::CreateNodes(Box::new(node))).await
+}
+
+/// Returns the partitions as they are.
+async fn known_partitions(ask: &OperationRequest) -> Result<Arc<Vec<PartitionInfo>>, Problem> {
+    ask.server.cluster.partitions(Some(Instant::now())).await.map_err(|e| ask.problem(&e))
+}
+
+/// Creates or changes partitions. Nothing is done unless all of them can be read.
+async fn change_partitions(ask: &mut OperationRequest) -> OperationResult {
+    let nodes = ask.server.cluster.nodes(ask.since()).await.map_err(|e| ask.problem(&e))?.len();
+    let read = partition::partitions(&ask.body, nodes)?;
+    let orders = taken(ask, read);
+    let known = known_partitions(ask).await?;
+    let was = |name: &str| known.iter().map(|one| &one.config).find(|config| config.name == name);
+    let requests = orders.iter().map(|order| order.request(was(&order.name))).collect::<Result<Vec<_>, _>>()?;
+    for (at, request) in requests.into_iter().enumerate() {
+        asked(ask, request).await.map_err(|problem| Problem { source: format!("partitions[{at}]"), ..problem })?;
+    }
+    Ok(ask.answer(Vec::new()))
+}
+
+async fn delete_partition(ask: &mut OperationRequest) -> OperationResult {
+    let name = ask.value().to_owned();
+    let known = known_partitions(ask).await?;
+    let was = known.iter().map(|one| &one.config).find(|config| config.name == name).cloned();
+    let was = was.ok_or_else(|| Problem::not_found("partition_name", &format!("partition {name}")))?;
+    plain(ask, Request::ChangePartition { name, was: Some(Box::new(was)), now: None }).await
+}
+
 async fn update_nodes(ask: &mut OperationRequest) -> OperationResult {
     let read = order::node(&ask.body)?;
     let mut order = taken(ask, read);
@@ -224,7 +304,7 @@ async fn reserve(ask: &mut OperationRequest) -> OperationResult {
         },
         _ => vec![ask.body.clone()],
     };
-    let known = ask.server.cluster.reservations(Some(std::time::Instant::now())).await.map_err(|e| ask.problem(&e))?;
+    let known = ask.server.cluster.reservations(Some(Instant::now())).await.map_err(|e| ask.problem(&e))?;
     let mut made = Vec::new();
     for body in bodies {
         let read = order::reservation(&body)?;

@@ -1,4 +1,4 @@
-//! Slurm's REST interface: `/slurm/v0.0.NN/` and `/slurmdb/v0.0.NN/`.
+//! Slurm's REST interface: `/slurm/v0.0.NN/`, `/slurmdb/v0.0.NN/` and `/util/v0.0.NN/`.
 
 mod change;
 mod past;
@@ -46,7 +46,7 @@ pub(crate) struct OperationRequest {
 /// The result of an operation: an answer, or why there is none.
 pub(crate) type OperationResult = Result<Response, Problem>;
 
-/// Serves a request below `/slurm` and `/slurmdb`.
+/// Serves a request below `/slurm`, `/slurmdb` and `/util`.
 pub(crate) async fn serve(State(server): State<ServerHandle>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let found = match parts.method {
@@ -56,9 +56,10 @@ pub(crate) async fn serve(State(server): State<ServerHandle>, request: Request) 
         _ => None,
     };
     let path = parts.uri.path();
-    let Some((found, version, values)) = found.and_then(|method| find(method, path)) else {
-        return unknown(&parts.method, path);
-    };
+    let found = found.and_then(|method| find(method, path));
+    // Who asks for the head alone does not mean to change something.
+    let found = found.filter(|(found, ..)| parts.method != HttpMethod::HEAD || !found.changes());
+    let Some((found, version, values)) = found else { return unknown(&parts.method, path) };
     let values = values.into_iter().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned()).collect();
     let Some(visit) = parts.extensions.get::<Visit>().cloned() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -81,7 +82,7 @@ pub(crate) async fn serve(State(server): State<ServerHandle>, request: Request) 
         Ok(caller) => caller,
         Err(e) => return fail(&e, "authentication"),
     };
-    if caller.by_cookie && found.method != Method::Get {
+    if caller.by_cookie && found.changes() {
         // A browser sends the cookie with requests that another site's page makes.
         let text = "A browser's cookie is not taken here: send the token in X-SLURM-USER-TOKEN";
         return refuse(Problem { status: 403, ..Problem::unauthenticated(text) }, "");
@@ -174,7 +175,11 @@ async fn dispatch(ask: &mut OperationRequest) -> OperationResult {
         O::GetPastJobs | O::GetPastJob => past::jobs(ask).await,
         O::GetConfig => past::config(ask).await,
         O::GetPastDiag => past::diag(ask).await,
-        _ if ask.path.method == Method::Get && ask.path.operation != O::Reconfigure => past::records(ask).await,
+        O::GetResources => read::resources(ask).await,
+        O::GetConf => read::conf(ask).await,
+        O::GetPastConf => past::conf(ask).await,
+        O::HostNames | O::HostList => read::hosts(ask),
+        _ if !ask.path.changes() => past::records(ask).await,
         _ => change::change(ask).await,
     }
 }

@@ -17,6 +17,7 @@ use squall_text::format::words::state_filter;
 use squall_text::options::values::when::when_here;
 use squall_text::rest::Operation;
 use squall_text::rest::change::job_id;
+use squall_text::rest::record;
 use squall_text::shapes::{self, Problem};
 
 use super::{OperationRequest, OperationResult};
@@ -187,6 +188,43 @@ pub(super) async fn config(ask: &mut OperationRequest) -> OperationResult {
         }
     }
     Ok(ask.answer(body))
+}
+
+/// Answers with the settings of accounting, which the controller keeps.
+pub(super) async fn conf(ask: &mut OperationRequest) -> OperationResult {
+    let pong = ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await.map_err(|e| ask.problem(&e))?;
+    let Answer::Pong { host, .. } = pong else { return Err(ask.problem(&unexpected())) };
+    Ok(ask.answer(vec![("slurmdbd_conf", json!({"DbdAddr": host, "DbdHost": host}))]))
+}
+
+/// Changes the records of jobs, also after their end.
+pub(super) async fn record(ask: &mut OperationRequest) -> OperationResult {
+    let (jobs, values) = if ask.path.operation == Operation::RecordJob {
+        let read = record::values(&ask.body)?;
+        ask.notes.warnings.extend(read.warnings);
+        (vec![job_id(ask.value())?], read.value)
+    } else {
+        let read = record::jobs(&ask.body)?;
+        ask.notes.warnings.extend(read.warnings);
+        read.value
+    };
+    let query = AccountingQuery { ids: jobs, allocations_only: true, ..AccountingQuery::default() };
+    let rows = ask.server.cluster.accounting(&ask.caller.identity, query).await.map_err(|e| ask.problem(&e))?;
+    let mut done = Vec::new();
+    // Pending tasks of an array have no record of their own yet.
+    for row in rows.into_iter().filter(|row| row.pending_tasks.is_none()) {
+        let request = Request::Record(row.id, values.clone());
+        match ask.server.cluster.ask(&ask.caller.identity, request).await.map_err(|e| ask.problem(&e))? {
+            Answer::Done => {
+                done.push(format!("{} submitted at {}", row.id, Clock::here(super::now()).show(row.submit)))
+            }
+            _ => return Err(ask.problem(&unexpected())),
+        }
+    }
+    if done.is_empty() {
+        return Err(Problem::of(&Refusal::InvalidJobId, ask.path.name));
+    }
+    Ok(ask.answer(vec![("results", done.into())]))
 }
 
 /// Answers with the counters of requests: accounting has no daemon of its own, so they are the controller's.

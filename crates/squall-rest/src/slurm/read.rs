@@ -6,8 +6,10 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use squall_client::{ClientError, unexpected};
 use squall_model::hostlist;
+use squall_model::job::JobState;
 use squall_model::wire::client::{Answer, HostRequest, JobSelection, Refusal, Request};
-use squall_text::rest::change::job_id;
+use squall_text::columns::settings::{own_host, settings};
+use squall_text::rest::change::{self as order, job_id};
 use squall_text::rest::{Operation, Path};
 use squall_text::shapes::{self, AnswerKind, Problem};
 
@@ -51,7 +53,8 @@ fn pings(path: &Path, host: &str, answered_us: Option<u64>) -> Value {
     let (responding, latency) = (answered_us.is_some(), answered_us.unwrap_or(0));
     json!([match path.operation {
         Operation::PingPast => {
-            json!({"hostname": host, "responding": responding, "latency": latency, "primary": true})
+            let status = shapes::step::ping_status(responding);
+            json!({"hostname": host, "responding": responding, "latency": latency, "primary": true, "status": status})
         }
         _ => shapes::step::ping(host, "primary", answered_us),
     }])
@@ -130,6 +133,55 @@ async fn selected(ask: &mut OperationRequest, ids: &str, needed: bool) -> Operat
         .map(|row| shapes::record(ask.version, AnswerKind::Jobs, shapes::job::job(row)).into())
         .collect();
     Ok(ask.records(AnswerKind::Jobs, joined(&records), vec![("last_backfill", shapes::time(Some(page.now)))]))
+}
+
+/// Answers with what a running job holds on each of its nodes.
+pub(super) async fn resources(ask: &mut OperationRequest) -> OperationResult {
+    let selection = selection(ask.value())?;
+    let page = ask.server.cluster.with(&ask.caller.identity, move |client| client.jobs(selection, true, false)).await;
+    let page = page.map_err(|e| ask.problem(&e))?;
+    let nodes = ask.server.cluster.nodes(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    if page.jobs.is_empty() {
+        return Err(Problem::of(&Refusal::InvalidJobId, ask.path.name));
+    }
+    let cluster = ask.cluster.clone();
+    let layout = move || {
+        let rows = job_rows(&page, &cluster);
+        let running = rows.iter().find(|row| row.info.state == JobState::Running);
+        running.map(|row| shapes::resources::layout(row, &nodes))
+    };
+    let layout = tokio::task::spawn_blocking(layout).await.map_err(|_| ask.problem(&unexpected()))?;
+    match layout {
+        Some(nodes) => Ok(ask.answer(vec![("nodes", nodes.into())])),
+        None => Err(Problem::of(&Refusal::NotRunning, ask.path.name)),
+    }
+}
+
+/// Answers with the settings of the cluster, which `scontrol show config` shows to everybody, too.
+pub(super) async fn conf(ask: &mut OperationRequest) -> OperationResult {
+    let config = ask.server.cluster.config(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let pong = ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await.map_err(|e| ask.problem(&e))?;
+    let Answer::Pong { host, started, next_job, .. } = pong else { return Err(ask.problem(&unexpected())) };
+    let hosts = match ask.server.cluster.ask(&ask.caller.identity, HostRequest::Controllers).await {
+        Ok(Answer::Controllers(all)) if !all.is_empty() => all.into_iter().map(|one| one.name).collect(),
+        _ => vec![own_host(&config, &host)],
+    };
+    let settings =
+        settings(&config).map_err(|why| Problem::away(format!("the configuration can't be shown: {why}")))?;
+    Ok(ask.answer(vec![
+        ("slurm_conf", shapes::conf::slurm_conf(ask.version, &settings, &hosts)),
+        ("slurm_conf_meta", shapes::conf::slurm_conf_meta(super::now(), started, next_job.0)),
+    ]))
+}
+
+/// Answers with the names of a host list, or with the list of names.
+pub(super) fn hosts(ask: &mut OperationRequest) -> OperationResult {
+    let is_list = ask.path.operation == Operation::HostNames;
+    let read = order::hosts(&ask.body, is_list)?;
+    ask.notes.warnings.extend(read.warnings);
+    let body =
+        if is_list { ("hostnames", read.value.into()) } else { ("hostlist", hostlist::compress(read.value).into()) };
+    Ok(ask.answer(vec![body]))
 }
 
 /// Reads a list of job ids, such as `17,18_3`.

@@ -1,9 +1,11 @@
-//! Bodies that change or cancel jobs, change nodes, and create or change reservations. Every field is taken, named in a
-//! warning, or refused.
+//! Bodies that change, requeue or cancel jobs, create or change nodes, and create or change reservations. Every field is
+//! taken, named in a warning, or refused.
 
 use jiff::Zoned;
 use serde_json::Value;
-use squall_model::wire::client::{JobRef, JobSelection, JobUpdate};
+use squall_model::config::NodeConfig;
+use squall_model::hostlist;
+use squall_model::wire::client::{JobRef, JobSelection, JobUpdate, Request, StateFilter};
 use squall_model::wire::node::SignalTarget;
 use squall_model::wire::reservation::ReservationChange;
 
@@ -34,6 +36,17 @@ pub struct KillOrder {
     pub users: Vec<String>,
     /// Signal and the processes that get it. None: the jobs are ended.
     pub signal: Option<(i32, SignalTarget)>,
+}
+
+/// How jobs are requeued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequeueOrder {
+    /// Whether they are held after that.
+    pub hold: bool,
+    /// Whether the held jobs' state is SPECIAL_EXIT.
+    pub special: bool,
+    /// Whether jobs that have ended stay as they are.
+    pub incomplete: bool,
 }
 
 /// A body while it is read.
@@ -137,7 +150,7 @@ pub fn job(given: &Value) -> Result<Parsed<JobOrder>, Problem> {
     from.enter(verbs::job::KEYS, &mut update)?;
     let hold = from.truth("hold");
     // The path names the job.
-    from.known.push("job_id");
+    from.known.extend(["job_id", "step_id"]);
     let warnings = from.rest("It changes only by a new submission")?;
     Ok(Parsed { value: JobOrder { update, hold }, warnings })
 }
@@ -242,6 +255,97 @@ pub fn kill(given: &Value) -> Result<Parsed<KillOrder>, Problem> {
     Ok(Parsed { value: order, warnings })
 }
 
+/// Returns the jobs of the body of `jobs/requeue`, as it names them, and how to requeue them.
+pub fn requeue(given: &Value) -> Result<Parsed<(Vec<String>, RequeueOrder)>, Problem> {
+    let mut from = Reading::new("openapi_jobs_requeue_query", given)?;
+    let flags = from.list("flags").unwrap_or_default();
+    let jobs = from.list("jobs").unwrap_or_default();
+    if jobs.is_empty() {
+        return Err(Problem { number: 2017, ..Problem::malformed("jobs", "No job is named") });
+    }
+    if jobs.len() > REQUEUED_MAX {
+        return Err(Problem::malformed("jobs", format!("At most {REQUEUED_MAX} jobs are taken at once")));
+    }
+    let order = RequeueOrder::of(&flags)?;
+    let warnings = from.rest("Jobs are named one by one")?;
+    Ok(Parsed { value: (jobs, order), warnings })
+}
+
+/// Most jobs that one request requeues. An array counts as one.
+const REQUEUED_MAX: usize = 1000;
+
+impl RequeueOrder {
+    /// Reads Slurm's words.
+    pub fn of(flags: &[String]) -> Result<Self, Problem> {
+        let mut order = Self::default();
+        for flag in flags {
+            match flag.to_ascii_lowercase().as_str() {
+                "incomplete" => order.incomplete = true,
+                "hold" => order.hold = true,
+                "specialexit" => order.special = true,
+                _ => return Err(Problem::malformed("flags", format!("{flag}: use Incomplete, Hold or SpecialExit"))),
+            }
+        }
+        if order.special && !order.hold {
+            return Err(Problem::malformed("flags", "SpecialExit is for held jobs: give Hold, too"));
+        }
+        Ok(order)
+    }
+
+    /// Returns the request that requeues a job.
+    pub fn request(self, job: JobRef) -> Request {
+        let mut jobs = JobSelection { ids: vec![job], ..JobSelection::default() };
+        if self.incomplete {
+            jobs.states = vec![StateFilter::Configuring, StateFilter::Running, StateFilter::Suspended];
+        }
+        Request::Requeue { jobs, hold: self.hold, from: None, special: self.special.then_some(true) }
+    }
+}
+
+/// Half of the names that a host list in a body may have.
+const HOSTS_USUAL: usize = 1 << 15;
+
+/// Returns the nodes that the body of `new/node` describes, in the words of `scontrol create`.
+pub fn new_nodes(given: &Value) -> Result<Parsed<NodeConfig>, Problem> {
+    const FIELD: &str = "node_conf";
+    let mut from = Reading::new("openapi_create_node_req", given)?;
+    let text = from.text(FIELD).unwrap_or_default();
+    let (mut node, now) = (NodeConfig::default(), Zoned::now());
+    for word in text.split_whitespace() {
+        let (name, value) =
+            word.split_once('=').ok_or_else(|| Problem::malformed(FIELD, format!("{word} is no KEY=VALUE")))?;
+        let Some(key) = Key::find(verbs::member::KEYS, name) else {
+            return Err(Problem::not_done(FIELD, format!("{name}: a node is created without it")));
+        };
+        let wrong = |bad: Bad| Problem::malformed(FIELD, format!("{name}={value}: {}", bad.text(value)));
+        key.read(&mut node, None, value, &now).map_err(wrong)?;
+    }
+    match hostlist::expand_within(&node.name, HOSTS_USUAL) {
+        Ok(names) if !names.is_empty() => {}
+        Ok(_) => return Err(Problem::malformed(FIELD, "NodeName=NODES is missing")),
+        Err(e) => return Err(Problem::malformed(FIELD, format!("NodeName={}: {e}", node.name))),
+    }
+    let warnings = from.rest("A node is described by node_conf")?;
+    Ok(Parsed { value: node, warnings })
+}
+
+/// Returns the text or the names in a body of `hostnames` or `hostlist`, which is all that it has.
+pub fn hosts(given: &Value, is_list: bool) -> Result<Parsed<Vec<String>>, Problem> {
+    let mut from =
+        Reading::new(if is_list { "openapi_hostlist_req_resp" } else { "openapi_hostnames_req_resp" }, given)?;
+    let hosts = if is_list {
+        let wrong = |e| Problem::malformed("hostlist", format!("{e}"));
+        hostlist::expand_within(&from.text("hostlist").unwrap_or_default(), HOSTS_USUAL).map_err(wrong)?
+    } else {
+        from.list("hostnames").unwrap_or_default()
+    };
+    if hosts.is_empty() {
+        return Err(Problem::malformed(if is_list { "hostlist" } else { "hostnames" }, "It is missing, or empty"));
+    }
+    let warnings = from.rest("It is of no use here")?;
+    Ok(Parsed { value: hosts, warnings })
+}
+
 /// Returns the job of the path `job/{job_id}`: `123`, `123_4` or `123+1`.
 pub fn job_id(text: &str) -> Result<JobRef, Problem> {
     let unknown = || Problem { number: 2017, ..Problem::malformed("job_id", format!("{text} is no job id")) };
@@ -278,11 +382,11 @@ mod tests {
     use squall_model::power::PowerWish;
     use squall_model::resource::Memory;
     use squall_model::time::Time;
-    use squall_model::wire::client::{JobRef, StateFilter};
+    use squall_model::wire::client::{JobRef, Request, StateFilter};
     use squall_model::wire::node::SignalTarget;
     use squall_model::wire::reservation::ListChange;
 
-    use super::{job, kill, node, reservation, signal};
+    use super::{RequeueOrder, hosts, job, kill, new_nodes, node, requeue, reservation, signal};
 
     #[test]
     fn jobs_are_changed() {
@@ -345,5 +449,35 @@ mod tests {
         assert_eq!(kill(&json!({"jobs": ["x"]})).unwrap_err().number, 2017);
         assert_eq!(signal("KILL", &[]), Ok(None));
         assert_eq!(signal("9", &["FULL_JOB".to_owned()]), Ok(Some((9, SignalTarget::Full))));
+    }
+    #[test]
+    fn jobs_are_requeued() {
+        let (jobs, order) = requeue(&json!({"jobs": ["7", "8_1"], "flags": ["Hold", "SpecialExit"]})).unwrap().value;
+        assert_eq!((jobs.len(), order), (2, RequeueOrder { hold: true, special: true, incomplete: false }));
+        assert_eq!(requeue(&json!({"jobs": ["7"], "flags": ["SpecialExit"]})).unwrap_err().status, 400);
+        assert_eq!(requeue(&json!({"jobs": ["7"], "flags": ["Later"]})).unwrap_err().source, "flags");
+        assert_eq!(requeue(&json!({"flags": ["Hold"]})).unwrap_err().number, 2017);
+        assert_eq!(requeue(&json!({"jobs": vec!["7"; 1001]})).unwrap_err().source, "jobs");
+        let all = RequeueOrder { incomplete: true, ..RequeueOrder::default() }.request(JobRef::Job(JobId(7)));
+        assert!(matches!(all, Request::Requeue { jobs, hold: false, .. } if jobs.states.len() == 3));
+    }
+
+    #[test]
+    fn nodes_are_created_in_scontrols_words() {
+        let node = new_nodes(&json!({"node_conf": "NodeName=x[1-2] CPUs=4 RealMemory=100 Feature=a,b State=CLOUD"}));
+        let node = node.unwrap().value;
+        assert_eq!((node.name.as_str(), node.cpus, node.features.len()), ("x[1-2]", Some(4), 2));
+        for (text, status) in [("CPUs=4", 400), ("NodeName=x State=IDLE", 400), ("NodeName=x Port=7", 501), ("x", 400)]
+        {
+            assert_eq!(new_nodes(&json!({"node_conf": text})).unwrap_err().status, status, "{text}");
+        }
+    }
+
+    #[test]
+    fn host_lists_are_read() {
+        assert_eq!(hosts(&json!({"hostlist": "n[1-2],m"}), true).unwrap().value, ["n1", "n2", "m"]);
+        assert_eq!(hosts(&json!({"hostnames": ["n1", "m"]}), false).unwrap().value, ["n1", "m"]);
+        assert_eq!(hosts(&json!({"hostlist": "n[1-"}), true).unwrap_err().source, "hostlist");
+        assert_eq!(hosts(&json!({}), false).unwrap_err().source, "hostnames");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::body::bodies;
 use super::job::{Caller, allocate, submit};
 use super::policy::Ledger;
-use super::{change, paths};
+use super::{change, partition, paths, record};
 use crate::shapes::table::Shape;
 use crate::shapes::{AnswerKind, Version};
 use crate::verbs::accounts::Draft;
@@ -84,7 +84,24 @@ proptest! {
     }
 
     #[test]
-    fn records(kind in prop::sample::select(&AnswerKind::RECORDS[..]).prop_flat_map(|kind| like(Shape::of_record(Version::V43, kind).unwrap()).prop_map(move |one| (kind, one)))) {
+    fn partitions(body in bodies_like("openapi_partitions_mod_req")) {
+        for order in partition::partitions(&body, 9).map(|read| read.value).unwrap_or_default() {
+            let _ = order.request(None);
+        }
+    }
+
+    #[test]
+    fn newer_bodies(one in bodies_like("job_modify"), many in bodies_like("openapi_job_modify_req"), node in bodies_like("openapi_create_node_req"), jobs in bodies_like("openapi_jobs_requeue_query"), hosts in bodies_like("openapi_hostlist_req_resp")) {
+        let _ = record::values(&one);
+        let _ = record::jobs(&many);
+        let _ = change::new_nodes(&node);
+        let _ = change::requeue(&jobs);
+        let _ = change::hosts(&hosts, true);
+        let _ = change::hosts(&hosts, false);
+    }
+
+    #[test]
+    fn records(kind in prop::sample::select(&AnswerKind::RECORDS[..]).prop_flat_map(|kind| like(Shape::of_record(Version::V44, kind).unwrap()).prop_map(move |one| (kind, one)))) {
         let (kind, one) = kind;
         let mut draft = Draft::default();
         let _ = Ledger::new(&mut draft, "c").enter(kind, &serde_json::json!({kind.list(): [one, {"name": "a"}]}));

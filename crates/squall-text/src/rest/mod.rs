@@ -6,9 +6,11 @@ pub mod change;
 mod hostile;
 pub mod job;
 pub mod openapi;
+pub mod partition;
 pub mod paths;
 pub mod policy;
 pub mod query;
+pub mod record;
 
 pub use body::Parsed;
 pub use paths::{Method, Operation, PATHS, Path};

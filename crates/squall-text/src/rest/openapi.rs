@@ -43,7 +43,9 @@ pub fn document(versions: &[Version]) -> Value {
             },
         },
         "security": [{"user": [], "token": []}, {"token": []}, {"bearerAuth": []}],
-        "tags": [tag("slurm", "jobs, nodes and partitions"), tag("slurmdb", "accounting")],
+        "tags": [
+            tag("slurm", "jobs, nodes and partitions"), tag("slurmdb", "accounting"), tag("util", "lists of hosts"),
+        ],
     })
 }
 
@@ -80,6 +82,9 @@ fn object(properties: Value) -> Value {
     [("type", Value::from("object")), ("properties", properties)].into_iter().collect()
 }
 
+/// Bodies that are also parts of others.
+const PARTS: [&str; 2] = ["job_desc_msg", "reservation_desc_msg"];
+
 /// Returns the schemas of a version, by name.
 fn schemas(version: Version) -> Map<String, Value> {
     let mut all = Map::new();
@@ -87,13 +92,15 @@ fn schemas(version: Version) -> Map<String, Value> {
     for (name, shape) in common(version) {
         add(name, schema(version, &shape, false));
     }
-    for kind in AnswerKind::ALL.into_iter().filter(|kind| !kind.component(version).is_empty()) {
+    let given = |kind: &AnswerKind| PATHS.iter().any(|path| path.answer == *kind && path.since <= version);
+    let taken = |name: &str| PATHS.iter().any(|path| path.body == name && path.since <= version);
+    for kind in AnswerKind::ALL.into_iter().filter(given) {
         if let Some(record) = Shape::of_record(version, kind).filter(|_| !kind.record_component().is_empty()) {
             add(kind.record_component(), schema(version, record, false));
         }
         add(kind.component(version), answer(version, kind));
     }
-    for (name, shape) in bodies().iter().filter(|(name, _)| !name.is_empty()) {
+    for (name, shape) in bodies().iter().filter(|(name, _)| taken(name) || PARTS.contains(&name.as_str())) {
         add(name, schema(version, shape, false));
     }
     let (one, each) = (|name| named(version, name), |name| list(named(version, name)));
@@ -238,5 +245,12 @@ mod tests {
         let held = &schemas["v0.0.41_job_info"]["properties"]["job_resources"];
         assert_eq!(held["type"], serde_json::json!(["object", "null"]), "generated clients read pending jobs");
         assert!(document["paths"]["/slurm/v0.0.42/job/{job_id}"].as_object().unwrap().len() == 3);
+        let of = |version: &str| {
+            let path = &document["paths"][format!("/slurm/{version}/partitions/")];
+            (path["post"].is_object(), schemas[format!("{version}_openapi_conf_resp")].is_object())
+        };
+        assert_eq!((of("v0.0.44"), of("v0.0.45")), ((false, false), (true, true)));
+        let list = &schemas["v0.0.45_openapi_jobs_requeue_resp"]["properties"]["status"]["items"];
+        assert_eq!((&list["type"], &list["items"]["type"]), (&Value::from("array"), &Value::from("object")));
     }
 }

@@ -80,6 +80,18 @@ pub enum Operation {
     DeleteAccount,
     GetPastDiag,
     PingPast,
+    GetResources,
+    CreateNode,
+    RecordJobs,
+    RecordJob,
+    HostNames,
+    HostList,
+    RequeueJob,
+    RequeueJobs,
+    PostPartitions,
+    DeletePartition,
+    GetConf,
+    GetPastConf,
 }
 
 /// A path with one method.
@@ -110,9 +122,14 @@ impl Path {
         format!("{}_{}_{}", self.tag(), version.name().replace('.', ""), self.name)
     }
 
-    /// Returns the group of the path: `slurm` or `slurmdb`.
+    /// Returns the group of the path: `slurm`, `slurmdb` or `util`.
     pub fn tag(&self) -> &'static str {
-        if self.path.starts_with("/slurmdb/") { "slurmdb" } else { "slurm" }
+        self.path.split('/').nth(1).unwrap_or_default()
+    }
+
+    /// Returns whether a request may change something. Slurm has paths that do so by `GET`.
+    pub fn changes(&self) -> bool {
+        self.method != Get || matches!(self.operation, O::Reconfigure | O::RequeueJob)
     }
 
     /// Returns the path in a version.
@@ -241,6 +258,7 @@ const PAST_JOBS: &[&str] = &[
     "node",
     "users",
     "wckey",
+    "job_altered",
 ];
 
 /// All paths.
@@ -308,6 +326,18 @@ pub static PATHS: &[Path] = &[
     on(Delete, "/slurmdb/{v}/account/{account_name}", O::DeleteAccount, "delete_account", K::RemovedAccounts),
     on(Get, "/slurmdb/{v}/diag/", O::GetPastDiag, "get_diag", K::DbDiag),
     on(Get, "/slurmdb/{v}/ping/", O::PingPast, "get_ping", K::DbPing).since(Version::V42),
+    on(Get, "/slurm/{v}/resources/{job_id}", O::GetResources, "get_resources", K::Resources).since(Version::V44),
+    on(Post, "/slurm/{v}/new/node/", O::CreateNode, "post_new_node", K::Done).body("openapi_create_node_req").since(Version::V44),
+    on(Post, "/slurmdb/{v}/jobs/", O::RecordJobs, "post_jobs", K::Recorded).body("openapi_job_modify_req").since(Version::V44),
+    on(Post, "/slurmdb/{v}/job/{job_id}", O::RecordJob, "post_job", K::Recorded).body("job_modify").since(Version::V44),
+    on(Post, "/util/{v}/hostnames", O::HostNames, "post_hostnames", K::HostNames).body("openapi_hostlist_req_resp").since(Version::V44),
+    on(Post, "/util/{v}/hostlist", O::HostList, "post_hostlist", K::HostList).body("openapi_hostnames_req_resp").since(Version::V44),
+    on(Get, "/slurm/{v}/job/{job_id}/requeue", O::RequeueJob, "get_job_requeue", K::Requeued).query(&["Incomplete", "Hold", "SpecialExit"]).since(Version::V45),
+    on(Post, "/slurm/{v}/jobs/requeue", O::RequeueJobs, "post_jobs_requeue", K::RequeuedMany).body("openapi_jobs_requeue_query").since(Version::V45),
+    on(Post, "/slurm/{v}/partitions/", O::PostPartitions, "post_partitions", K::Done).body("openapi_partitions_mod_req").since(Version::V45),
+    on(Delete, "/slurm/{v}/partition/{partition_name}", O::DeletePartition, "delete_partition", K::Done).since(Version::V45),
+    on(Get, "/slurm/{v}/conf", O::GetConf, "get_conf", K::SlurmConf).query(&["update_time"]).since(Version::V45),
+    on(Get, "/slurmdb/{v}/conf", O::GetPastConf, "get_conf", K::DbConf).since(Version::V45),
 ];
 
 fn segments(path: &str) -> Vec<&str> {
@@ -365,9 +395,21 @@ mod tests {
             "",
             "/slurmdb/v0.0.41/ping",
             "/slurm/v0.0.41/job//",
+            "/slurm/v0.0.43/resources/7",
+            "/slurm/v0.0.44/job/7/requeue",
         ] {
             assert_eq!(found(Method::Get, missing), None, "{missing}");
         }
+    }
+
+    #[test]
+    fn what_changes_something_is_known() {
+        let changes = |method, path| find(method, path).map(|(known, ..)| known.changes());
+        assert_eq!(changes(Method::Get, "/slurm/v0.0.45/job/7"), Some(false));
+        for path in ["/slurm/v0.0.45/job/7/requeue", "/slurm/v0.0.45/reconfigure"] {
+            assert_eq!(changes(Method::Get, path), Some(true), "{path}");
+        }
+        assert_eq!(changes(Method::Delete, "/slurm/v0.0.45/partition/p"), Some(true));
     }
 
     #[test]

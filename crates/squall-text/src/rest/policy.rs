@@ -25,6 +25,11 @@ pub struct Ledger<'a> {
 
 type Read = Result<(), Problem>;
 
+/// The version of which a body may have the fields: the ones after it only lack some.
+const MOST: Version = Version::V44;
+/// Why a user has no default QOS.
+const NO_DEFAULT_QOS: &str = "A default QOS is that of an association: set its default.qos";
+
 impl<'a> Ledger<'a> {
     /// Returns a ledger that enters changes into `draft`.
     pub fn new(draft: &'a mut Draft, cluster: &'a str) -> Self {
@@ -37,7 +42,7 @@ impl<'a> Ledger<'a> {
         if !given.is_object() {
             return Err(Problem::malformed("", "The body is not an object"));
         }
-        let body = body::read(Shape::of(Version::V43, kind), given, "", &mut self.warnings)?;
+        let body = body::read(Shape::of(MOST, kind), given, "", &mut self.warnings)?;
         // What a record refers to comes before it.
         let order = [
             AnswerKind::Clusters,
@@ -114,6 +119,9 @@ impl<'a> Ledger<'a> {
                     }
                     if text(value, "wckey").is_some_and(|key| !key.is_empty()) {
                         warn(&mut self.warnings, &here, "No default workload keys are kept");
+                    }
+                    if value.get("qos").and_then(Value::as_i64).is_some_and(|id| id != 0) {
+                        return Err(Problem::not_done(path(&here, "qos"), NO_DEFAULT_QOS));
                     }
                 }
                 "coordinators" => {
@@ -228,6 +236,9 @@ impl<'a> Ledger<'a> {
             partitions.push(String::new());
         }
         let about = body.get("user").unwrap_or(&Value::Null);
+        if about.get("defaultqos").and_then(Value::as_i64).is_some_and(|id| id != 0) {
+            return Err(Problem::not_done("user.defaultqos", NO_DEFAULT_QOS));
+        }
         let default = text(about, "defaultaccount").filter(|name| !name.is_empty()).unwrap_or(&accounts[0]).to_owned();
         for name in &users {
             let new = User { default_account: default.clone(), ..User::default() };

@@ -59,6 +59,7 @@ const NOT_KEPT: &[&str] = &[
     "cpus_min",
     "exit_code",
     "groups",
+    "job_altered",
     "job_started",
     "nodes_max",
     "nodes_min",

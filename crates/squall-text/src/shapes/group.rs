@@ -20,6 +20,8 @@ pub fn group(group: &Group) -> Value {
     };
     let first = |of: fn(&NodeInfo) -> &str| group.nodes.first().map_or("", |n| of(n));
     let reason = group.nodes.first().and_then(|n| n.reason.as_ref());
+    let reason_user = if reason.is_some() { group.reason_user.as_str() } else { "" };
+    let kept = group.nodes.first().and_then(|n| n.kept.clone()).unwrap_or_default();
     let hosts: Vec<&str> = group.nodes.iter().map(|n| n.name.as_str()).collect();
     json!({
         "port": PORT,
@@ -62,8 +64,10 @@ pub fn group(group: &Group) -> Value {
         "reason": {
             "description": reason.map_or("", |r| r.0.as_str()),
             "time": reason.map_or(0, |r| r.2.secs()),
-            "user": if reason.is_some() { group.reason_user.as_str() } else { "" },
+            "user": reason_user,
         },
+        "reason_set_by_user": reason_user,
+        "resource_spec": {"cpus": kept.cpu_list, "memory": kept.memory_mb},
         "reservation": first(|n| n.reservation.as_str()),
         "partition": group.partition.as_deref().map_or_else(|| json!({}), |p| partition::partition(p, &group.cluster)),
     })

@@ -48,6 +48,7 @@ fn identity(row: &JobRow) -> Value {
         "partition": row.class.partition,
         "qos": row.class.qos,
         "resv_name": spec.reservation.as_deref().unwrap_or_default(),
+        "step_id": {"job_id": number(Some(u64::from(info.id.0)))},
         "user_id": owner.uid,
         "user_name": owner.user,
         "wckey": spec.wckey.as_deref().unwrap_or_default(),
@@ -235,5 +236,6 @@ fn files(row: &JobRow) -> Value {
         "stdin_expanded": row.stdin(),
         "stdout_expanded": row.stdout(),
         "stderr_expanded": row.stderr(),
+        "submit_line": row.spec.submit_line,
     })
 }

@@ -77,11 +77,27 @@ pub enum AnswerKind {
     AddedUsers,
     /// Accounts were added.
     AddedAccounts,
+    /// Cores, memory and devices of a job on each of its nodes.
+    Resources,
+    /// Records of jobs in accounting were changed.
+    Recorded,
+    /// Names of a host list.
+    HostNames,
+    /// A host list of names.
+    HostList,
+    /// A job was requeued.
+    Requeued,
+    /// Several jobs were requeued.
+    RequeuedMany,
+    /// Settings of the cluster by Slurm's names (`scontrol show config`).
+    SlurmConf,
+    /// Settings of accounting by Slurm's names.
+    DbConf,
 }
 
 impl AnswerKind {
     /// All kinds of answers.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 44] = [
         Self::Jobs,
         Self::Nodes,
         Self::Partitions,
@@ -118,6 +134,14 @@ impl AnswerKind {
         Self::RemovedWckeys,
         Self::AddedUsers,
         Self::AddedAccounts,
+        Self::Resources,
+        Self::Recorded,
+        Self::HostNames,
+        Self::HostList,
+        Self::Requeued,
+        Self::RequeuedMany,
+        Self::SlurmConf,
+        Self::DbConf,
     ];
 
     /// Records of accounting, which are all in [`AnswerKind::Config`].
@@ -131,6 +155,13 @@ impl AnswerKind {
         Self::Associations,
         Self::Instances,
     ];
+
+    /// Returns the records of accounting that [`AnswerKind::Config`] has in a version.
+    pub fn records(version: Version) -> &'static [Self] {
+        let all: &'static [Self] = &Self::RECORDS;
+        // From v0.0.45 on, instances are not among them.
+        if version < Version::V45 { all } else { &all[..all.len() - 1] }
+    }
 
     /// Returns the facts about this kind: the name of its section in the table of fields (`v0.0.41.txt`), the name of
     /// the list of records, and Slurm's names of the answer and of a record in the OpenAPI document. Empty: none.
@@ -172,6 +203,14 @@ impl AnswerKind {
             Self::RemovedWckeys => ["removed_wckeys", "", "openapi_wckey_removed_resp", ""],
             Self::AddedUsers => ["added_users", "", "openapi_users_add_cond_resp_str", ""],
             Self::AddedAccounts => ["added_accounts", "", "openapi_accounts_add_cond_resp_str", ""],
+            Self::Resources => ["resources", "nodes", "openapi_resource_layout_resp", "node_resource_layout"],
+            Self::Recorded => ["recorded", "", "openapi_job_modify_resp", ""],
+            Self::HostNames => ["hostnames", "", "openapi_hostnames_req_resp", ""],
+            Self::HostList => ["hostlist", "", "openapi_hostlist_req_resp", ""],
+            Self::Requeued => ["requeued", "status", "openapi_job_requeue_resp", "job_array_response_msg_entry"],
+            Self::RequeuedMany => ["requeued_many", "", "openapi_jobs_requeue_resp", ""],
+            Self::SlurmConf => ["slurm_conf", "", "openapi_conf_resp", ""],
+            Self::DbConf => ["slurmdbd_conf", "", "openapi_slurmdbd_conf_resp", ""],
         }
     }
 

@@ -5,6 +5,7 @@
 //! The tables of fields choose which of these a version has.
 
 pub mod accounting;
+pub mod conf;
 pub mod diag;
 pub mod event;
 pub mod group;
@@ -16,6 +17,7 @@ pub mod partition;
 pub mod policy;
 pub mod problem;
 pub mod reservation;
+pub mod resources;
 pub mod shares;
 pub mod step;
 pub mod table;
@@ -133,7 +135,7 @@ fn answer(meta: &Meta<'_>, kind: AnswerKind, body: Vec<(&str, Value)>, notes: &N
     all.extend(body.into_iter().map(|(key, value)| (key.to_owned(), value)));
     let own = [kind];
     // This answer has records of several kinds.
-    for kind in if kind == AnswerKind::Config { &AnswerKind::RECORDS[..] } else { &own[..] } {
+    for kind in if kind == AnswerKind::Config { AnswerKind::records(meta.version) } else { &own[..] } {
         let records = all.get_mut(kind.list()).and_then(Value::as_array_mut);
         records.into_iter().flatten().for_each(|record| meta.version.recast(*kind, record));
     }

@@ -1,7 +1,9 @@
 //! JSON of `scontrol show partition --json`, also part of each group in `sinfo --json`.
 
 use serde_json::{Value, json};
+use squall_model::config::PartitionConfig;
 use squall_model::gang::OverSubscribe;
+use squall_model::policy::PreemptMode;
 use squall_model::wire::info::PartitionInfo;
 
 use crate::format::words::partition_state_long;
@@ -63,6 +65,43 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
         "priority": {"job_factor": config.priority_job_factor, "tier": config.priority_tier},
         "timeouts": {"resume": number(config.resume_timeout_s), "suspend": number(config.suspend_timeout_s)},
         "suspend_time": sleeps,
-        "partition": {"state": [partition_state_long(config.state)]},
+        "partition": {
+            "state": [partition_state_long(config.state)],
+            "exclusive": exclusive(config),
+            "oversubscribe": match config.oversubscribe {
+                OverSubscribe::No | OverSubscribe::Exclusive => "NO".to_owned(),
+                shared => String::from(shared),
+            },
+        },
+        "flags": flags_of(config),
+        "preempt_mode": [match config.preempt_mode {
+            None => "CLUSTER_GLOBAL",
+            Some(PreemptMode::Off) => "DISABLED",
+            Some(PreemptMode::Cancel) => "CANCEL",
+            Some(PreemptMode::Requeue) => "REQUEUE",
+            Some(PreemptMode::Suspend) => "SUSPEND",
+            Some(PreemptMode::Checkpoint) => "CHECKPOINT",
+        }],
     })
+}
+
+fn exclusive(config: &PartitionConfig) -> &'static str {
+    match config.oversubscribe {
+        OverSubscribe::Exclusive => "NODE",
+        _ if config.exclusive_user => "USER",
+        _ => "NO",
+    }
+}
+
+/// Returns Slurm's words for what is switched on in a partition.
+fn flags_of(config: &PartitionConfig) -> Vec<&'static str> {
+    let all = [
+        ("DEFAULT", config.default),
+        ("NO_ROOT", config.disable_root_jobs == Some(true)),
+        ("ROOT_ONLY", config.root_only),
+        ("REQ_RESV", config.req_resv),
+        ("LLN", config.lln),
+        ("PDOI", config.power_down_on_idle),
+    ];
+    all.into_iter().filter(|(_, on)| *on).map(|(word, _)| word).collect()
 }

@@ -68,5 +68,11 @@ pub fn ping(host: &str, mode: &str, answered_us: Option<u64>) -> Value {
         "mode": mode,
         "responding": answered_us.is_some(),
         "primary": mode == "primary",
+        "status": ping_status(answered_us.is_some()),
     })
+}
+
+/// Returns Slurm's word for whether a daemon has answered a ping.
+pub fn ping_status(answered: bool) -> &'static str {
+    if answered { "No error" } else { "Unable to contact slurm controller (connect failure)" }
 }

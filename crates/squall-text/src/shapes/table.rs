@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 use super::{AnswerKind, Version};
 
 const TABLE: &str = include_str!("v0.0.41.txt");
-const OLDER: &str = include_str!("v0.0.40.txt");
-const NEWER: [&str; 2] = [include_str!("v0.0.42.txt"), include_str!("v0.0.43.txt")];
 
 /// Shape of a JSON value in an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,12 +74,14 @@ impl Shape {
         &mut fields[at].1
     }
 
-    /// Returns the shape at a path such as `a.b[].c`, which is added where it is missing; `[]` marks a list.
+    /// Returns the shape at a path such as `a.b[].c`, which is added where it is missing; `[]` marks a list, and `[][]` a
+    /// list of lists.
     fn at(&mut self, path: &str) -> &mut Self {
         let mut here = self;
         for part in path.split('.').filter(|part| !part.is_empty()) {
-            here = here.field(part.trim_end_matches("[]"));
-            if part.ends_with("[]") {
+            let name = part.trim_end_matches("[]");
+            here = here.field(name);
+            for _ in 0..(part.len() - name.len()) / "[]".len() {
                 if matches!(here, Self::Object(fields) if fields.is_empty()) {
                     *here = Self::List(Box::new(Self::Object(Vec::new())));
                 }
@@ -155,17 +155,13 @@ impl Number {
 /// Returns the shapes of all kinds of answers in a version, in the order of the kinds.
 fn shapes(version: Version) -> Vec<Shape> {
     let mut all = parse(TABLE);
-    match version {
-        Version::V40 => change(&mut all, OLDER),
-        Version::V41 => {}
-        Version::V42 => change(&mut all, NEWER[0]),
-        Version::V43 => NEWER.iter().for_each(|table| change(&mut all, table)),
-    }
+    version.differences().for_each(|table| change(&mut all, table));
     let of = |name: &str| all.iter().find(|(known, _)| known == name).map(|(_, shape)| shape.clone());
     let known = |kind: AnswerKind| match kind {
         // All records of accounting are in its answer.
         AnswerKind::Config => {
-            let mut all = AnswerKind::RECORDS.iter().filter_map(|kind| of(kind.name())).reduce(joined);
+            let records = AnswerKind::records(version);
+            let mut all = records.iter().filter_map(|kind| of(kind.name())).reduce(joined);
             if let Some(Shape::Object(fields)) = &mut all {
                 // Only the answer about resources alone has this name in capitals.
                 fields.iter_mut().filter(|(name, _)| name == "TRES").for_each(|(name, _)| name.make_ascii_lowercase());
@@ -339,6 +335,8 @@ mod tests {
         change(&mut all, "[one]\n- x[].a\nx[].b string\nx[].d bool\n");
         assert_eq!(all[1].1.fill(&json!({"x": [{"a": 1}]})), json!({"x": [{"b": "", "d": false}]}));
         assert_eq!(all[2].1.fill(&json!({})), json!({"c": 0}));
+        change(&mut all, "[two]\nl[][].n int\n");
+        assert_eq!(all[2].1.fill(&json!({"l": [[{}], []]})), json!({"c": 0, "l": [[{"n": 0}], []]}));
     }
 
     #[test]

@@ -17,7 +17,7 @@ client = AuthenticatedClient(
     raise_on_unexpected_status=True,
 )
 modules = {}
-for group in ["slurm", "slurmdb"]:
+for group in ["slurm", "slurmdb", "util"]:
     package = importlib.import_module(f"slurm_rest_api_client.api.{group}")
     for found in pkgutil.iter_modules(package.__path__):
         modules[found.name] = importlib.import_module(f"{package.__name__}.{found.name}")
@@ -43,6 +43,19 @@ for version in versions:
     change = getattr(models, f"V{version[1:]}JobDescMsg").from_dict({"name": "renamed"})
     call(f"slurm_{version}_post_job", job, body=change)
     assert call(f"slurm_{version}_get_job", job).jobs[0].name == "renamed"
+    if version >= "v0044":
+        hosts = getattr(models, f"V{version[1:]}OpenapiHostlistReqResp").from_dict({"hostlist": "n[1-2]"})
+        assert call(f"util_{version}_post_hostnames", body=hosts).hostnames == ["n1", "n2"]
+        record = getattr(models, f"V{version[1:]}JobModify").from_dict({"comment": {"job": "seen"}})
+        call(f"slurmdb_{version}_post_job", job, body=record)
+    if version >= "v0045":
+        partition = {"name": version, "nodes": {"configured": "n1"}, "flags": ["LLN"]}
+        partitions = getattr(models, f"V{version[1:]}OpenapiPartitionsModReq").from_dict({"partitions": [partition]})
+        call(f"slurm_{version}_post_partitions", body=partitions)
+        assert call(f"slurm_{version}_get_partition", version).partitions[0].flags == ["LLN"]
+        call(f"slurm_{version}_delete_partition", version)
+        jobs = getattr(models, f"V{version[1:]}OpenapiJobsRequeueQuery").from_dict({"jobs": [job]})
+        assert call(f"slurm_{version}_post_jobs_requeue", body=jobs).status[0]
     call(f"slurm_{version}_delete_job", job)
     assert call(f"slurm_{version}_get_job", job).jobs[0].job_state == ["CANCELLED"]
 
@@ -50,7 +63,7 @@ values = {"job_id": job, "node_name": "n1", "partition_name": "debug", "reservat
           "name": "root", "account_name": "root", "cluster_name": "squall", "id": "1", "wckey": "w"}
 called = 0
 for name, module in modules.items():
-    if "_get_" in name and not name.endswith(("wckey", "get_reconfigure")):
+    if "_get_" in name and not name.endswith(("wckey", "get_reconfigure", "get_job_requeue", "get_resources")):
         wanted = [p.name for p in inspect.signature(module.sync).parameters.values()
                   if p.default is p.empty and p.name != "client"]
         answer = module.sync(**{p: values[p.rstrip("_")] for p in wanted}, client=client)

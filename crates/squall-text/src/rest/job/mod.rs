@@ -178,6 +178,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("constraints", Take::Option("constraint")),
     ("container", Take::Option("container")),
     ("container_id", Take::Option("container-id")),
+    ("container_type", Refused("There is one runtime for containers: leave it out")),
     ("contiguous", Flag("contiguous")),
     ("core_specification", Own(positive)),
     ("cores_per_socket", Own(positive)),
@@ -243,6 +244,8 @@ const FIELDS: &[(&str, Take)] = &[
     ("memory_per_cpu", Own(positive)),
     ("memory_per_node", Take::Option("mem")),
     ("memory_per_tres", Own(of_gpus)),
+    ("memory_update_delay", With("memory_update_margin")),
+    ("memory_update_margin", Refused("A job keeps the memory that it asked for: leave it out")),
     ("minimum_boards_per_node", Own(at_most_one)),
     ("minimum_cpus", Own(cpus)),
     ("minimum_cpus_per_node", Own(positive)),
@@ -299,6 +302,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("standard_error", Take::Option("error")),
     ("standard_input", Take::Option("input")),
     ("standard_output", Take::Option("output")),
+    ("step_id", Own(step_id)),
     ("tasks", Own(positive)),
     ("tasks_per_board", Refused("Tasks are not counted by boards: use tasks_per_node or tasks_per_socket")),
     ("tasks_per_core", Own(positive)),
@@ -343,6 +347,16 @@ const FIELDS: &[(&str, Take)] = &[
     ("x11_target_host", With("x11")),
     ("x11_target_port", With("x11")),
 ];
+
+/// Refuses the id of a step or job. Clients send one without values, too.
+fn step_id(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
+    let parts = field.value.as_object();
+    let is_named = |part: &Value| part.as_str().is_some_and(|text| !text.is_empty()) || part.as_u64() > Some(0);
+    if parts.is_some_and(|parts| parts.values().any(is_named)) {
+        return Err(Problem::not_done(order.at(field), "The controller chooses the ids of jobs"));
+    }
+    Ok(())
+}
 
 /// Options of fields that contain a count, of which 0 and Slurm's number of 16 bits for nothing mean: not given.
 const COUNTS: &[(&str, &str)] = &[

@@ -17,7 +17,7 @@ pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<D
     }
     let notation = if name == "json" { Notation::Json } else { Notation::Yaml };
     let version = match given.last(name) {
-        None | Some("") => Version::V41,
+        None | Some("") => Version::DEFAULT,
         Some("list") => {
             call.say("Possible data_parser plugins:");
             let all = Version::ALL.map(|version| version.parser() + "\n");
@@ -28,8 +28,8 @@ pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<D
             let known = wanted.split('+').next().unwrap_or_default();
             let Some(version) = Version::parse(known.strip_prefix("data_parser/").unwrap_or(known)) else {
                 call.complain(&format!("load_plugins: unable to find plugin: data_parser/{known}"));
-                let all = Version::ALL.map(Version::name).join(", ");
-                return call.fail(&format!("--{name}={wanted}: there are {all}, of which v0.0.41 is the default"));
+                let (all, usual) = (Version::names(), Version::DEFAULT.name());
+                return call.fail(&format!("--{name}={wanted}: there are {all}, of which {usual} is the default"));
             };
             version
         }

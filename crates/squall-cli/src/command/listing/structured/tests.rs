@@ -115,17 +115,22 @@ fn e_json_names_its_parser_and_refuses_others() {
     }
     assert!(seen("--yaml=v0.0.41").out.starts_with("---\n"));
     let list = seen("--json=list");
-    let all = "data_parser/v0.0.40\ndata_parser/v0.0.41\ndata_parser/v0.0.42\ndata_parser/v0.0.43\n";
-    assert_eq!((list.code, list.out.as_str()), (0, all));
+    let all = Version::ALL.map(|version| format!("data_parser/{}\n", version.name())).concat();
+    assert_eq!((list.code, &list.out), (0, &all));
     let newer: Value = serde_json::from_str(&seen("--json=v0.0.43").out).unwrap();
     assert_eq!(newer["meta"]["plugin"]["data_parser"], "data_parser/v0.0.43");
     assert!(newer["jobs"][0]["priority_by_partition"].is_array() && newer["jobs"][0]["exclusive"].is_null());
+    for (value, has) in [("--json=v0.0.44", [true, true]), ("--json=v0.0.45", [true, false])] {
+        let job = &serde_json::from_str::<Value>(&seen(value).out).unwrap()["jobs"][0];
+        assert_eq!([job["step_id"].is_object(), job["power"].is_object()], has, "{value}");
+    }
+    assert!(seen("--yaml=v0.0.45").out.contains("data_parser/v0.0.45"));
     assert_eq!(list.err, "Possible data_parser plugins:\n");
     for value in ["--json=v0.0.38", "--yaml=v0.0.39", "--json=nosuch"] {
         let refused = seen(value);
         assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{value}");
         let parser = value.split_once('=').unwrap().1;
         let first = format!("squeue: error: load_plugins: unable to find plugin: data_parser/{parser}\n");
-        assert!(refused.err.starts_with(&first) && refused.err.contains("v0.0.42"), "{}", refused.err);
+        assert!(refused.err.starts_with(&first) && refused.err.contains(&Version::names()), "{}", refused.err);
     }
 }
