@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_engine::control::state::{Found, State};
 use squall_model::id::JobId;
-use squall_model::job::{JobKind, Owner};
+use squall_model::job::{ArrayTask, JobKind, JobSpec, Owner};
 use squall_model::plain::plain;
 use squall_model::wire::client::{Refusal, Tail};
 use squall_text::format::path;
@@ -105,13 +105,23 @@ pub(crate) fn output_of(state: &State, id: JobId) -> Result<(Arc<Owner>, String)
         }
         Some(Found::Untouched(..)) | None => return Err(Refusal::InvalidJobId),
     };
+    path_of((id, task), owner, spec, host).map(|path| (Arc::clone(owner), path))
+}
+
+/// Returns the path of the standard output of a batch job. `host`: name of its first node; empty: not known.
+pub(crate) fn path_of(
+    (id, task): (JobId, Option<ArrayTask>),
+    owner: &Owner,
+    spec: &JobSpec,
+    host: &str,
+) -> Result<String, Refusal> {
     if spec.kind != JobKind::Batch {
         return Err(Refusal::WrongState("not a batch job".to_owned()));
     }
     let default = if task.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
     let array = task.map(|task| (task.array.0, task.index));
     let known = path::PathValues { job: id.0, array, user: &owner.user, name: &spec.name, host };
-    Ok((Arc::clone(owner), path::expand(spec.stdout.as_deref().unwrap_or(default), &spec.work_dir, &known)))
+    Ok(path::expand(spec.stdout.as_deref().unwrap_or(default), &spec.work_dir, &known))
 }
 
 type End = Result<(u64, Vec<u8>), String>;

@@ -60,6 +60,8 @@ struct Followed {
     /// Names of the job's nodes; empty: it has not started.
     nodes: String,
     is_own: bool,
+    /// Whether only accounting knows the job.
+    past: bool,
 }
 
 fn tail(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
@@ -120,6 +122,7 @@ fn followed(call: &mut Call<'_>, job: &str, error: bool) -> Result<Followed, Fai
             path: if error { row.stderr() } else { row.stdout() },
             nodes: row.info.run().batch_host.clone(),
             is_own: row.owner.uid == me,
+            past: false,
         })
         .collect();
     if all.is_empty() {
@@ -132,6 +135,7 @@ fn followed(call: &mut Call<'_>, job: &str, error: bool) -> Result<Followed, Fai
             path: if error { stderr(&row) } else { stdout(&row) },
             nodes: row.data.nodes.clone(),
             is_own: row.data.owner.uid == me,
+            past: true,
         }));
     }
     match (all.len(), all.pop()) {
@@ -148,8 +152,9 @@ fn followed(call: &mut Call<'_>, job: &str, error: bool) -> Result<Followed, Fai
 fn read(call: &mut Call<'_>, job: &Followed, at: Option<u64>) -> io::Result<(u64, Vec<u8>)> {
     let here = read_here(&job.path, at);
     if here.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-        && let Ok(Answer::Tail(tail)) = call.controller.ask_host(&HostRequest::Tail { job: job.id })
-        && tail.path == job.path
+        && let Ok(Answer::Tail(tail)) = call.controller.ask_host(&HostRequest::Tail { job: job.id, past: job.past })
+        // Accounting does not tell `squall tail` the first node's name, which may be part of the path.
+        && (tail.path == job.path || job.past)
         && tail.problem.is_none()
     {
         let new = at.filter(|at| *at <= tail.size).map_or(u64::MAX, |at| tail.size - at);

@@ -1,12 +1,16 @@
 //! Requests that the daemon answers itself, each here. The table of requests says who may make them and from where.
 
+use std::sync::{Arc, Mutex};
+
 use squall_engine::control::{CallerId, Who};
+use squall_model::id::JobId;
 use squall_model::job::Owner;
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, Refusal};
 use tracing::info;
 
 use super::follow;
 use super::key_replication;
+use super::past_output::PastOutput;
 use super::screen::AccountingClient;
 use super::turn::Daemon;
 use crate::backup::Scope;
@@ -26,7 +30,8 @@ impl Daemon {
                 let answer = digest.map_or_else(Answer::Refused, |digest| daemon.files.script(&digest));
                 daemon.answer(id, answer);
             }),
-            HostRequest::Tail { job } => self.after_flush(move |daemon| {
+            HostRequest::Tail { job, past: true } => self.after_flush(move |daemon| daemon.past_output(id, &who, job)),
+            HostRequest::Tail { job, past: false } => self.after_flush(move |daemon| {
                 let Some(out) = daemon.peers.get(&id).map(|peer| peer.out.clone()) else { return };
                 let found = tail::output_of(daemon.pipeline.machine().state(), job);
                 let answer = move |tail| out.push_or_close(&Answer::Tail(Box::new(tail)));
@@ -72,6 +77,14 @@ impl Daemon {
             let reply = Box::new(AccountingClient { out: peer.out.clone(), sight });
             self.accounts.ask(query, self.clock.ahead_us(), reply);
         }
+    }
+
+    /// Answers with the end of the output of a past job of the caller's.
+    fn past_output(&mut self, id: u64, who: &Who, job: JobId) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let (out, asker, tails) = (peer.out.clone(), Arc::clone(&who.owner), self.tails.clone());
+        let reply = Box::new(PastOutput { out, asker, job, tails, found: Mutex::default() });
+        self.accounts.ask(Some(Box::new(reply.query())), self.clock.ahead_us(), reply);
     }
 
     fn copy(&mut self, id: u64, scope: Scope) {

@@ -20,6 +20,7 @@ mod host_files;
 mod join;
 mod key_replication;
 mod meter;
+mod past_output;
 mod programs;
 mod room;
 mod screen;

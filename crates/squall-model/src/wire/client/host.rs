@@ -70,5 +70,10 @@ pub enum HostRequest {
         /// The job.
         #[n(0)]
         job: JobId,
+        /// Whether the controller may have forgotten the job: its owner and the file are then those of accounting, and the
+        /// file is read with the rights that the owner has today.
+        #[n(1)]
+        #[cbor(default)]
+        past: bool,
     },
 }

@@ -119,11 +119,12 @@ const MATRIX: [(&str, Make, [bool; 3]); 70] = [
 ];
 
 /// Request of the daemon, and whether owner, other user and operator may. From where it may come is the daemon's to check.
-const OF_HOST: [(&str, MakeForHost, [bool; 3]); 12] = [
+const OF_HOST: [(&str, MakeForHost, [bool; 3]); 13] = [
     ("accounting", |_| HostRequest::Accounting(Box::default()), ALL),
     ("history", |_| HostRequest::History, ALL),
     ("script", |job| HostRequest::Script { job }, JOB),
-    ("tail", |job| HostRequest::Tail { job }, ENTER),
+    ("tail", |job| HostRequest::Tail { job, past: false }, ENTER),
+    ("tail of a past job", |job| HostRequest::Tail { job, past: true }, ALL),
     ("token", |_| HostRequest::Token { user: None, lifespan_s: None, link: false }, ALL),
     ("token of another", |_| HostRequest::Token { user: Some("x".into()), lifespan_s: None, link: false }, OPERATE),
     ("revoke tokens", |_| HostRequest::RevokeTokens { user: None }, ALL),
