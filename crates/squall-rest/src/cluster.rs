@@ -8,6 +8,7 @@ use squall_client::{Client, ClientError, unexpected};
 use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::policy::Policy;
+use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobSelection, Request, Sendable};
 use squall_model::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo,
@@ -42,6 +43,17 @@ pub(crate) struct Cluster {
     policy: Part<Policy>,
     diag: Part<Diag>,
     config: Part<Config>,
+    controller: Part<Controller>,
+}
+
+/// What the controller tells of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Controller {
+    pub(crate) host: String,
+    pub(crate) version: String,
+    /// Why submissions are refused. None: they are not.
+    pub(crate) trouble: Option<String>,
+    pub(crate) started: Time,
 }
 
 /// Makes a method that returns a part of the cluster's state, which the controller sends in one answer.
@@ -76,6 +88,7 @@ impl Cluster {
             policy: Part::default(),
             diag: Part::default(),
             config: Part::default(),
+            controller: Part::default(),
         }
     }
 
@@ -138,6 +151,23 @@ impl Cluster {
         /// Returns the configuration that the controller uses.
         config: Config, Request::Config, Answer::Config(config) => *config
     );
+    part!(
+        /// Returns what the controller tells of itself.
+        controller: Controller, Request::Ping, Answer::Pong { host, version, trouble, started, .. } =>
+            Controller { host, version, trouble, started }
+    );
+
+    /// Returns the jobs in the controller's memory that a user may see: those that all may see, unless jobs are private.
+    pub(crate) async fn jobs_seen_by(
+        &self,
+        who: &Identity,
+        since: Option<Instant>,
+    ) -> Result<Arc<JobsPage>, ClientError> {
+        if !self.config(None).await?.private_data.jobs {
+            return self.jobs(since).await;
+        }
+        self.with(who, |client| client.jobs(JobSelection::default(), true, true)).await.map(Arc::new)
+    }
 
     /// Sends a request as a user, and returns its first answer.
     pub(crate) async fn ask(
@@ -154,14 +184,32 @@ impl Cluster {
         who: &Identity,
         query: AccountingQuery,
     ) -> Result<Vec<AccountingRow>, ClientError> {
+        self.accounting_up_to(who, query, usize::MAX, Some).await.map(|(rows, _)| rows)
+    }
+
+    /// Returns what `keep` keeps of rows in accounting, in the order of jobs, and whether there are more than `most` of
+    /// them. At most 16 times as many rows are read.
+    pub(crate) async fn accounting_up_to<T: Send + 'static>(
+        &self,
+        who: &Identity,
+        query: AccountingQuery,
+        most: usize,
+        mut keep: impl FnMut(AccountingRow) -> Option<T> + Send + 'static,
+    ) -> Result<(Vec<T>, bool), ClientError> {
         self.with(who, move |client| {
             client.send(&HostRequest::Accounting(Box::new(query)))?;
-            let mut all = Vec::new();
+            let (mut all, mut read) = (Vec::new(), 0_usize);
             loop {
                 let Answer::Accounting { rows, more, .. } = client.receive()? else { return Err(unexpected()) };
-                all.extend(rows);
-                if !more {
-                    return Ok(all);
+                read += rows.len();
+                for kept in rows.into_iter().filter_map(&mut keep) {
+                    if all.len() >= most {
+                        return Ok((all, true));
+                    }
+                    all.push(kept);
+                }
+                if !more || read > most.saturating_mul(16) {
+                    return Ok((all, more));
                 }
             }
         })

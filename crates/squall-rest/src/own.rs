@@ -1,6 +1,7 @@
 //! `/squall/v1/`: what Slurm's interface has no path for.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -14,9 +15,11 @@ use squall_files::users;
 use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::JobState;
-use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
 use squall_text::format::clock::Clock;
 use squall_text::format::why;
+use squall_text::report::many;
+use squall_text::report::record::Record;
 use squall_text::rest::change::job_id;
 use squall_text::rest::job;
 use squall_text::shapes::Problem;
@@ -26,6 +29,10 @@ use crate::caller::Caller;
 use crate::events::events;
 use crate::routes::ServerHandle;
 use crate::slurm::{json as answer, now};
+use crate::users::name_of;
+
+/// Most rows of jobs and steps in a report.
+const REPORTED_MAX: usize = 50_000;
 
 pub(crate) fn routes() -> Router<ServerHandle> {
     Router::new()
@@ -34,6 +41,7 @@ pub(crate) fn routes() -> Router<ServerHandle> {
         .route("/forecast", get(forecast))
         .route("/job/{job}/{deed}", post(act))
         .route("/ping", get(ping))
+        .route("/report/{job}", get(report))
         .route("/topology", get(topology))
         .route("/what-if", post(what_if))
         .route("/why/{job}", get(why_pending))
@@ -85,6 +93,31 @@ async fn why_pending(
         }
         _ => Err(unexpected().into()),
     }
+}
+
+/// `GET report/JOB`: what a job used of what it asked for, how it ended and why, as `squall report --json`; of an array,
+/// also its summary.
+async fn report(
+    State(server): State<ServerHandle>,
+    caller: Caller,
+    Path(job): Path<String>,
+) -> Result<Response, Failure> {
+    let query = AccountingQuery { ids: vec![job_id(&job)?], ..AccountingQuery::default() };
+    let (rows, cut) = server.cluster.accounting_up_to(&caller.identity, query, REPORTED_MAX, Some).await?;
+    if rows.iter().all(|row| row.step.is_some()) {
+        return Err(ClientError::Refused(Refusal::InvalidJobId).into());
+    }
+    if cut {
+        let text = format!("the array has more than {REPORTED_MAX} tasks and steps: ask for a task, such as {job}_1");
+        return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+    }
+    let config = server.cluster.config(None).await?;
+    let value = tokio::task::spawn_blocking(move || {
+        let (clock, cluster) = (Rc::new(Clock::here(now())), Rc::from(config.cluster.as_str()));
+        let records = Record::all(rows, (&clock, &cluster), name_of);
+        many::json(&records.iter().map(Record::report).collect::<Vec<_>>())
+    });
+    Ok(told(&value.await.map_err(|_| Failure::from(unexpected()))?))
 }
 
 /// Returns the id of the job that users know by this text.

@@ -21,6 +21,7 @@ use crate::format::{harmless, why, words};
 use crate::options::values::signal::signal_text;
 
 pub mod many;
+pub mod record;
 
 /// Signal number by which Slurm and Squall mark a job that could not be started, such as for an output file that can't be
 /// written: `0:53`.

@@ -1,21 +1,20 @@
 //! `squall report JOB`: what a job used of what it asked for, how it ended and why, and what to ask for next time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-use squall_model::id::JobId;
+use serde_json::json;
 use squall_model::job::JobState;
 use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, Request};
 use squall_model::wire::info::{AccountingRow, Why};
 
 use crate::command::listing::call::{Call, Fail, live};
-use squall_text::format::accounting::Row;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
+use squall_text::report::record::Record;
 use squall_text::report::{Report, many};
 
 const OPTIONS: &[Flag] = &[
@@ -34,7 +33,8 @@ pub(crate) static PAGE: Page = Page {
 JOB is a job, an array or a task: 17, 18, 18_3. Of an array it says how many tasks are in each state,
 why some failed, and how to run these again; with --each it reports each task. Without JOB it lists
 which of your jobs have ended since yesterday, those that failed first. Of a running job it shows
-what its steps have used until now. With --json: an object with a list, `jobs`; times are seconds.
+what its steps have used until now. With --json: an object with a list, `jobs`, and of an array its
+summary, `array`; times are seconds.
 ",
 };
 
@@ -72,29 +72,14 @@ fn report(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         }
     }
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
-    let row = |data| Row::new(data, &clock, &cluster);
-    let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) = rows.into_iter().partition(|row| row.step.is_none());
-    let mut steps_of = BTreeMap::<(JobId, u32), Vec<Row>>::new();
-    for step in steps {
-        steps_of.entry((step.id, step.attempt.0)).or_default().push(row(step));
+    let mut all = Record::all(rows, (&clock, &cluster), |uid| call.people.user(uid));
+    for record in &mut all {
+        (record.why, record.is_hidden) = (why(call, &record.job.data), hidden.contains(&record.job.data.id));
     }
-    let mut all = Vec::new();
-    for job in jobs {
-        let why = why(call, &job);
-        let (steps, job) = (steps_of.remove(&(job.id, job.attempt.0)).unwrap_or_default(), row(job));
-        let cancelled_by = job.cancelled_by().map_or_else(String::new, |uid| call.people.user(uid));
-        all.push((job, steps, why, cancelled_by));
-    }
-    let reports: Vec<Report<'_>> = all
-        .iter()
-        .map(|(job, steps, why, cancelled_by)| {
-            let is_hidden = hidden.contains(&job.data.id);
-            Report { job, steps, why: why.as_deref(), cancelled_by, is_hidden }
-        })
-        .collect();
+    let reports: Vec<Report<'_>> = all.iter().map(Record::report).collect();
     let text = if given.has("json") {
-        let objects: Vec<Value> = reports.iter().map(Report::json).collect();
-        format!("{:#}\n", json!({ "jobs": objects }))
+        let ended = || json!({ "jobs": reports.iter().map(Report::json).collect::<Vec<_>>() });
+        format!("{:#}\n", if missing.is_some() { many::json(&reports) } else { ended() })
     } else if missing.is_none() {
         many::ended_text("since yesterday", &reports)
     } else if !given.has("each") && many::are_one_array(&reports) {
@@ -140,6 +125,7 @@ mod tests {
     use std::fmt::Write;
     use std::sync::Arc;
 
+    use serde_json::{Value, json};
     use squall_model::id::{JobId, StepNo};
     use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Need, Owner, PendingReason, Usage};
     use squall_model::resource::Memory;
@@ -235,6 +221,14 @@ mod tests {
         let left = accounting(90, None, JobState::Pending);
         fake.rows.push(AccountingRow { pending_tasks: Some((4..10).collect()), start: None, end: None, ..left });
         let mut text = shown(&mut fake, &["90"]);
+        let told = run_with(&mut fake, NAME, report, &["90", "--json"], &[]).out;
+        let told: Value = serde_json::from_str(&told).expect("it is JSON");
+        let whole = &told["array"];
+        assert_eq!((&whole["tasks"], &whole["ended"]), (&json!(10), &json!(4)));
+        assert_eq!(
+            (&whole["again"], &whole["failed"][1]["tasks"]),
+            (&json!("sbatch --array=1-3 sweep.sh"), &json!("2"))
+        );
         fake.rows.truncate(4);
         text += &run_with(&mut fake, NAME, report, &["90", "--each"], &[]).out;
         check("report-array", &text);

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use serde_json::{Value, json};
 use squall_model::duration::format_elapsed;
+use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, EndState, JobState};
 use squall_model::set::IndexSet;
+use squall_model::time::Time;
 
 use super::{Report, amount};
 use crate::format::harmless;
@@ -42,37 +45,105 @@ fn again(submit_line: &str, tasks: &IndexSet) -> Option<String> {
 }
 
 /// What the tasks of an array in one state have in common.
-#[derive(Debug, Default)]
-struct OfState {
-    tasks: usize,
-    longest_s: u64,
-    peak_kb: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct OfState {
+    /// The state of one of them.
+    pub state: JobState,
+    /// Number of tasks.
+    pub tasks: usize,
+    /// Longest time that one ran, seconds.
+    pub longest_s: u64,
+    /// Highest memory of one, KiB.
+    pub peak_kb: u64,
+}
+
+/// An array as a whole.
+#[derive(Clone, Debug)]
+pub struct ArraySummary {
+    /// Id of the array.
+    pub id: JobId,
+    /// Number of tasks.
+    pub total: usize,
+    /// The tasks by the name of their state.
+    pub states: BTreeMap<String, OfState>,
+    /// Tasks that failed, by the sentence that says why.
+    pub failed: BTreeMap<String, IndexSet>,
+    /// The line that runs the failed tasks again. None: none failed, or the line is not known.
+    pub again: Option<String>,
+}
+
+impl ArraySummary {
+    /// Returns what there is to say of an array from the reports of its tasks. None: there are none.
+    pub fn of(tasks: &[Report<'_>]) -> Option<Self> {
+        let data = &tasks.first()?.job.data;
+        let (mut states, mut total) = (BTreeMap::<String, OfState>::new(), 0);
+        let mut failed = BTreeMap::<String, IndexSet>::new();
+        for task in tasks {
+            let (row, count) = (&task.job.data, task.job.data.pending_tasks.as_ref().map_or(1, IndexSet::len));
+            total += count;
+            let none = OfState { state: row.state, tasks: 0, longest_s: 0, peak_kb: 0 };
+            let of = states.entry(task.state()).or_insert(none);
+            of.tasks += count;
+            of.longest_s = of.longest_s.max(task.job.elapsed());
+            of.peak_kb = of.peak_kb.max(task.used().memory_kb);
+            if let (Some(how), Some(ArrayTask { index, .. })) = (task.ending(), row.task)
+                && has_failed(how)
+            {
+                failed.entry(format!("{}. {}", task.state(), task.cause())).or_default().insert(index);
+            }
+        }
+        let mut whole = Self { id: data.task.map_or(data.id, |task| task.array), total, states, failed, again: None };
+        whole.again = if whole.failed.is_empty() { None } else { again(&data.submit_line, &whole.all_failed()) };
+        Some(whole)
+    }
+
+    /// Returns the indices of all tasks that failed.
+    pub fn all_failed(&self) -> IndexSet {
+        self.failed.values().flat_map(IndexSet::iter).collect()
+    }
+
+    /// Returns how many tasks have ended.
+    pub fn ended(&self) -> usize {
+        let ended = |of: &&OfState| matches!(of.state, JobState::Ended(_));
+        self.states.values().filter(ended).map(|of| of.tasks).sum()
+    }
+
+    /// Returns how to run the failed tasks again, in words. None: none failed.
+    pub fn remedy(&self) -> Option<String> {
+        match &self.again {
+            _ if self.failed.is_empty() => None,
+            Some(again) => Some(again.clone()),
+            None => Some(format!("submit it with --array={}", self.all_failed())),
+        }
+    }
+
+    /// Returns the summary as a JSON object.
+    pub fn json(&self) -> Value {
+        let states = self.states.iter().map(|(state, of)| {
+            let (longest, peak) = (of.longest_s, of.peak_kb);
+            json!({ "state": state, "tasks": of.tasks, "longest_seconds": longest, "memory_peak_kb": peak })
+        });
+        let failed = self.failed.iter().map(|(cause, tasks)| json!({ "tasks": tasks.to_string(), "cause": cause }));
+        json!({
+            "array_job_id": self.id.0,
+            "tasks": self.total,
+            "ended": self.ended(),
+            "states": states.collect::<Vec<_>>(),
+            "failed": failed.collect::<Vec<_>>(),
+            "again": self.again,
+        })
+    }
 }
 
 /// Returns the report of an array as a whole, from those of its tasks.
 pub fn array_text(tasks: &[Report<'_>]) -> String {
-    let Some(first) = tasks.first() else { return String::new() };
+    let (Some(first), Some(whole)) = (tasks.first(), ArraySummary::of(tasks)) else { return String::new() };
     let data = &first.job.data;
-    let id = data.task.map_or(data.id, |task| task.array);
-    let (mut states, mut total) = (BTreeMap::<String, OfState>::new(), 0);
-    let mut failed = BTreeMap::<String, IndexSet>::new();
-    for task in tasks {
-        let count = task.job.data.pending_tasks.as_ref().map_or(1, IndexSet::len);
-        total += count;
-        let of = states.entry(task.state()).or_default();
-        of.tasks += count;
-        of.longest_s = of.longest_s.max(task.job.elapsed());
-        of.peak_kb = of.peak_kb.max(task.used().memory_kb);
-        if let (Some(how), Some(ArrayTask { index, .. })) = (task.ending(), task.job.data.task)
-            && has_failed(how)
-        {
-            failed.entry(format!("{}. {}", task.state(), task.cause())).or_default().insert(index);
-        }
-    }
+    let (id, total) = (whole.id, whole.total);
     let mut text = format!("Array {id} ({} of {}): {total} tasks\n", harmless(&data.name), data.owner.user);
     let _ = writeln!(text, "  Partition {}, account {}, QOS {}", data.partition, data.account, data.qos);
     let _ = writeln!(text, "\n  {:<14}{:>8}{:>14}{:>16}", "state", "tasks", "longest", "highest memory");
-    for (state, of) in &states {
+    for (state, of) in &whole.states {
         let line = match of.longest_s {
             0 if of.peak_kb == 0 => format!("  {state:<14}{:>8}", of.tasks),
             longest => {
@@ -81,67 +152,125 @@ pub fn array_text(tasks: &[Report<'_>]) -> String {
         };
         let _ = writeln!(text, "{line}");
     }
-    if failed.is_empty() {
+    if whole.failed.is_empty() {
         return text;
     }
     text.push_str("\nFailed tasks:\n");
-    for (cause, tasks) in failed.iter().take(LINES_MAX) {
+    for (cause, tasks) in whole.failed.iter().take(LINES_MAX) {
         let _ = writeln!(text, "  {tasks}: {cause}");
     }
-    if failed.len() > LINES_MAX {
-        let _ = writeln!(text, "  ... and {} causes more", failed.len() - LINES_MAX);
+    if whole.failed.len() > LINES_MAX {
+        let _ = writeln!(text, "  ... and {} causes more", whole.failed.len() - LINES_MAX);
     }
-    let all: IndexSet = failed.values().flat_map(IndexSet::iter).collect();
-    let _ = match again(&data.submit_line, &all) {
-        Some(again) => writeln!(text, "\nTo run them again:\n  {}", harmless(&again)),
-        None => writeln!(text, "\nTo run them again: submit it with --array={all}"),
+    let remedy = whole.remedy().unwrap_or_default();
+    let _ = match &whole.again {
+        Some(again) => writeln!(text, "\nTo run them again:\n  {}", harmless(again)),
+        None => writeln!(text, "\nTo run them again: {remedy}"),
     };
     text
 }
 
-/// Returns what of a user's jobs has ended `since` a time, as a phrase such as *since yesterday*: those that failed first,
-/// the newest first. Tasks of an array that ended alike share a line.
-pub fn ended_text(since: &str, jobs: &[Report<'_>]) -> String {
-    let mut groups: Vec<(Group<'_>, IndexSet)> = Vec::new();
+/// Returns the reports of jobs as a JSON object: a list, `jobs`, and the summary if they are one array, `array`.
+pub fn json(jobs: &[Report<'_>]) -> Value {
+    let mut all = json!({ "jobs": jobs.iter().map(Report::json).collect::<Vec<_>>() });
+    if let Some(whole) = ArraySummary::of(jobs).filter(|_| are_one_array(jobs)) {
+        all["array"] = whole.json();
+    }
+    all
+}
+
+/// Jobs of a user that have ended alike: one job, or tasks of an array.
+#[derive(Clone, Debug)]
+pub struct EndedGroup {
+    /// How they ended.
+    pub how: EndState,
+    /// The id as users write it: `12`, `12_3`, `12_[3,5]`.
+    pub id: String,
+    /// The number in the address of its page: of the job, the task, or the array of several tasks.
+    pub page: String,
+    /// Name of the job.
+    pub name: String,
+    /// Name of the state.
+    pub state: String,
+    /// When the last of them ended.
+    pub ended: Option<Time>,
+    /// How long the first one ran, seconds.
+    pub ran_s: u64,
+    /// Why, in a sentence.
+    pub cause: String,
+    /// Number of jobs.
+    pub count: usize,
+}
+
+impl EndedGroup {
+    /// Returns whether they did not do what they were to do, and nobody had ended them.
+    pub fn has_failed(&self) -> bool {
+        has_failed(self.how)
+    }
+}
+
+/// Returns jobs that have ended: those that failed first, the newest first. Tasks of an array that ended alike are
+/// together.
+pub fn ended(jobs: &[Report<'_>]) -> Vec<EndedGroup> {
+    let mut groups: Vec<(EndedGroup, Option<ArrayTask>, IndexSet)> = Vec::new();
     let mut by_key = BTreeMap::<(u32, String), usize>::new();
-    let mut counts = BTreeMap::<String, usize>::new();
     for job in jobs {
-        let Some(how) = job.ending() else { continue };
-        *counts.entry(job.state().to_lowercase()).or_default() += 1;
-        let group = Group { how, job };
-        if let Some(ArrayTask { array, index }) = job.job.data.task {
-            let key = (array.0, format!("{how:?} {}", job.cause()));
-            if let Some(at) = by_key.get(&key) {
-                groups[*at].1.insert(index);
+        let (Some(how), row) = (job.ending(), job.job) else { continue };
+        let (cause, task) = (job.cause(), row.data.task);
+        if let Some(ArrayTask { array, index }) = task {
+            let at = *by_key.entry((array.0, format!("{how:?} {cause}"))).or_insert(groups.len());
+            if let Some((group, _, tasks)) = groups.get_mut(at) {
+                tasks.insert(index);
+                group.ended = group.ended.max(row.end());
                 continue;
             }
-            by_key.insert(key, groups.len());
-            groups.push((group, [index].into_iter().collect()));
-        } else {
-            groups.push((group, IndexSet::new()));
+        }
+        let group = EndedGroup {
+            how,
+            id: row.id(),
+            page: row.id(),
+            name: row.data.name.clone(),
+            state: job.state(),
+            ended: row.end(),
+            ran_s: row.elapsed(),
+            cause,
+            count: 1,
+        };
+        groups.push((group, task, task.iter().map(|task| task.index).collect()));
+    }
+    for (group, task, tasks) in &mut groups {
+        if let Some(task) = task.filter(|_| tasks.len() > 1) {
+            (group.id, group.page) = (format!("{}_[{tasks}]", task.array), task.array.to_string());
+            group.count = tasks.len();
         }
     }
-    if groups.is_empty() {
+    let mut groups: Vec<EndedGroup> = groups.into_iter().map(|(group, ..)| group).collect();
+    groups.sort_by_key(|group| (!group.has_failed(), std::cmp::Reverse(group.ended)));
+    groups
+}
+
+/// Returns what of a user's jobs has ended `since` a time, as a phrase such as *since yesterday*: those that failed first,
+/// the newest first.
+pub fn ended_text(since: &str, jobs: &[Report<'_>]) -> String {
+    let groups = ended(jobs);
+    let Some(clock) = jobs.first().map(|job| &job.job.clock).filter(|_| !groups.is_empty()) else {
         return format!("None of your jobs has ended {since}.\n");
-    }
-    groups.sort_by_key(|(group, _)| (!has_failed(group.how), std::cmp::Reverse(group.job.job.data.end)));
+    };
+    let mut counts = BTreeMap::<String, usize>::new();
+    groups.iter().for_each(|group| *counts.entry(group.state.to_lowercase()).or_default() += group.count);
     let counts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let mut text = format!("Of your jobs have ended {since}: {}.\n\n", counts.join(", "));
     let _ = writeln!(text, "  {:<12}{:<14}{:<14}{:<21}{:>9}  why", "job", "name", "state", "ended", "time");
-    for (Group { job, .. }, tasks) in groups.iter().take(LINES_MAX) {
-        let row = job.job;
-        let id = match row.data.task {
-            Some(task) if tasks.len() > 1 => format!("{}_[{tasks}]", task.array),
-            _ => row.id(),
-        };
-        let ended = row.end().map_or(String::new(), |end| row.clock.show(end));
+    for group in groups.iter().take(LINES_MAX) {
         let _ = writeln!(
             text,
-            "  {id:<11} {:<13.13} {:<13} {ended:<20} {:>9}  {}",
-            harmless(&row.data.name),
-            job.state(),
-            format_elapsed(row.elapsed()),
-            job.cause()
+            "  {:<11} {:<13.13} {:<13} {:<20} {:>9}  {}",
+            group.id,
+            harmless(&group.name),
+            group.state,
+            group.ended.map_or(String::new(), |end| clock.show(end)),
+            format_elapsed(group.ran_s),
+            group.cause
         );
     }
     if groups.len() > LINES_MAX {
@@ -149,13 +278,6 @@ pub fn ended_text(since: &str, jobs: &[Report<'_>]) -> String {
     }
     text.push_str("\nMore of one of them: squall report JOB\n");
     text
-}
-
-/// A job, or the first one of several that ended alike.
-#[derive(Debug)]
-struct Group<'a> {
-    how: EndState,
-    job: &'a Report<'a>,
 }
 
 /// Returns whether these are tasks of one array.
