@@ -11,10 +11,8 @@ use squall_text::limits;
 use crate::routes::ServerHandle;
 use crate::web::chart;
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::{Html, link};
-use crate::web::overview::card;
+use crate::web::html::{Html, card, link, pager};
 use crate::web::people::Viewer;
-use crate::web::queue::pager;
 
 /// Rows of a page.
 const ROWS: usize = 100;

@@ -5,8 +5,9 @@ use axum::response::Response;
 use squall_client::unexpected;
 use squall_model::event::NodeAdmin;
 use squall_model::job::JobState;
-use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
+use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_text::format::job::JobRow;
+use squall_text::options::values::jobs::job_ref;
 use squall_text::refusal;
 
 use crate::answer;
@@ -14,6 +15,7 @@ use crate::routes::ServerHandle;
 use crate::web::frame::{Problem, View};
 use crate::web::html::{Html, encoded};
 use crate::web::people::{Form, to};
+use crate::web::row;
 use squall_client::ClientError;
 use squall_model::id::JobId;
 
@@ -52,9 +54,28 @@ pub(crate) fn offer(body: &mut Html, view: &View, job: &JobRow) {
             _ => false,
         };
         if fits {
-            view.form(body, &format!("/job/{}/{deed}", job.info.id));
-            let class = if deed == "cancel" { "danger" } else { "" };
-            body.put("<button class=\"{}\">{}</button></form>", &[&class, &name]);
+            button(body, view, &row::path(job), (deed, name));
+        }
+    }
+    body.raw("</div>");
+}
+
+/// Appends the button for a deed on the job or array with this path.
+fn button(body: &mut Html, view: &View, path: &str, (deed, name): (&str, &str)) {
+    view.form(body, &format!("{path}/{deed}"));
+    let class = if deed == "cancel" { "danger" } else { "" };
+    body.put("<button class=\"{}\">{}</button></form>", &[&class, &name]);
+}
+
+/// Appends buttons for what the person may do with an array. `waits`: some of its tasks wait.
+pub(crate) fn offer_array(body: &mut Html, view: &View, (owner, id): (u32, JobId), waits: bool) {
+    if !view.may(owner) {
+        return;
+    }
+    body.raw("<div class=\"deeds\" role=\"group\" aria-label=\"Actions\">");
+    for (deed, name, _) in DEEDS {
+        if deed == "cancel" || waits && ["hold", "release"].contains(&deed) {
+            button(body, view, &row::path_of(id, None), (deed, name));
         }
     }
     body.raw("</div>");
@@ -79,10 +100,11 @@ pub(crate) fn offer_node(body: &mut Html, view: &View, name: &str, admin: NodeAd
 /// `POST /job/ID/DEED`.
 pub(crate) async fn on_job(
     State(server): State<ServerHandle>,
-    Path((id, deed)): Path<(u32, String)>,
+    Path((id, deed)): Path<(String, String)>,
     form: Form,
 ) -> Result<Response, Problem> {
-    let jobs = JobSelection { ids: vec![JobRef::Job(JobId(id))], ..JobSelection::default() };
+    let job = job_ref(&id).ok_or_else(|| Problem::missing("There is no such job."))?;
+    let jobs = JobSelection { ids: vec![job], ..JobSelection::default() };
     let request = match deed.as_str() {
         "cancel" => Request::Cancel { jobs, signal: None, step: None, verbose: true },
         // Operators hold as such, so that the user can't release it.
@@ -98,7 +120,11 @@ pub(crate) async fn on_job(
         let text = refusal::lines(&format!("Job {id}"), &refusal).join(". ");
         return Err(Problem { status: answer::status(&ClientError::Refused(refusal)), text });
     }
-    Ok(to(&format!("/job/{id}?done={}", DEEDS.iter().find(|(name, ..)| *name == deed).map_or("", |(name, ..)| name))))
+    Ok(to(&format!(
+        "/job/{}?done={}",
+        encoded(&id),
+        DEEDS.iter().find(|(name, ..)| *name == deed).map_or("", |(name, ..)| name)
+    )))
 }
 
 /// `POST /node/NAME/DEED`.

@@ -15,8 +15,7 @@ use squall_text::format::event::sentence;
 use crate::routes::ServerHandle;
 use crate::users;
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::{Html, encoded};
-use crate::web::overview::card;
+use crate::web::html::{Html, card, encoded};
 use crate::web::people::Viewer;
 use crate::web::row::{self, Rows};
 
@@ -95,7 +94,7 @@ fn of_feed(body: &mut Html, view: &View, event: &FeedEvent) {
     view.time(body, Some(event.time), "");
     body.put("</td><td data-name=\"What\">{}</td><th scope=\"row\" data-name=\"Which\">", &[&event.kind.name()]);
     match &event.job {
-        Some(job) => body.put("<a href=\"/job/{}\">{}</a>", &[&job.id, &job.label()]),
+        Some(job) => body.put("<a href=\"{}\">{}</a>", &[&row::path_of(job.id, job.task), &job.label()]),
         None if hostlist::is_name(&event.nodes) => {
             body.put("<a href=\"/node/{}\">{}</a>", &[&encoded(&event.nodes), &event.nodes])
         }

@@ -11,13 +11,15 @@ use crate::answer::Failure;
 use crate::routes::Server;
 use crate::slurm::now;
 use crate::web::assets;
+use crate::web::faults::{self, Fault};
 use crate::web::html::Html;
 use crate::web::people::Viewer;
 
 /// The pages in the navigation.
-const TABS: [(&str, &str); 8] = [
+const TABS: [(&str, &str); 9] = [
     ("/", "Overview"),
     ("/jobs", "Jobs"),
+    ("/past", "Past jobs"),
     ("/nodes", "Nodes"),
     ("/partitions", "Partitions"),
     ("/reservations", "Reservations"),
@@ -40,12 +42,16 @@ pub(crate) struct View {
     /// What is said after a deed; empty: there was none.
     pub(crate) done: &'static str,
     pub(crate) clock: Clock,
+    /// What is wrong with the cluster.
+    pub(crate) faults: Vec<Fault>,
 }
 
 impl View {
     pub(crate) async fn of(server: &Server, viewer: &Viewer) -> Result<Self, Problem> {
         let config = server.cluster.config(None).await?;
         let Viewer { caller, proof } = viewer;
+        let (controller, diag) = (server.cluster.controller(None).await?, server.cluster.diag(None).await?);
+        let faults = faults::found(&controller, &diag, &server.cluster.nodes(None).await?);
         Ok(Self {
             user: caller.user.clone(),
             uid: caller.uid,
@@ -55,6 +61,7 @@ impl View {
             cluster: config.cluster.clone(),
             done: "",
             clock: Clock { style: Style::Relative, ..Clock::here(now()) },
+            faults,
         })
     }
 
@@ -73,6 +80,20 @@ impl View {
         html.put("<time datetime=\"{}\" title=\"{}\">{}</time>", &[&whole, &whole, &self.clock.show(time)]);
     }
 
+    /// Appends the mark of the cluster's health.
+    fn mark(&self, html: &mut Html) {
+        match self.faults.len() {
+            0 => html.raw(" <span class=\"mark good\" title=\"No trouble is known\">✓</span>"),
+            count => {
+                let first = &self.faults[0];
+                let node = if first.node.is_empty() { String::new() } else { format!("Node {} ", first.node) };
+                let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
+                let what = format!("{node}{}{more}", first.text);
+                html.put(" <span class=\"mark bad\" title=\"{}\">✕ {}</span>", &[&what, &count])
+            }
+        };
+    }
+
     /// Appends the beginning of a form, with the proof that it is of a page of ours.
     pub(crate) fn form(&self, html: &mut Html, action: &str) {
         let proof = &self.proof;
@@ -82,17 +103,26 @@ impl View {
         );
     }
 
-    /// Returns a whole page.
+    /// Returns a whole page, which follows what happens.
     pub(crate) fn page(&self, path: &str, title: &str, body: &Html) -> Html {
-        let mut html = head(&format!("{title} · {}", self.cluster));
+        self.whole((path, title), body, true)
+    }
+
+    /// Returns a whole page about what is over.
+    pub(crate) fn still(&self, path: &str, title: &str, body: &Html) -> Html {
+        self.whole((path, title), body, false)
+    }
+
+    fn whole(&self, (path, title): (&str, &str), body: &Html, live: bool) -> Html {
+        let mut html = head(&format!("{title} · {}", self.cluster), live);
         html.put("<header><a class=\"name\" href=\"/\">{}</a><nav aria-label=\"Pages\"><ul>", &[&self.cluster]);
         for (to, name) in TABS {
-            let form = if to == path {
-                "<li><a href=\"{}\" aria-current=\"page\">{}</a></li>"
-            } else {
-                "<li><a href=\"{}\">{}</a></li>"
-            };
+            let form = if to == path { "<li><a href=\"{}\" aria-current=\"page\">{}" } else { "<li><a href=\"{}\">{}" };
             html.put(form, &[&to, &name]);
+            if to == "/health" {
+                self.mark(&mut html);
+            }
+            html.raw("</a></li>");
         }
         html.put("</ul></nav><div class=\"who\"><span>{}</span>", &[&self.user]);
         if self.operator {
@@ -106,7 +136,11 @@ impl View {
         if !self.done.is_empty() {
             html.put("<p class=\"said good\" role=\"status\">{}</p>", &[&self.done]);
         }
-        html.raw("<main id=\"main\" tabindex=\"-1\" data-live>");
+        html.raw(if live {
+            "<main id=\"main\" tabindex=\"-1\" data-live>"
+        } else {
+            "<main id=\"main\" tabindex=\"-1\">"
+        });
         html.add(body).raw("</main><footer><span>As of ");
         self.time(&mut html, Some(self.clock.now), "");
         html.raw(
@@ -118,7 +152,8 @@ impl View {
     }
 }
 
-fn head(title: &str) -> Html {
+/// Returns the beginning of a page. `live`: without scripts it is loaded again now and then.
+fn head(title: &str, live: bool) -> Html {
     let mut html = Html::new();
     let [css, js] = assets::paths();
     html.put(
@@ -127,17 +162,19 @@ fn head(title: &str) -> Html {
          <meta name=\"color-scheme\" content=\"light dark\"><title>{}</title>\
          <link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
          %3Cpath d='M1 4h9M4 8h11M2 12h7' stroke='%232a78d6' stroke-width='2.5' stroke-linecap='round'/%3E%3C/svg%3E\">\
-         <link rel=\"stylesheet\" href=\"{}\"><script src=\"{}\" defer></script>\
-         <noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript></head>\
-         <body><a class=\"skip\" href=\"#main\">Skip to content</a>",
+         <link rel=\"stylesheet\" href=\"{}\"><script src=\"{}\" defer></script>",
         &[&title, &css, &js],
     );
+    if live {
+        html.raw("<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>");
+    }
+    html.raw("</head><body><a class=\"skip\" href=\"#main\">Skip to content</a>");
     html
 }
 
 /// Returns a page without navigation.
 pub(crate) fn alone(title: &str, body: &Html) -> Html {
-    let mut html = head(&format!("{title} · Squall"));
+    let mut html = head(&format!("{title} · Squall"), false);
     html.raw("<main id=\"main\" class=\"alone\" tabindex=\"-1\">").add(body).raw("</main></body></html>\n");
     html
 }

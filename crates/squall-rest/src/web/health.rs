@@ -2,37 +2,21 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Diag, NodeInfo};
 use squall_text::format::counters::{average, minutes};
 
+use crate::cluster::Controller;
 use crate::routes::ServerHandle;
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::Html;
-use crate::web::nodes;
-use crate::web::overview::card;
+use crate::web::html::{Html, card};
 use crate::web::people::Viewer;
 use crate::web::places::counts;
-
-/// What the controller says about itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Controller {
-    pub(crate) host: String,
-    pub(crate) version: String,
-    pub(crate) trouble: Option<String>,
-    pub(crate) started: Time,
-}
+use crate::web::{faults, nodes};
 
 /// `GET /health`.
 pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let (diag, nodes) = (server.cluster.diag(None).await?, server.cluster.nodes(None).await?);
-    let mut controller = Controller::default();
-    if let Answer::Pong { host, version, trouble, started, .. } =
-        server.cluster.ask(&viewer.caller.identity, Request::Ping).await?
-    {
-        controller = Controller { host, version, trouble, started };
-    }
+    let controller = server.cluster.controller(None).await?;
     let view = View::of(&server, &viewer).await?;
     made(move || page(&view, &controller, &diag, &nodes)).await
 }
@@ -42,7 +26,10 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
     let mut body = Html::new();
     body.raw("<h1>Health</h1>");
     let looks = counts(all);
-    faults(&mut body, controller, diag, all);
+    if view.faults.is_empty() {
+        body.raw("<p class=\"good\" role=\"status\">✓ No trouble is known.</p>");
+    }
+    faults::list(&mut body, &view.faults);
     body.raw("<div class=\"grid\">");
     about(&mut body, view, controller, diag);
     numbers(&mut body, diag);
@@ -53,35 +40,6 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[Nod
     times(&mut body, diag);
     messages(&mut body, diag);
     view.page("/health", "Health", &body)
-}
-
-/// Appends what is wrong, or that nothing is.
-fn faults(body: &mut Html, controller: &Controller, diag: &Diag, all: &[NodeInfo]) {
-    let looks = counts(all);
-    let silent = all.iter().filter(|node| node.known && !node.responds).count() as u64;
-    let mut faults: Vec<String> = Vec::new();
-    faults.extend(controller.trouble.iter().map(|trouble| format!("Submissions are refused: {trouble}.")));
-    let plural =
-        |count: u64, one: &str, many: &str| if count == 1 { one.to_owned() } else { format!("{count} {many}") };
-    if diag.broken > 0 {
-        let broken = plural(diag.broken, "A broken invariant was", "broken invariants were");
-        faults.push(format!("{broken} found: a bug of the program."));
-    }
-    if looks[6] > 0 {
-        faults.push(plural(looks[6], "A node is down.", "nodes are down."));
-    }
-    if silent > 0 {
-        faults.push(plural(silent, "A node does not answer.", "nodes do not answer."));
-    }
-    if faults.is_empty() {
-        body.raw("<p class=\"good\" role=\"status\">✓ No trouble is known.</p>");
-    } else {
-        body.raw("<ul class=\"faults\" role=\"alert\">");
-        for fault in &faults {
-            body.put("<li>✕ {}</li>", &[fault]);
-        }
-        body.raw("</ul>");
-    }
 }
 
 /// Appends the controller's counters.

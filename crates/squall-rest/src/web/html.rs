@@ -71,6 +71,40 @@ impl Write for Escaping<'_> {
     }
 }
 
+/// Begins a card with a title.
+pub(crate) fn card(body: &mut Html, id: &'static str, title: &str) {
+    body.put(
+        "<section class=\"card\" id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>",
+        &[&id, &id, &id, &title],
+    );
+}
+
+/// Appends a fact to a list of facts, unless it is empty.
+pub(crate) fn fact(body: &mut Html, name: &str, value: &str) {
+    if !value.is_empty() {
+        body.put("<div><dt>{}</dt><dd>{}</dd></div>", &[&name, &value]);
+    }
+}
+
+/// Appends links to other pages of a list.
+pub(crate) fn pager(body: &mut Html, all: usize, rows: usize, page: usize, link: &dyn Fn(usize) -> String) {
+    let pages = all.div_ceil(rows);
+    if pages < 2 {
+        return;
+    }
+    // The address may name any page.
+    let page = page.min(pages);
+    body.raw("<nav class=\"pager\" aria-label=\"Pages of the list\">");
+    if page > 0 {
+        body.put("<a href=\"{}\" rel=\"prev\">← Previous</a>", &[&link(page - 1)]);
+    }
+    body.put("<span>Page {} of {}</span>", &[&(page + 1), &pages]);
+    if page + 1 < pages {
+        body.put("<a href=\"{}\" rel=\"next\">Next →</a>", &[&link(page + 1)]);
+    }
+    body.raw("</nav>");
+}
+
 /// Returns a path with these parameters; those without a value are left out.
 pub(crate) fn link(path: &str, parameters: &[(&str, &str)]) -> String {
     let mut text = path.to_owned();

@@ -1,36 +1,34 @@
 //! The page of a job: what was asked and used, its steps, why it waits, and what would let it start sooner.
 
-use std::borrow::Cow;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
-use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, format_memory_mb, format_short};
-use squall_model::id::JobId;
-use squall_model::job::{GpuUse, JobKind, JobState, Usage};
+use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb, format_short};
+use squall_model::id::{Attempt, JobId};
+use squall_model::job::{GpuUse, JobState, Usage};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request, Tail};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
 use squall_text::columns::{accounting, jobs as columns};
-use squall_text::format::accounting::{Row, cpu_text};
+use squall_text::format::accounting::cpu_text;
 use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
-use squall_text::report::{JobUsage, Report};
+use squall_text::options::values::jobs::job_ref;
+use squall_text::report::record::Record;
 
 use crate::caller::Identity;
 use crate::routes::{Server, ServerHandle};
 use crate::slurm::now;
-use crate::web::act;
 use crate::web::chart::{self, Caption, Series, percent};
 use crate::web::frame::{Problem, View, made};
 use crate::web::history::UsageSample;
-use crate::web::html::{Html, link};
-use crate::web::overview::card;
+use crate::web::html::{Html, card, fact, link};
 use crate::web::people::Viewer;
 use crate::web::row::{self, Rows};
+use crate::web::{act, array, course, record};
 
 /// Most running steps of which the usage is asked for.
 const MEASURED: usize = 4;
@@ -39,12 +37,29 @@ const MEASURED: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobDetails {
     pub(crate) why: Option<Box<Why>>,
-    /// Accounting of the job and its steps; empty: the caller may not see it.
+    /// Accounting of the job's run and its steps; empty: the caller may not see it.
     pub(crate) rows: Vec<AccountingRow>,
+    /// Accounting of its earlier runs.
+    pub(crate) earlier: Vec<AccountingRow>,
     /// What running steps have used, over time.
     pub(crate) used: Vec<(StepInfo, Vec<UsageSample>)>,
     /// The end of its output. None: the viewer is not its owner, or it has none.
     pub(crate) tail: Option<Box<Tail>>,
+    /// Whether the controller has forgotten the job, so that only accounting knows it.
+    pub(crate) past: bool,
+}
+
+impl JobDetails {
+    /// Takes rows of accounting of a job: those of this run, and the earlier runs.
+    pub(crate) fn take(&mut self, rows: Vec<AccountingRow>, (id, attempt): (JobId, Attempt)) {
+        // The number of an array that waits is also that of one of its tasks.
+        let own: Vec<_> = rows.into_iter().filter(|row| row.id == id && row.pending_tasks.is_none()).collect();
+        // Accounting counts a job that never started as its first run.
+        let attempt = own.iter().map(|row| row.attempt).max().filter(|_| attempt.0 == 0).unwrap_or(attempt);
+        let (now, earlier): (Vec<_>, Vec<_>) = own.into_iter().partition(|row| row.attempt == attempt);
+        self.rows = now;
+        self.earlier = earlier.into_iter().filter(|row| row.step.is_none() && row.attempt < attempt).collect();
+    }
 }
 
 /// What may stand in the address.
@@ -52,20 +67,29 @@ pub(crate) struct JobDetails {
 pub(crate) struct JobQuery {
     #[serde(default)]
     done: String,
+    /// Page of the list of an array's tasks.
+    #[serde(default)]
+    page: usize,
 }
 
-/// `GET /job/ID`.
+/// `GET /job/ID`: a job, a task of an array, or an array.
 pub(crate) async fn show(
     State(server): State<ServerHandle>,
     viewer: Viewer,
     Path(id): Path<String>,
     Query(asked): Query<JobQuery>,
 ) -> Result<Response, Problem> {
+    let named = job_ref(&id).ok_or_else(|| record::missing(&id))?;
+    let who = viewer.caller.identity.clone();
     // After a deed its effect is to be seen.
-    let jobs = server.cluster.jobs((!asked.done.is_empty()).then(Instant::now)).await?;
+    let jobs = server.cluster.jobs_seen_by(&who, (!asked.done.is_empty()).then(Instant::now)).await?;
     let view = View { done: act::done(&asked.done), ..View::of(&server, &viewer).await? };
-    let who = viewer.caller.identity;
-    let Some(job) = row::find(&jobs, &id).cloned() else { return ended(&server, &who, view, &id).await };
+    if let Some(array) = array::named(&jobs, &named) {
+        return array::show(&server, &who, view, (array, asked.page)).await;
+    }
+    let Some(job) = row::find(&jobs, &id).cloned() else {
+        return record::show(&server, &who, view, (&id, named, asked.page)).await;
+    };
     let mut known = JobDetails::default();
     if let Ok(Answer::Why(told)) = server.cluster.ask(&who, Request::Why { job: job.id }).await {
         known.why = Some(told);
@@ -73,15 +97,16 @@ pub(crate) async fn show(
     let owner = jobs.owners.get(job.owner as usize);
     if owner.is_some_and(|owner| view.uid == owner.uid)
         && job.attempt.0 > 0
-        && let Ok(Answer::Tail(tail)) = server.cluster.ask(&who, HostRequest::Tail { job: job.id }).await
+        && let Ok(Answer::Tail(tail)) = server.cluster.ask(&who, HostRequest::Tail { job: job.id, past: false }).await
     {
         known.tail = Some(tail);
     }
-    let mine = owner.is_some_and(|owner| view.may(owner.uid));
-    if mine && job.attempt.0 > 0 {
-        let query = AccountingQuery { ids: vec![JobRef::Job(job.id)], ..AccountingQuery::default() };
-        known.rows = server.cluster.accounting(&who, query).await.unwrap_or_default();
-        known.rows.retain(|row| row.id == job.id && row.attempt == job.attempt);
+    let is_over = matches!(job.state, JobState::Ended(_));
+    if is_over || job.attempt.0 > 0 && owner.is_some_and(|owner| view.may(owner.uid)) {
+        let one = job.task.map(|task| JobRef::Tasks(task.array, [task.index].into_iter().collect()));
+        let ids = vec![one.unwrap_or(JobRef::Job(job.id))];
+        let query = AccountingQuery { ids, duplicates: true, ..AccountingQuery::default() };
+        known.take(server.cluster.accounting(&who, query).await.unwrap_or_default(), (job.id, job.attempt));
         known.used = measured(&server, &who, &job).await;
     }
     made(move || page(&view, &jobs, &job, &known)).await
@@ -113,33 +138,43 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Job
     body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &job.spec.name]);
     row::state(&mut body, job.info.state);
     body.raw("</h1>");
-    let record = Record::of(view, known.rows.clone()).filter(|_| matches!(job.info.state, JobState::Ended(_)));
-    cause(&mut body, record.as_ref());
+    let is_over = matches!(job.info.state, JobState::Ended(_));
+    let record = record::last(view, known.rows.clone()).filter(|_| is_over);
+    if let Some(record) = &record {
+        body.put("<p class=\"lead\">{}</p>", &[&record.report().cause()]);
+    }
+    if let Some(task) = job.info.task {
+        body.put("<p>A task of array <a href=\"/job/{}\">{}</a>.</p>", &[&task.array, &task.array]);
+    }
     act::offer(&mut body, view, &job);
     if let Some(told) = &known.why {
         reason(&mut body, view, told);
     }
     let ran = job.info.attempt.0 > 0;
     body.raw(if ran { "<div class=\"grid\">" } else { "<div>" });
-    facts(&mut body, view, &job, known.why.as_deref());
+    facts(&mut body, view, &job, known);
     if ran {
         usage(&mut body, view, &job, (known, record.as_ref()));
     }
     body.raw("</div>");
     over_time(&mut body, view, known);
+    files(&mut body, view, &job, known.tail.as_deref());
+    course::add(&mut body, view, &job, known);
     steps(&mut body, view, &steps_of(&job, known));
-    files(&mut body, &job, known.tail.as_deref());
-    fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
-    view.page("/jobs", &title, &body)
-}
-
-fn fact(body: &mut Html, name: &str, value: &str) {
-    if !value.is_empty() {
-        body.put("<div><dt>{}</dt><dd>{}</dd></div>", &[&name, &value]);
+    match record.filter(|_| known.past) {
+        Some(record) => {
+            fields(&mut body, accounting::FIELDS.iter().map(|column| (column.name, (column.get)(&record.job))));
+            view.still("/past", &title, &body)
+        }
+        None => {
+            fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
+            view.page("/jobs", &title, &body)
+        }
     }
 }
 
-fn facts(body: &mut Html, view: &View, job: &JobRow, told: Option<&Why>) {
+fn facts(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
+    let told = known.why.as_deref();
     card(body, "facts", "Asked for");
     body.put(
         "<dl class=\"facts\"><div><dt>User</dt><dd><a href=\"{}\"><bdi>{}</bdi></a></dd></div>",
@@ -158,7 +193,7 @@ fn facts(body: &mut Html, view: &View, job: &JobRow, told: Option<&Why>) {
     fact(body, "Reservation", job.spec.reservation.as_deref().unwrap_or_default());
     fact(body, "Dependency", &job.info.dependency);
     fact(body, "Time limit", &job.time_limit());
-    fact(body, "Priority", &job.info.priority.to_string());
+    fact(body, "Priority", &if known.past { String::new() } else { job.info.priority.to_string() });
     fact(body, "Requeued", &if job.restarts() > 0 { format!("{} times", job.restarts()) } else { String::new() });
     for (name, at) in [("Submitted", Some(job.info.submit)), ("Eligible", Some(job.info.eligible))] {
         body.put("<div><dt>{}</dt><dd>", &[&name]);
@@ -203,7 +238,9 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, (known, record): (&JobDetai
     body.raw("<dl class=\"facts\">");
     let (ran, limit) = (job.time_used(), job.info.time_limit_s.unwrap_or(0));
     share(body, "Time", &format!("{} of {}", format_short(ran), job.time_limit()), (ran, limit));
-    if view.may(job.owner.uid) {
+    // What a job has used that is over, accounting tells to all who may see it.
+    let is_known = view.may(job.owner.uid) || record.is_some();
+    if is_known {
         let (cpu_s, peak_kb) = total(known);
         let held_s = ran.saturating_mul(u64::from(job.info.num_cpus));
         let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_s));
@@ -221,50 +258,10 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, (known, record): (&JobDetai
     }
     body.raw("</dl>");
     hints(body, record);
-    if !view.may(job.owner.uid) {
+    if !is_known {
         body.raw("<p class=\"note\">What it used is for its owner and operators.</p>");
     }
     body.raw("</section>");
-}
-
-/// What accounting has of a job and of its steps.
-struct Record {
-    job: Row,
-    steps: Vec<Row>,
-    /// Name of the user who cancelled the job; empty: nobody did.
-    cancelled_by: String,
-}
-
-impl Record {
-    /// Returns the record in rows of accounting. None: none is of a job.
-    fn of(view: &View, rows: Vec<AccountingRow>) -> Option<Self> {
-        let (clock, cluster) = (Rc::new(view.clock.clone()), Rc::from(view.cluster.as_str()));
-        let rows = rows.into_iter().map(|data| Row::new(data, &clock, &cluster));
-        let (mut steps, mut jobs): (Vec<Row>, Vec<Row>) = rows.partition(Row::is_step);
-        let job = jobs.pop()?;
-        steps.retain(|step| (step.data.id, step.data.attempt) == (job.data.id, job.data.attempt));
-        let owner = &job.data.owner;
-        let name = |uid| match uid {
-            0 => "root".to_owned(),
-            uid if uid == owner.uid => owner.user.clone(),
-            uid => format!("user {uid}"),
-        };
-        let cancelled_by = job.cancelled_by().map_or_else(String::new, name);
-        Some(Self { job, steps, cancelled_by })
-    }
-
-    /// Returns what `squall report` tells of it.
-    fn report(&self) -> Report<'_> {
-        let Self { job, steps, cancelled_by } = self;
-        Report { job, steps, why: None, cancelled_by, is_hidden: false }
-    }
-}
-
-/// Appends in a sentence why a job that has ended did.
-fn cause(body: &mut Html, record: Option<&Record>) {
-    if let Some(record) = record {
-        body.put("<p class=\"lead\">{}</p>", &[&record.report().cause()]);
-    }
 }
 
 /// Appends what to ask for next time.
@@ -280,7 +277,7 @@ fn hints(body: &mut Html, record: Option<&Record>) {
 }
 
 /// Formats KiB with three figures at most.
-fn memory(kb: u64) -> String {
+pub(crate) fn memory(kb: u64) -> String {
     match kb {
         ..10_240 => format_memory_kb(kb),
         10_240..10_485_760 => format!("{}M", kb >> 10),
@@ -340,7 +337,7 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
             &[&if told.ahead_total == 1 { "1 job is".to_owned() } else { format!("{} jobs are", told.ahead_total) }],
         );
         for name in ahead {
-            body.put("<a href=\"/job/{}\">{}</a> ", &[&name.id, name]);
+            body.put("<a href=\"{}\">{}</a> ", &[&row::path_of(name.id, name.task), name]);
         }
         body.raw(if told.ahead_total as usize > ahead.len() { "…</p>" } else { "</p>" });
     }
@@ -484,7 +481,7 @@ fn steps(body: &mut Html, view: &View, steps: &[StepLine<'_>]) {
     body.raw("</section>");
 }
 
-fn files(body: &mut Html, job: &JobRow, tail: Option<&Tail>) {
+fn files(body: &mut Html, view: &View, job: &JobRow, tail: Option<&Tail>) {
     card(body, "files", "Command and output");
     body.raw("<dl class=\"facts one\">");
     fact(body, "Command", &job.command());
@@ -494,9 +491,11 @@ fn files(body: &mut Html, job: &JobRow, tail: Option<&Tail>) {
     fact(body, "Errors", &if job.stderr() == job.stdout() { String::new() } else { job.stderr() });
     body.raw("</dl>");
     if let Some(tail) = tail {
-        end_of_output(body, tail);
+        end_of_output(body, tail, job);
     } else if job.is_batch() && !job.started() {
         body.raw("<p class=\"note\">It has written nothing yet.</p>");
+    } else if job.is_batch() && view.uid == job.owner.uid {
+        body.raw("<p class=\"note\">Its output can't be shown at the moment.</p>");
     } else if job.is_batch() {
         body.raw("<p class=\"note\">Only its owner sees here what it has written.</p>");
     }
@@ -504,11 +503,16 @@ fn files(body: &mut Html, job: &JobRow, tail: Option<&Tail>) {
 }
 
 /// Appends the end of a job's output, which is the user's and may be anything.
-fn end_of_output(body: &mut Html, tail: &Tail) {
+fn end_of_output(body: &mut Html, tail: &Tail, job: &JobRow) {
     let text = String::from_utf8_lossy(&tail.bytes);
     match &tail.problem {
         Some(problem) => {
-            body.put("<p class=\"note\">The controller's host can't show the output: {}.</p>", &[problem]);
+            body.put("<p class=\"note\">The controller's host can't show the output: {}.", &[problem]);
+            let host = &job.info.run().batch_host;
+            if !host.is_empty() {
+                body.put(" Its script ran on {}.", &[host]);
+            }
+            body.raw("</p>");
         }
         None if text.is_empty() => {
             body.raw("<p class=\"note\">It has written nothing so far.</p>");
@@ -516,10 +520,10 @@ fn end_of_output(body: &mut Html, tail: &Tail) {
         None if (tail.bytes.len() as u64) < tail.size => {
             // A line that was cut is left out.
             let whole = text.split_once('\n').map_or(&*text, |(_, whole)| whole);
-            body.put("<h3>The end of its output</h3><pre>{}</pre>", &[&whole]);
+            body.put("<h3>The end of its output</h3><pre class=\"out\" tabindex=\"0\">{}</pre>", &[&whole]);
         }
         None => {
-            body.put("<h3>Its output</h3><pre>{}</pre>", &[&text]);
+            body.put("<h3>Its output</h3><pre class=\"out\" tabindex=\"0\">{}</pre>", &[&text]);
         }
     }
 }
@@ -530,120 +534,4 @@ fn fields<'a>(body: &mut Html, all: impl Iterator<Item = (&'a str, String)>) {
         fact(body, name, &value);
     }
     body.raw("</dl></details>");
-}
-
-/// Returns the page of a job that has left the controller's memory, from accounting.
-async fn ended(server: &Server, who: &Identity, view: View, id: &str) -> Result<Response, Problem> {
-    let missing = || Problem::missing(format!("There is no job {id} that you may see."));
-    let job = match id.split_once('_') {
-        None => JobRef::Job(JobId(id.parse().map_err(|_| missing())?)),
-        Some((array, index)) => {
-            let index: u32 = index.parse().map_err(|_| missing())?;
-            JobRef::Tasks(JobId(array.parse().map_err(|_| missing())?), [index].into_iter().collect())
-        }
-    };
-    let query = AccountingQuery { ids: vec![job], ..AccountingQuery::default() };
-    let rows = server.cluster.accounting(who, query).await?;
-    if rows.is_empty() {
-        return Err(missing());
-    }
-    made(move || past(&view, rows)).await
-}
-
-/// Returns the page of a job from its rows of accounting. Of an array it shows each task that they name.
-pub(crate) fn past(view: &View, rows: Vec<AccountingRow>) -> Html {
-    let mut body = Html::new();
-    let Some(record) = Record::of(view, rows) else {
-        body.raw("<p class=\"dim\">There is no such job.</p>");
-        return view.page("/jobs", "Job", &body);
-    };
-    let (row, data) = (&record.job, &record.job.data);
-    let title = format!("Job {}", row.id());
-    body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &data.name]);
-    row::state(&mut body, data.state);
-    body.raw("</h1>");
-    cause(&mut body, Some(&record));
-    body.raw("<div class=\"grid\">");
-    past_facts(&mut body, view, row);
-    if data.start.is_some() {
-        past_usage(&mut body, &record);
-    }
-    body.raw("</div>");
-    steps(&mut body, view, &record.steps.iter().map(recorded_step).collect::<Vec<_>>());
-    card(&mut body, "files", "Command and output");
-    body.raw("<dl class=\"facts one\">");
-    fact(&mut body, "Submitted by", &data.submit_line);
-    fact(&mut body, "Folder", &data.spec.work_dir);
-    if data.spec.kind == JobKind::Batch {
-        let (out, err) = (accounting::stdout(row), accounting::stderr(row));
-        fact(&mut body, "Output", &out);
-        fact(&mut body, "Errors", if err == out { "" } else { &err });
-    }
-    body.raw("</dl></section>");
-    fields(&mut body, accounting::FIELDS.iter().map(|column| (column.name, (column.get)(row))));
-    view.page("/jobs", &title, &body)
-}
-
-fn recorded_step(step: &Row) -> StepLine<'_> {
-    StepLine {
-        id: step.data.step.map_or(String::new(), |step| step.to_string()),
-        name: &step.data.name,
-        state: step.data.state,
-        tasks: step.data.num_tasks,
-        start: step.data.start,
-        end: step.end(),
-        usage: Some(step.data.usage),
-        nodes: &step.data.nodes,
-    }
-}
-
-fn past_facts(body: &mut Html, view: &View, row: &Row) {
-    let data = &row.data;
-    card(body, "facts", "Asked for");
-    body.put(
-        "<dl class=\"facts\"><div><dt>User</dt><dd><a href=\"{}\"><bdi>{}</bdi></a></dd></div>",
-        &[&link("/jobs", &[("user", &data.owner.user)]), &data.owner.user],
-    );
-    let limit = format_limit(data.time_limit_s);
-    let memory = if data.memory_mb > 0 { Cow::Owned(format_memory_mb(data.memory_mb)) } else { Cow::Borrowed("") };
-    for (name, value) in [
-        ("Partition", &*data.partition),
-        ("Account", &data.account),
-        ("QOS", &data.qos),
-        ("Nodes", &data.num_nodes.to_string()),
-        ("CPUs", &data.num_cpus.max(data.req_cpus).to_string()),
-        ("Memory", &memory),
-        ("Time limit", &limit),
-    ] {
-        fact(body, name, value);
-    }
-    for (name, at) in [("Submitted", Some(data.submit)), ("Started", data.start), ("Ended", row.end())] {
-        body.put("<div><dt>{}</dt><dd>", &[&name]);
-        view.time(body, at, "never");
-        body.raw("</dd></div>");
-    }
-    fact(body, "Waited", &format_short(row.planned()));
-    if !data.nodes.is_empty() {
-        body.raw("<div class=\"wide\"><dt>Where</dt><dd>");
-        row::nodes(body, &data.nodes);
-        body.raw("</dd></div>");
-    }
-    body.raw("</dl></section>");
-}
-
-fn past_usage(body: &mut Html, record: &Record) {
-    let row = &record.job;
-    let JobUsage { cpu_s, held_cpu_s, memory_kb, asked_kb } = JobUsage::of(row, &record.steps);
-    card(body, "used", "Used");
-    body.raw("<dl class=\"facts\">");
-    let (ran, limit) = (row.elapsed(), row.data.time_limit_s);
-    share(body, "Time", &format!("{} of {}", format_short(ran), format_limit(limit)), (ran, limit.unwrap_or_default()));
-    let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_cpu_s));
-    share(body, "CPU time", &text, (cpu_s, held_cpu_s));
-    let of = if asked_kb > 0 { format!(" of {}", memory(asked_kb)) } else { String::new() };
-    share(body, "Memory, peak", &format!("{}{of}", memory(memory_kb)), (memory_kb, asked_kb));
-    fact(body, "Exit code", &words::exit_code(row.data.exit));
-    body.raw("</dl>");
-    hints(body, Some(record));
-    body.raw("</section>");
 }

@@ -1,8 +1,16 @@
-// Keeps pages fresh: asks for the page again when something happened, and replaces what has changed.
+// Keeps pages fresh: loads the page when something happened, and replaces what has changed.
 "use strict";
 (() => {
-  const main = document.querySelector("main[data-live]");
-  if (!main) return;
+  const main = document.getElementById("main");
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input,textarea,select")) return;
+    const links = [...main.querySelectorAll("table.rows tbody th a")];
+    const at = links.indexOf(document.activeElement);
+    if (event.key === "j" && links.length) links[Math.min(at + 1, links.length - 1)].focus();
+    else if (event.key === "k" && links.length) links[Math.max(at - 1, 0)].focus();
+    else if (event.key === "/") { const find = main.querySelector("form[role=search] input:not([type=hidden])"); if (find) { event.preventDefault(); find.focus(); } }
+  });
+  if (!main.matches("[data-live]")) return;
   const say = text => { const live = document.getElementById("live"); if (live) live.textContent = text; };
   let due = false, last = 0, busy = false;
 
@@ -93,7 +101,7 @@
     events = new EventSource("/squall/v1/events");
     events.onopen = () => { say("Live"); clearInterval(polling); polling = null; };
     events.onerror = poll;
-    // The server may show what it read some seconds ago, so it is asked again later.
+    // The server may show what it read some seconds ago.
     const happened = () => { soon(); clearTimeout(later); later = setTimeout(soon, 6000); };
     for (const kind of kinds) events.addEventListener(kind, happened);
   };
@@ -106,13 +114,4 @@
   });
   // Times and usage move without events.
   setInterval(() => { if (!document.hidden && !busy && Date.now() - last > 15000) soon(); }, 5000);
-
-  document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input,textarea,select")) return;
-    const links = [...main.querySelectorAll("table.rows tbody th a")];
-    const at = links.indexOf(document.activeElement);
-    if (event.key === "j" && links.length) links[Math.min(at + 1, links.length - 1)].focus();
-    else if (event.key === "k" && links.length) links[Math.max(at - 1, 0)].focus();
-    else if (event.key === "/") { const find = main.querySelector("form[role=search] input:not([type=hidden])"); if (find) { event.preventDefault(); find.focus(); } }
-  });
 })();

@@ -2,20 +2,26 @@
 
 mod accounts;
 mod act;
+mod array;
 mod assets;
 mod chart;
+mod course;
 mod events;
+mod faults;
 mod frame;
 mod health;
 mod history;
 mod html;
 mod job;
+mod mine;
 mod nodes;
 mod overview;
 mod partitions;
+mod past;
 mod people;
 mod places;
 mod queue;
+mod record;
 mod reservations;
 mod row;
 #[cfg(test)]
@@ -32,6 +38,7 @@ use axum::routing::{get, post};
 
 use crate::routes::ServerHandle;
 use history::{History, Usages};
+use mine::FailedLately;
 
 /// What pages may load and do: nothing but our own style, script, events and forms.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
@@ -45,6 +52,7 @@ pub(crate) struct Web {
     secure: bool,
     history: History,
     usages: Usages,
+    failed: FailedLately,
 }
 
 impl std::fmt::Debug for Web {
@@ -58,7 +66,13 @@ impl Web {
     pub(crate) fn new(secure: bool) -> io::Result<Self> {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self { key, secure, history: History::default(), usages: Usages::default() })
+        Ok(Self {
+            key,
+            secure,
+            history: History::default(),
+            usages: Usages::default(),
+            failed: FailedLately::default(),
+        })
     }
 }
 
@@ -69,6 +83,7 @@ pub(crate) fn routes() -> Router<ServerHandle> {
         .route("/jobs", get(queue::show))
         .route("/job/{id}", get(job::show))
         .route("/job/{id}/{deed}", post(act::on_job))
+        .route("/past", get(past::show))
         .route("/nodes", get(nodes::show))
         .route("/node/{name}", get(nodes::one))
         .route("/node/{name}/{deed}", post(act::on_node))

@@ -19,11 +19,10 @@ use crate::routes::ServerHandle;
 use crate::web::act;
 use crate::web::chart;
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::{Html, encoded, link};
-use crate::web::overview::card;
+use crate::web::html::{Html, card, encoded, link, pager};
 use crate::web::people::Viewer;
 use crate::web::places::{LOOKS, counts, groups, look};
-use crate::web::queue::{self, pager};
+use crate::web::queue;
 use crate::web::row::Rows;
 
 /// Rows of the list.

@@ -9,18 +9,20 @@ use squall_model::config::Config;
 use squall_model::gres;
 use squall_model::job::{JobState, PendingReason};
 use squall_model::time::Time;
-use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo, PartitionInfo};
+use squall_model::wire::info::{ExpectedStart, JobsPage, NodeInfo, PartitionInfo};
 use squall_text::format::node::NodeState;
 use squall_text::format::{why, words};
+use squall_text::report::many::EndedGroup;
 
 use crate::routes::ServerHandle;
 use crate::web::chart::{self, Caption, Series, percent, short};
 use crate::web::frame::{Problem, View, made};
 use crate::web::history::Sample;
-use crate::web::html::{Html, link};
+use crate::web::html::{Html, card, link};
 use crate::web::people::Viewer;
 use crate::web::places::{LOOKS, counts};
-use crate::web::{nodes, row};
+use crate::web::row::count;
+use crate::web::{faults, mine, nodes, row};
 
 /// What the overview is made of.
 #[derive(Clone, Debug)]
@@ -30,24 +32,25 @@ pub(crate) struct OverviewData {
     pub(crate) partitions: Arc<Vec<PartitionInfo>>,
     pub(crate) config: Arc<Config>,
     pub(crate) history: Vec<Sample>,
+    pub(crate) starts: Arc<Vec<ExpectedStart>>,
+    /// What of the viewer has failed lately.
+    pub(crate) failed: Arc<Vec<EndedGroup>>,
 }
 
 /// `GET /`.
 pub(crate) async fn show(State(server): State<ServerHandle>, viewer: Viewer) -> Result<Response, Problem> {
     let cluster = &server.cluster;
-    let (jobs, nodes) = (cluster.jobs(None).await?, cluster.nodes(None).await?);
+    let who = &viewer.caller.identity;
+    let (jobs, nodes) = (cluster.jobs_seen_by(who, None).await?, cluster.nodes(None).await?);
     let (partitions, config) = (cluster.partitions(None).await?, cluster.config(None).await?);
+    let starts = cluster.expected(None).await?;
     let view = View::of(&server, &viewer).await?;
+    let failed = server.web.failed.of(&server, who, &view).await;
     made(move || {
         let history = server.web.history.add(sample(&view, &jobs, &nodes));
-        page(&view, &OverviewData { jobs, nodes, partitions, config, history })
+        page(&view, &OverviewData { jobs, nodes, partitions, config, history, starts, failed })
     })
     .await
-}
-
-/// Returns the number of jobs of an entry: an entry may be of many pending tasks.
-pub(crate) fn count(job: &JobInfo) -> u64 {
-    job.pending_tasks.as_ref().map_or(1, |tasks| tasks.len() as u64)
 }
 
 fn sample(view: &View, jobs: &JobsPage, nodes: &[NodeInfo]) -> Sample {
@@ -75,6 +78,8 @@ fn gpus(list: &str) -> u64 {
 pub(crate) fn page(view: &View, seen: &OverviewData) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Overview</h1>");
+    faults::list(&mut body, &view.faults);
+    mine::strip(&mut body, view, &seen.jobs, &seen.starts, &seen.failed);
     tiles(&mut body, seen);
     body.raw("<div class=\"grid\">");
     utilisation(&mut body, view, &seen.history);
@@ -126,14 +131,6 @@ fn tile(body: &mut Html, name: &str, value: &str, note: &str, (part, whole): (u6
     body.put("<div class=\"tile\"><h2>{}</h2><p class=\"big\">{}</p><p class=\"dim\">{}</p>", &[&name, &value, &note]);
     chart::meter(body, &format!("{name}: {value} {note}"), whole, &[("used", part)]);
     body.raw("</div>");
-}
-
-/// Begins a card with a title.
-pub(crate) fn card(body: &mut Html, id: &'static str, title: &str) {
-    body.put(
-        "<section class=\"card\" id=\"{}\" aria-labelledby=\"{}-h\"><h2 id=\"{}-h\">{}</h2>",
-        &[&id, &id, &id, &title],
-    );
 }
 
 fn utilisation(body: &mut Html, view: &View, history: &[Sample]) {

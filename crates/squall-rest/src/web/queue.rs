@@ -17,10 +17,9 @@ use squall_text::format::{why, words};
 use crate::routes::ServerHandle;
 use crate::web::chart::{self, Caption, PlanBar};
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::{Html, link};
-use crate::web::overview::{card, count};
+use crate::web::html::{Html, card, link, pager};
 use crate::web::people::Viewer;
-use crate::web::row::{self, Rows};
+use crate::web::row::{self, Rows, count};
 
 /// Rows of a page.
 const ROWS: usize = 50;
@@ -52,7 +51,8 @@ pub(crate) async fn show(
     viewer: Viewer,
     Query(asked): Query<QueueQuery>,
 ) -> Result<Response, Problem> {
-    let (jobs, expected) = (server.cluster.jobs(None).await?, server.cluster.expected(None).await?);
+    let who = &viewer.caller.identity;
+    let (jobs, expected) = (server.cluster.jobs_seen_by(who, None).await?, server.cluster.expected(None).await?);
     let view = View::of(&server, &viewer).await?;
     made(move || page(&view, &jobs, &expected, &asked)).await
 }
@@ -151,25 +151,6 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart]
     view.page("/jobs", "Jobs", &body)
 }
 
-/// Appends links to other pages of a list.
-pub(crate) fn pager(body: &mut Html, all: usize, rows: usize, page: usize, link: &dyn Fn(usize) -> String) {
-    let pages = all.div_ceil(rows);
-    if pages < 2 {
-        return;
-    }
-    // The address may name any page.
-    let page = page.min(pages);
-    body.raw("<nav class=\"pager\" aria-label=\"Pages of the list\">");
-    if page > 0 {
-        body.put("<a href=\"{}\" rel=\"prev\">← Previous</a>", &[&link(page - 1)]);
-    }
-    body.put("<span>Page {} of {}</span>", &[&(page + 1), &pages]);
-    if page + 1 < pages {
-        body.put("<a href=\"{}\" rel=\"next\">Next →</a>", &[&link(page + 1)]);
-    }
-    body.raw("</nav>");
-}
-
 fn filter(body: &mut Html, view: &View, asked: &QueueQuery, kinds: [u64; KINDS.len()]) {
     body.raw("<section class=\"filter\" aria-label=\"Filter\" id=\"filter\"><ul class=\"tabs\">");
     for ((kind, name), count) in KINDS.into_iter().zip(kinds) {
@@ -195,7 +176,7 @@ fn filter(body: &mut Html, view: &View, asked: &QueueQuery, kinds: [u64; KINDS.l
             &[&label, &name, value],
         );
     }
-    body.put("<button>Filter</button> <a href=\"{}\">My jobs</a> <a href=\"/jobs\">All</a></form></section>", &[&mine]);
+    body.put("<button>Filter</button> <a href=\"{}\">My jobs</a> <a href=\"/jobs\">All</a> <a href=\"/past\">Past jobs</a></form></section>", &[&mine]);
 }
 
 /// Appends a table of jobs.

@@ -8,8 +8,7 @@ use squall_model::wire::info::{LicenseInfo, ReservationInfo};
 use crate::routes::ServerHandle;
 use crate::web::chart::{self, Caption, PlanBar};
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::Html;
-use crate::web::overview::card;
+use crate::web::html::{Html, card};
 use crate::web::people::Viewer;
 use crate::web::row;
 

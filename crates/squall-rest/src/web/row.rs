@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use squall_model::id::JobId;
-use squall_model::job::{EndState, JobState};
+use squall_model::job::{ArrayTask, EndState, JobState};
 use squall_model::wire::info::{JobInfo, JobsPage};
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
@@ -77,7 +77,17 @@ pub(crate) fn state(html: &mut Html, of: JobState) {
 
 /// Returns the path of a job's page.
 pub(crate) fn path(row: &JobRow) -> String {
-    format!("/job/{}", row.info.id)
+    path_of(row.info.id, row.info.task)
+}
+
+/// Returns the path of the page of a job, an array, or a task, whose number may be that of its array as well.
+pub(crate) fn path_of(id: JobId, task: Option<ArrayTask>) -> String {
+    task.map_or_else(|| format!("/job/{id}"), |task| format!("/job/{}_{}", task.array, task.index))
+}
+
+/// Returns the number of jobs of an entry: an entry may be of many pending tasks.
+pub(crate) fn count(job: &JobInfo) -> u64 {
+    job.pending_tasks.as_ref().map_or(1, |tasks| tasks.len() as u64)
 }
 
 /// Appends a node list with a link to its nodes. Long lists are cut.

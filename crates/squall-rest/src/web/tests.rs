@@ -8,22 +8,29 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use squall_model::id::JobId;
-use squall_model::job::{GpuUse, JobState, NodeTest, PendingReason, Usage};
+use squall_model::id::{Attempt, JobId};
+use squall_model::job::{ArrayTask, EndState, GpuUse, JobState, NodeTest, PendingReason, Usage};
 use squall_model::policy::{AssocKey, Association, Limit, Policy, Qos, Real};
 use squall_model::reservation::Reservation;
 use squall_model::time::Span;
 use squall_model::wire::client::{JobName, Tail};
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
-use squall_model::wire::info::{Diag, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition};
+use squall_model::wire::info::{
+    AccountingRow, Diag, JobsPage, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition,
+};
 use squall_model::wire::priority_info::Share;
+use squall_text::options::values::jobs::job_ref;
+use squall_text::report::many;
+use squall_text::report::record::Record;
 
+use crate::cluster::Controller;
 use crate::web::frame::View;
 use crate::web::html::Html;
 use crate::web::{
-    accounts, assets, events, health, job, nodes, overview, partitions, people, queue, reservations, row,
+    accounts, array, assets, events, faults, health, job, nodes, overview, partitions, past, people, queue, record,
+    reservations, row,
 };
-use fixture::{EVIL, NOW, cluster, expected, view};
+use fixture::{EVIL, NOW, cluster, expected, recorded, recorded_array, view};
 
 /// Function that makes a page.
 type Maker<'a> = Box<dyn Fn() -> Html + 'a>;
@@ -125,6 +132,46 @@ fn fed(evil: &str) -> Vec<Arc<FeedEvent>> {
     events.into_iter().map(Arc::new).collect()
 }
 
+/// Returns a failed job that the controller has forgotten, which had run before.
+fn gone(evil: &str) -> job::JobDetails {
+    let ran =
+        |attempt, state| recorded(70, None, state, evil).map(|row| AccountingRow { attempt: Attempt(attempt), ..row });
+    let rows = ran(1, JobState::Ended(EndState::NodeFail)).into_iter().chain(ran(2, JobState::Ended(EndState::Failed)));
+    let bytes = format!("starting\nfit: not found {evil}\n").into_bytes();
+    let tail = Tail { path: "/home/ann/out".into(), size: bytes.len() as u64, bytes: bytes.into(), problem: None };
+    let mut known = job::JobDetails { past: true, tail: Some(Box::new(tail)), ..job::JobDetails::default() };
+    known.take(rows.collect(), (JobId(70), Attempt(2)));
+    known
+}
+
+/// Returns the viewer of a cluster in trouble.
+fn troubled(evil: &str) -> View {
+    let fault = |node: &str| faults::Fault { node: format!("{node}{evil}"), text: format!("is down: fan{evil}") };
+    View { faults: vec![fault("n01"), fault("")], ..view() }
+}
+
+/// Returns pages about what is over.
+fn past_pages(seen: &overview::OverviewData, evil: &str) -> Vec<(&'static str, Html)> {
+    let view = view();
+    let gone = gone(evil);
+    let rows: Vec<AccountingRow> = recorded_array(evil).into_iter().chain(gone.rows.clone()).collect();
+    let failed = many::ended(&record::all(&view, rows.clone()).iter().map(Record::report).collect::<Vec<_>>());
+    let mine = overview::OverviewData { starts: Arc::new(expected(seen)), failed: Arc::new(failed), ..seen.clone() };
+    let found = past::Found { rows: rows.clone(), cut: true, problem: None };
+    let unread = past::Found { problem: Some(format!("There is no user {evil}.")), ..past::Found::default() };
+    let search =
+        past::PastQuery { user: "*".into(), find: evil.into(), sort: "-time".into(), ..past::PastQuery::default() };
+    let why = Some(Box::new(told(evil)));
+    let array = array::ArrayDetails { rows: recorded_array(evil), why, ..array::ArrayDetails::default() };
+    vec![
+        ("mine", overview::page(&troubled(evil), &mine)),
+        ("gone", record::past(&view, &gone)),
+        ("array", array::page(&view, JobId(40), array)),
+        ("past", past::page(&view, &seen.partitions, found, &search)),
+        ("unread", past::page(&view, &seen.partitions, unread, &search)),
+    ]
+}
+
 /// Returns every page of a cluster.
 fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let (seen, view) = (cluster(count, hosts, evil), view());
@@ -180,7 +227,7 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     };
     let by_user = nodes::NodesQuery { by: "user".into(), ..nodes::NodesQuery::default() };
     let find = queue::QueueQuery { find: evil.into(), ..queue::QueueQuery::default() };
-    vec![
+    let mut all = vec![
         ("overview", overview::page(&view, &seen)),
         ("queue", queue::page(&view, jobs, &starts, &queue::QueueQuery::default())),
         ("found", queue::page(&view, jobs, &starts, &find)),
@@ -193,9 +240,11 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         ("reservations", reservations::page(&view, &[reservation], &[license])),
         ("accounts", accounts::page(&view, &[share], &policy, &accounts::AccountsQuery::default())),
         ("events", events::page(&view, &fed(evil), jobs, &seen.nodes)),
-        ("health", health::page(&view, &health::Controller::default(), &diag, &seen.nodes)),
+        ("health", health::page(&troubled(evil), &Controller::default(), &diag, &seen.nodes)),
         ("login", people::log_in_page(Some("This token is not valid."))),
-    ]
+    ];
+    all.extend(past_pages(&seen, evil));
+    all
 }
 
 #[test]
@@ -224,6 +273,91 @@ fn a_page_of_a_list_may_have_any_number() {
     check("accounts", accounts::page(&view, &[], &Policy::default(), &accounts).as_str());
 }
 
+/// All that stands in an address may be of somebody else's making.
+#[test]
+fn a_search_takes_any_address() {
+    let (view, seen) = (view(), cluster(9, 1, false));
+    let long = "9".repeat(100_000) + "\u{20ac}";
+    for text in
+        ["", "*", "-", "9999-99-99", "0000-00-00", "now+9999999999days", EVIL, "%", "'; DROP TABLE jobs; --", &long]
+    {
+        let text = text.to_owned();
+        let all = |text: &String| past::PastQuery {
+            state: text.clone(),
+            partition: text.clone(),
+            account: text.clone(),
+            find: text.clone(),
+            since: text.clone(),
+            from: text.clone(),
+            until: text.clone(),
+            sort: text.clone(),
+            page: usize::MAX,
+            ..past::PastQuery::default()
+        };
+        let asked = all(&text);
+        for asked in [asked.clone(), past::PastQuery { state: String::new(), since: String::new(), ..asked }] {
+            let problem = past::query(&view, &asked).err();
+            let found = past::Found { problem, rows: recorded_array(""), cut: false };
+            check("search", past::page(&view, &seen.partitions, found, &asked).as_str());
+        }
+    }
+    let days = past::PastQuery { from: "2026-11-01".into(), until: "2026-11-02".into(), ..past::PastQuery::default() };
+    let query = past::query(&view, &days).unwrap();
+    assert_eq!(query.users, [view.uid], "without a user it is about the viewer");
+    assert_eq!(query.end.zip(query.start).map(|(end, start)| end.since(start).secs()), Some(2 * 86_400));
+}
+
+#[test]
+fn past_jobs_are_sorted_by_any_column() {
+    let (view, seen) = (view(), cluster(9, 1, false));
+    let rows: Vec<AccountingRow> = [(1, 30), (2, 10), (3, 20)]
+        .into_iter()
+        .map(|(id, cpus)| {
+            let [job, _] = recorded(id, None, JobState::Ended(EndState::Completed), "");
+            AccountingRow { num_cpus: cpus, end: Some(NOW - Span::from_secs(u64::from(id))), ..job }
+        })
+        .collect();
+    let order = |sort: &str| {
+        let asked = past::PastQuery { sort: sort.to_owned(), ..past::PastQuery::default() };
+        let found = past::Found { rows: rows.clone(), ..past::Found::default() };
+        let html = past::page(&view, &seen.partitions, found, &asked);
+        let links = html.as_str().split("data-name=\"Job\"><a href=\"/job/").skip(1);
+        links.map(|rest| rest[..1].to_owned()).collect::<String>()
+    };
+    assert_eq!(
+        ["", "-ended", "cpus", "-cpus", "job", "-job", "nonsense"].map(order),
+        ["123", "321", "132", "231", "321", "123", "123"]
+    );
+}
+
+#[test]
+fn a_task_with_the_number_of_its_array_has_a_page_of_its_own() {
+    let mut jobs = JobsPage::clone(&cluster(9, 1, false).jobs);
+    jobs.jobs[2].task = Some(ArrayTask { array: JobId(3), index: 7 });
+    jobs.jobs[5].pending_tasks = Some((4..8).collect());
+    let named = |text: &str| array::named(&jobs, &job_ref(text).unwrap()).map(|id| id.0);
+    let all = ["3", "3_7", "1", "6", "6_4", "6_9", "3_[1-4]", "1+1"].map(named);
+    assert_eq!(all, [Some(3), None, None, Some(6), Some(6), None, Some(3), None]);
+    assert_eq!(row::path_of(JobId(3), jobs.jobs[2].task), "/job/3_7");
+}
+
+#[test]
+fn what_is_wrong_names_the_node_and_its_reason() {
+    let mut nodes = cluster(9, 12, false).nodes.to_vec();
+    for node in &mut nodes[..7] {
+        (node.up, node.responds, node.reason) = (false, false, Some(("fan".to_owned(), 0, NOW)));
+    }
+    nodes[8].responds = false;
+    let told = faults::found(&Controller::default(), &Diag::default(), &nodes);
+    let told: Vec<String> = told.iter().map(|fault| format!("{} {}", fault.node, fault.text)).collect();
+    assert_eq!(told.len(), 7, "{told:?}");
+    assert_eq!(
+        [&*told[0], &*told[5], &*told[6]],
+        ["n01 is down: fan", " 2 more nodes are down.", "n09 does not answer."]
+    );
+    assert!(faults::found(&Controller::default(), &Diag::default(), &nodes[9..]).is_empty());
+}
+
 #[test]
 fn small_pages_stay_as_they_are() {
     let lines = |html: &Html| {
@@ -231,7 +365,7 @@ fn small_pages_stay_as_they_are() {
         html.as_str().replace(&css, "STYLE").replace(&js, "SCRIPT").replace("><", ">\n<")
     };
     let pages = pages(9, 2, false);
-    for wanted in ["pending", "reservations", "login"] {
+    for wanted in ["pending", "reservations", "login", "gone", "array"] {
         let (name, html) = pages.iter().find(|(name, _)| *name == wanted).unwrap();
         insta::assert_snapshot!(*name, lines(html));
     }

@@ -13,6 +13,7 @@ use serde_json::json;
 use squall_client::{Client, ClientError};
 use squall_files::place::Place;
 use squall_host::server;
+use squall_model::id::JobId;
 use squall_model::wire::client::{Answer, AnyRequest, HostRequest, Refusal, Request};
 use squall_model::wire::join::{Bearer, Passed};
 
@@ -485,4 +486,77 @@ fn whoever_has_a_token_can_not_make_it_last_and_a_stranger_can_not_send_much() {
     let answer = c.send("POST", "/login", &form, &format!("token={}", "a".repeat(6 << 20)));
     assert_eq!(answer.status, 413);
     assert_eq!(c.send("POST", "/login", &form, &format!("token={token}")).status, 303);
+}
+
+#[test]
+fn others_see_of_a_past_job_what_the_site_allows_and_never_its_output() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for (test, lines, is_shown) in [("shown", "", true), ("hidden", "private_data = \"jobs,usage\"\n", false)] {
+        let c = Cluster::start_with(test, &format!("min_job_age_s = 1\n{lines}"));
+        let (root, user) = (c.token(None), c.token(Some("nobody")));
+        let wrap = "echo secret-$((6 * 7)); exit 3";
+        let line = ["sbatch", "--parsable", "-J", "fitting", "-o", "o-%A-%a", "--array=1-2", "--wrap", wrap];
+        let id = c.ok(&line).trim().to_owned();
+        Cluster::until("its tasks have failed", || {
+            c.ok(&["sacct", "-nX", "-j", &id, "-o", "state"]).matches("FAILED").count() == 2
+        });
+        c.until_forgotten(&id);
+        let task = format!("/job/{id}_1");
+        let own = c.get(&root, &task).body;
+        assert!(own.contains("secret-42") && own.contains("exit code 3"), "{own}");
+        for path in [&task, &format!("/job/{id}"), &format!("/squall/v1/report/{id}")] {
+            let seen = c.get(&user, path);
+            assert_eq!(seen.status, if is_shown { 200 } else { 404 }, "{path}: {}", seen.body);
+            assert_eq!(seen.body.contains("exit code 3"), is_shown, "{path}: {}", seen.body);
+            assert!(!seen.body.contains("secret-42"), "{path}: {}", seen.body);
+        }
+        for path in ["/past?user=*", "/past?user=root&state=bad"] {
+            assert_eq!(c.get(&user, path).body.contains("fitting"), is_shown, "{path}");
+        }
+        assert!(!c.get(&user, "/").body.contains("fitting"), "the first screen has the viewer's own jobs");
+        // The controller itself does not give it.
+        let place = Place::at(&c.dir.join("state")).unwrap();
+        let last = c.ok(&["sacct", "-nX", "-j", &format!("{id}_1"), "-o", "jobidraw"]).trim().parse().unwrap();
+        let tail = |token: &str| {
+            let bearer = Bearer { token: token.to_owned(), user: None, passed: None };
+            let request: AnyRequest = HostRequest::Tail { job: JobId(last), past: true }.into();
+            Client::connect_with(&place, "test", &bearer).and_then(|mut c| c.ask(&request))
+        };
+        let Ok(Answer::Tail(end)) = tail(&root) else { panic!("{:?}", tail(&root)) };
+        assert_eq!(&*end.bytes, b"secret-42\n");
+        assert!(matches!(tail(&user), Err(ClientError::Refused(Refusal::InvalidJobId))), "{:?}", tail(&user));
+    }
+}
+
+#[test]
+fn addresses_of_pages_are_anybodys_words() {
+    let c = Cluster::start("addresses");
+    let token = c.token(None);
+    for path in [
+        "/job/0",
+        "/job/99999999999999999999",
+        "/job/1_[0-4000000000]",
+        "/job/1_[0-4000000000:1]",
+        "/job/%00",
+        "/job/..%2f..%2fetc%2fpasswd",
+        "/job/1+4000000000",
+        "/job/1_-1",
+        "/squall/v1/report/1_[0-4000000000]",
+        "/squall/v1/report/x",
+    ] {
+        let seen = c.get(&token, path);
+        assert!([400, 404].contains(&seen.status), "{path}: {seen:?}");
+    }
+    for path in [
+        "/past?from=9999-99-99",
+        "/past?state=%27--",
+        "/past?user=nobody-at-all",
+        "/past?page=18446744073709551615",
+        "/past?sort=%3Cscript%3E",
+    ] {
+        let seen = c.get(&token, path);
+        assert!(seen.status == 200 && !seen.body.contains("<script>"), "{path}: {seen:?}");
+    }
 }

@@ -126,13 +126,74 @@ fn a_person_logs_in_sees_a_job_appear_and_cancels_it() {
     drop(browser);
     let Some(phone) = Browser::start(390, 844, true) else { return };
     phone.open(c.ok(&["web"]).trim());
-    for page in
-        ["", "jobs", "nodes", "partitions", "reservations", "accounts", "events", "health", &format!("job/{id}")]
-    {
+    for page in [
+        "",
+        "jobs",
+        "past",
+        "nodes",
+        "partitions",
+        "reservations",
+        "accounts",
+        "events",
+        "health",
+        &format!("job/{id}"),
+    ] {
         phone.open(&format!("{home}/{page}"));
         let wide = phone.run("return document.documentElement.scrollWidth - window.innerWidth");
         assert!(wide.as_i64().unwrap() <= 0, "/{page} is {wide} pixels too wide");
     }
+}
+
+#[test]
+fn a_failed_job_and_an_array_are_told_of_minutes_and_days_later() {
+    let Some(browser) = Browser::start(1280, 900, false) else { return };
+    let c = Cluster::start_with("past", "min_job_age_s = 2\n");
+    let home = format!("http://127.0.0.1:{}", c.port);
+    browser.open(c.ok(&["web"]).trim());
+    let wrap = "echo starting $((6 * 7)); nosuchprogram --x";
+    let failed = c.ok(&["sbatch", "--parsable", "-J", "fitting", "-o", "fit-%j.out", "--wrap", wrap]).trim().to_owned();
+    std::fs::write(c.dir.join("sweep.sh"), "#!/bin/sh\ntest $SLURM_ARRAY_TASK_ID != 3\n").unwrap();
+    let array = ["sbatch", "--parsable", "--array=0-4", "-J", "sweep", "-o", "/dev/null", "sweep.sh"];
+    let array = c.ok(&array).trim().to_owned();
+    let hold = c.ok(&["sbatch", "--parsable", "-H", "-J", "held", "--wrap", "true"]).trim().to_owned();
+    let seen = |path: &str, words: &[&str]| {
+        let mut text = String::new();
+        Cluster::until(path, || {
+            browser.open(&format!("{home}/{path}"));
+            text = browser.text();
+            words.iter().all(|word| text.contains(word))
+        });
+        let wide = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
+        assert!(wide.as_i64().unwrap() <= 0, "/{path} is {wide} pixels too wide");
+        text
+    };
+    let job = ["fitting", "FAILED", "exit code 127", "did not find a program", "starting 42", "Course"];
+    let whole = ["5 of 5 tasks have ended, 1 of them failed", "--array=3 -J sweep", "sweep.sh", "exit code 1."];
+    let (job_page, array_page) = (format!("job/{failed}"), format!("job/{array}"));
+    seen(&job_page, &job);
+    seen(&array_page, &whole);
+    c.until_forgotten(&failed);
+    c.until_forgotten(&array);
+    let late = seen(&job_page, &job);
+    assert!(late.contains("All fields") && !late.contains("DBIndex"), "{late}");
+    seen(&array_page, &whole);
+    browser.click(&format!("main a[href='/job/{array}_3']"));
+    Cluster::until("the task's page is there", || browser.text().contains(&format!("Job {array}_3")));
+    assert!(browser.text().contains("It ended with exit code 1."), "{}", browser.text());
+    // The last task has the number of the array.
+    seen(&format!("job/{array}_4"), &[&format!("Job {array}_4"), "COMPLETED"]);
+    seen("", &["1 waiting", "2 failed since yesterday", "fitting", "did not find a program", "held"]);
+    let text = seen("past?state=bad", &["fitting", "sweep", "1 to 2 of 2 jobs"]);
+    assert!(!text.contains("COMPLETED 0:"), "{text}");
+    browser.click("th[aria-sort=none] a[href*='sort=name']");
+    Cluster::until("sorted by name", || {
+        browser.run("return document.querySelector('th[aria-sort=ascending]') !== null") == true
+    });
+    assert!(seen("past?since=nonsense", &["There is no such period."]).contains("Past jobs"));
+    c.ok(&["scancel", &hold]);
+    c.ok(&["scontrol", "update", "nodename=n2", "state=down", "reason=fan"]);
+    seen("", &["n2 is down: fan"]);
+    assert_eq!(browser.run("return document.querySelector('header .mark').textContent"), "✕ 1");
 }
 
 #[test]

@@ -35,6 +35,11 @@ impl Answer {
 
 impl Cluster {
     pub(crate) fn start(test: &str) -> Self {
+        Self::start_with(test, "")
+    }
+
+    /// Starts a cluster with these lines in its configuration.
+    pub(crate) fn start_with(test: &str, lines: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("squall-rest-{}-{test}", std::process::id()));
         let run = dir.join("http");
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&run).unwrap();
@@ -42,7 +47,7 @@ impl Cluster {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let cluster = Self { dir, port };
         let text = format!(
-            "kill_wait_s = 1\n[[nodes]]\nname = \"n[1-2]\"\ncpus = 2\nforce = true\n[rest]\nlisten = \"127.0.0.1:{port},unix:{}\"\n",
+            "kill_wait_s = 1\n{lines}[[nodes]]\nname = \"n[1-2]\"\ncpus = 2\nforce = true\n[rest]\nlisten = \"127.0.0.1:{port},unix:{}\"\n",
             cluster.socket().display()
         );
         let config = cluster.dir.join("squall.toml");
@@ -108,6 +113,16 @@ impl Cluster {
     pub(crate) fn post(&self, token: &str, path: &str, body: &Value) -> Answer {
         let headers = [("X-SLURM-USER-TOKEN", token), ("Content-Type", "application/json")];
         self.send("POST", path, &headers, &body.to_string())
+    }
+
+    /// Waits until the controller has forgotten a job. It forgets none in the first minute after its start.
+    pub(crate) fn until_forgotten(&self, job: &str) {
+        let (token, path) = (self.token(None), format!("/slurm/v0.0.42/job/{job}"));
+        let begin = Instant::now();
+        while self.get(&token, &path).status != 404 {
+            assert!(begin.elapsed() < 3 * PATIENCE, "job {job} is not forgotten");
+            std::thread::sleep(Duration::from_millis(500));
+        }
     }
 
     /// Waits until something holds.

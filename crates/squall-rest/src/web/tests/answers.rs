@@ -42,14 +42,27 @@ async fn text(response: Response) -> String {
 
 #[tokio::test]
 async fn strangers_are_sent_to_log_in_and_change_nothing() {
-    for path in ["/", "/jobs", "/job/1", "/nodes", "/node/n1", "/partitions", "/reservations", "/accounts", "/health"] {
+    for path in [
+        "/",
+        "/jobs",
+        "/past",
+        "/past?user=*",
+        "/job/1",
+        "/job/1_2",
+        "/nodes",
+        "/node/n1",
+        "/partitions",
+        "/reservations",
+        "/accounts",
+        "/health",
+    ] {
         let seen = ask("GET", path, &[], "").await;
         assert_eq!((seen.status(), header(&seen, "location")), (StatusCode::SEE_OTHER, "/login"), "{path}");
         assert!(
             header(&seen, "content-security-policy").starts_with("default-src 'none'; style-src 'self'; script-src")
         );
     }
-    for path in ["/job/1/cancel", "/node/n1/drain", "/logout"] {
+    for path in ["/job/1/cancel", "/job/1_2/cancel", "/node/n1/drain", "/logout"] {
         assert_eq!(ask("POST", path, &[], "proof=x").await.status(), StatusCode::SEE_OTHER, "{path}");
         assert_eq!(ask("GET", path, &[], "").await.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
     }

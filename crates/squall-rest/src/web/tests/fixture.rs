@@ -7,12 +7,14 @@ use squall_model::config::{Config, PartitionConfig, SwitchConfig};
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, Owner, PendingReason};
+use squall_model::job::{
+    ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner, PendingReason, Usage,
+};
 use squall_model::policy::PreemptMode;
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::info::{
-    ExpectedStart, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo, StepInfo,
+    AccountingRow, ExpectedStart, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo, StepInfo,
 };
 use squall_text::format::clock::{Clock, Style};
 
@@ -36,6 +38,7 @@ pub(crate) fn view() -> View {
         cluster: "squall".into(),
         done: "",
         clock: Clock { zone: TimeZone::UTC, style: Style::Relative, now: NOW },
+        faults: Vec::new(),
     }
 }
 
@@ -94,6 +97,8 @@ pub(crate) fn cluster(jobs: u32, nodes: u32, evil: bool) -> OverviewData {
         partitions: Arc::new(vec![partition("batch"), partition("gpu")]),
         config: Arc::new(config),
         history: history.collect(),
+        starts: Arc::default(),
+        failed: Arc::default(),
     }
 }
 
@@ -210,4 +215,42 @@ pub(crate) fn expected(seen: &OverviewData) -> Vec<ExpectedStart> {
         nodes: "n[01-04]".into(),
     };
     pending.enumerate().map(start).collect()
+}
+
+/// Returns the rows of accounting of a run of a job, and of its script. `evil`: what users have written is harmful.
+pub(crate) fn recorded(id: u32, task: Option<(u32, u32)>, state: JobState, evil: &str) -> [AccountingRow; 2] {
+    let owner = Owner { uid: 1000, user: format!("ann{evil}"), ..Owner::default() };
+    let spec =
+        JobSpec { kind: JobKind::Batch, stdout: Some(format!("out{evil}")), ..(*spec(&format!("fit{evil}"))).clone() };
+    let submitted = AccountingRow::submitted(JobId(id), NOW - Span::from_secs(90_000), owner.into(), spec.into());
+    let ended = matches!(state, JobState::Ended(_)).then_some(NOW - Span::from_secs(80_000));
+    let job = AccountingRow {
+        task: task.map(|(array, index)| ArrayTask { array: JobId(array), index }),
+        state,
+        exit: if state == JobState::Ended(EndState::Failed) { ExitCode { code: 127, signal: 0 } } else { ExitCode::OK },
+        start: Some(NOW - Span::from_secs(84_000)),
+        end: ended,
+        nodes: "n[01-02]".into(),
+        num_nodes: 2,
+        num_cpus: 32,
+        memory_mb: 2048,
+        time_limit_s: Some(7200),
+        partition: format!("batch{evil}"),
+        submit_line: format!("sbatch --array=0-9 fit.sh {evil}"),
+        ..submitted
+    };
+    let used = Usage { user: Span::from_secs(3000), total_rss_kb: 1 << 20, ..Usage::default() };
+    let script = AccountingRow { step: Some(StepNo::BATCH), name: "batch".into(), usage: used, ..job.clone() };
+    [job, script]
+}
+
+/// Returns the rows of an array: tasks that have ended in several ways, one that runs, and some that wait.
+pub(crate) fn recorded_array(evil: &str) -> Vec<AccountingRow> {
+    let failed = JobState::Ended(EndState::Failed);
+    let states =
+        [JobState::Ended(EndState::Completed), failed, JobState::Ended(EndState::Timeout), failed, JobState::Running];
+    let tasks = (0..).zip(states).flat_map(|(index, state)| recorded(41 + index, Some((40, index)), state, evil));
+    let [waits, _] = recorded(40, None, JobState::Pending, evil);
+    let waits = AccountingRow { pending_tasks: Some((5..10).collect()), start: None, nodes: String::new(), ..waits };
+    tasks.chain([waits]).collect()
 }
