@@ -28,6 +28,7 @@ pub(crate) mod import {
             confinement: texts.next(),
             folders: texts.next(),
             topology: None,
+            submit: None,
             others: &[],
             here: &["head".to_owned()],
         };

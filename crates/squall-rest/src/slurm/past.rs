@@ -216,7 +216,7 @@ pub(super) async fn record(ask: &mut OperationRequest) -> OperationResult {
         let request = Request::Record(row.id, values.clone());
         match ask.server.cluster.ask(&ask.caller.identity, request).await.map_err(|e| ask.problem(&e))? {
             Answer::Done => {
-                done.push(format!("{} submitted at {}", row.id, Clock::here(super::now()).show(row.submit)))
+                done.push(format!("{} submitted at {}", row.id, Clock::here(super::now()).show(row.submit)));
             }
             _ => return Err(ask.problem(&unexpected())),
         }

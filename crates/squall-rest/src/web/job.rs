@@ -161,16 +161,12 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Job
     files(&mut body, view, &job, known.tail.as_deref());
     course::add(&mut body, view, &job, known);
     steps(&mut body, view, &steps_of(&job, known));
-    match record.filter(|_| known.past) {
-        Some(record) => {
-            fields(&mut body, accounting::FIELDS.iter().map(|column| (column.name, (column.get)(&record.job))));
-            view.still("/past", &title, &body)
-        }
-        None => {
-            fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
-            view.page("/jobs", &title, &body)
-        }
+    if let Some(record) = record.filter(|_| known.past) {
+        fields(&mut body, accounting::FIELDS.iter().map(|column| (column.name, (column.get)(&record.job))));
+        return view.still("/past", &title, &body);
     }
+    fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
+    view.page("/jobs", &title, &body)
 }
 
 fn facts(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {

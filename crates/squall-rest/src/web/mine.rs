@@ -32,9 +32,12 @@ const GOOD_FOR: Duration = Duration::from_secs(10);
 /// Most users of whom it is remembered; then all are forgotten.
 const USERS_MAX: usize = 4096;
 
-/// What of users has failed lately, as accounting told.
+/// What of a user has failed lately, and when accounting told it.
+type Told = (Instant, Arc<Vec<EndedGroup>>);
+
+/// What of users has failed lately, as accounting told, by uid.
 #[derive(Debug, Default)]
-pub(crate) struct FailedLately(Mutex<HashMap<u32, (Instant, Arc<Vec<EndedGroup>>)>>);
+pub(crate) struct FailedLately(Mutex<HashMap<u32, Told>>);
 
 impl FailedLately {
     /// Returns what of the viewer has failed since the beginning of yesterday, the last one first.

@@ -172,13 +172,8 @@ fn past_pages(seen: &overview::OverviewData, evil: &str) -> Vec<(&'static str, H
     ]
 }
 
-/// Returns every page of a cluster.
-fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
-    let (seen, view) = (cluster(count, hosts, evil), view());
-    let held = View { done: "The job is held.", ..view.clone() };
-    let starts = expected(&seen);
-    let evil = if evil { EVIL } else { "" };
-    let share = Share {
+fn a_share(evil: &str) -> Share {
+    Share {
         id: 1,
         depth: 1,
         account: format!("physics{evil}"),
@@ -193,7 +188,16 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         level: Real(1.0),
         run_minutes: [0; 3],
         group_minutes: Vec::new(),
-    };
+    }
+}
+
+/// Returns every page of a cluster.
+fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
+    let (seen, view) = (cluster(count, hosts, evil), view());
+    let held = View { done: "The job is held.", ..view.clone() };
+    let starts = expected(&seen);
+    let evil = if evil { EVIL } else { "" };
+    let share = a_share(evil);
     let mut policy = Policy::default();
     let own = Association { limits: [(Limit::GrpCpu, 512)].into(), ..Association::default() };
     policy.associations.insert(AssocKey::user(&share.account, &share.user), own);
@@ -225,8 +229,8 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         used: vec![(running.run().steps[0].clone(), used)],
         ..job::JobDetails::default()
     };
-    let by_user = nodes::NodesQuery { by: "user".into(), ..nodes::NodesQuery::default() };
-    let find = queue::QueueQuery { find: evil.into(), ..queue::QueueQuery::default() };
+    let by_user = nodes::NodesQuery { by: "user".into(), ..<_>::default() };
+    let find = queue::QueueQuery { find: evil.into(), ..<_>::default() };
     let mut all = vec![
         ("overview", overview::page(&view, &seen)),
         ("queue", queue::page(&view, jobs, &starts, &queue::QueueQuery::default())),

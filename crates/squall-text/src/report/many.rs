@@ -257,7 +257,9 @@ pub fn ended_text(since: &str, jobs: &[Report<'_>]) -> String {
         return format!("None of your jobs has ended {since}.\n");
     };
     let mut counts = BTreeMap::<String, usize>::new();
-    groups.iter().for_each(|group| *counts.entry(group.state.to_lowercase()).or_default() += group.count);
+    for group in &groups {
+        *counts.entry(group.state.to_lowercase()).or_default() += group.count;
+    }
     let counts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let mut text = format!("Of your jobs have ended {since}: {}.\n\n", counts.join(", "));
     let _ = writeln!(text, "  {:<12}{:<14}{:<14}{:<21}{:>9}  why", "job", "name", "state", "ended", "time");

@@ -133,9 +133,8 @@ impl PartitionOrder {
             match take {
                 Take::Key(key) => order.settings.push((*key, word(value), here)),
                 Own(read) => read(&mut order, value, &here)?,
-                With => {}
                 Without(why) if value.as_f64() != Some(0.0) => warn(warnings, &here, *why),
-                Without(_) => {}
+                With | Without(_) => {}
                 Only(values) if values.iter().any(|known| known.eq_ignore_ascii_case(&word(value))) => {}
                 Only(_) => return Err(Problem::not_done(here, "Partitions have no such setting: leave it out")),
             }
@@ -326,7 +325,7 @@ mod tests {
         }
     }
 
-    fn changed(was: Option<&PartitionConfig>, given: Value) -> PartitionConfig {
+    fn changed(was: Option<&PartitionConfig>, given: &Value) -> PartitionConfig {
         let order = partitions(&json!({"partitions": [given]}), 9).unwrap().value.remove(0);
         match order.request(was).unwrap() {
             Request::ChangePartition { now: Some(now), was: before, .. } => {
@@ -344,16 +343,16 @@ mod tests {
             "flags": ["LLN", "HIDDEN_CLEAR"], "partition": {"state": ["DRAIN"], "oversubscribe": "FORCE:2"},
             "preempt_mode": ["SUSPEND", "GANG"], "accounts": {"allowed": "a,b", "deny": ""},
         });
-        let made = changed(None, given);
+        let made = changed(None, &given);
         assert_eq!((made.name.as_str(), made.max_time_s, made.lln), ("p", Some(3600), true));
         assert!(is_same(&made.nodes, "m1,n[1-2]") && made.state == PartitionState::Drain, "{made:?}");
         assert_eq!((made.oversubscribe, made.preempt_mode), (OverSubscribe::Force(2), Some(PreemptMode::Suspend)));
         assert_eq!(made.allow_accounts, ["a", "b"]);
-        let whole = changed(Some(&made), json!({"name": "p", "partition": {"exclusive": "NODE"}}));
+        let whole = changed(Some(&made), &json!({"name": "p", "partition": {"exclusive": "NODE"}}));
         assert_eq!(whole, PartitionConfig { oversubscribe: OverSubscribe::Exclusive, ..made.clone() });
         let open = changed(
             Some(&whole),
-            json!({"name": "p", "partition": {"exclusive": "NO"}, "accounts": {"allowed": "ALL"}}),
+            &json!({"name": "p", "partition": {"exclusive": "NO"}, "accounts": {"allowed": "ALL"}}),
         );
         assert_eq!((open.oversubscribe, open.allow_accounts.len()), (OverSubscribe::No, 0));
         let order = partitions(&json!({"partitions": [{"name": "p", "partition": {"state": ["UP"]}}]}), 9).unwrap();
@@ -386,7 +385,7 @@ mod tests {
             };
             let shown = record(Version::NEWEST, AnswerKind::Partitions, partition::partition(&info, "c"));
             let shown: Value = serde_json::from_slice(&shown).unwrap();
-            assert_eq!(changed(Some(&config), shown), config);
+            assert_eq!(changed(Some(&config), &shown), config);
         }
     }
 

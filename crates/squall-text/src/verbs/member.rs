@@ -27,7 +27,7 @@ fn count(value: &str) -> Result<Option<u32>, Bad> {
 }
 
 fn features(to: &mut NodeConfig, _: Option<char>, names: Vec<String>) {
-    to.features = names.iter().map(|name| unquoted(name)).filter(|name| !name.is_empty()).collect();
+    to.features = names.into_iter().map(|name| unquoted(&name)).filter(|name| !name.is_empty()).collect();
 }
 
 fn memory(to: &mut NodeConfig, _: Option<char>, value: &str) -> Result<(), Bad> {
