@@ -16,7 +16,7 @@ use squall_model::set::NodeSet;
 use crate::torus::{Coords, Frame, Link, Order, Shapes, across, route, turned};
 
 pub(crate) use pick::{Memory, Scene, arrange};
-pub use pick::{Wish, WishFault};
+pub use pick::{Wish, WishFault, block_sizes};
 pub(crate) use shapes::shapes;
 
 /// An error in a topology file, with its line.

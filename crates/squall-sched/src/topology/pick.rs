@@ -1,7 +1,6 @@
 //! Choice of nodes by topology: sorts a job's candidate nodes into the order of use, and removes those that it may not
 //! use.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -11,7 +10,7 @@ use squall_model::job::options::Chosen;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
-use super::segments::{self, Segments};
+use super::segments::{self, Segments, best_fit};
 use super::{Group, Switch, Topology, TopologyKind, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
 use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
@@ -182,23 +181,8 @@ fn wanted(scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> usize {
     (scene.nodes as usize).max(scene.tasks.div_ceil(most) as usize).max(1)
 }
 
-/// Returns leaf switches in an order that uses few of them: the smallest sufficient leaf, otherwise the largest, and so
-/// on. `leaves`: (leaf, number of candidate nodes). `wanted`: number of nodes that the job needs.
-pub(super) fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
-    let (mut left, mut order) = (wanted, Vec::new());
-    while !leaves.is_empty() {
-        let enough = leaves.iter().filter(|(_, nodes)| *nodes >= left).min_by_key(|(leaf, nodes)| (*nodes, *leaf));
-        let next = enough.or_else(|| leaves.iter().min_by_key(|(leaf, nodes)| (Reverse(*nodes), *leaf)));
-        let Some(&(leaf, nodes)) = next else { break };
-        leaves.retain(|(other, _)| *other != leaf);
-        order.push(leaf);
-        left = left.saturating_sub(nodes);
-    }
-    order
-}
-
 /// Returns the number of candidates in each of `count` groups (leaf switches, blocks or rings), by the group's index.
-pub(super) fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
+fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
     let mut counts = vec![0; count];
     for (group, _) in fits.iter().filter_map(|(node, _)| topology.place(*node)) {
         counts[group] += 1;
@@ -280,7 +264,8 @@ fn block(
     if let Some(segments) = scene.wish.segments.filter(|segments| wanted > segments.nodes as usize) {
         // The number of nodes of a job without tasks is only limited by what it asked for.
         let most = if scene.tasks == 0 { fits.len().min(scene.nodes_max as usize).max(wanted) } else { wanted };
-        return segments::place(topology, (blocks, sizes), segments, (wanted, most), fits);
+        let sizes = (&block_sizes(blocks)[..], sizes);
+        return segments::place(&|node| topology.place(node), sizes, segments, (wanted, most), fits);
     }
     let counts = by_group(topology, blocks.len(), fits);
     let base = sizes.first().copied().unwrap_or(1).max(1);
@@ -297,6 +282,11 @@ fn block(
         }
     }
     true
+}
+
+/// Returns the number of nodes of each block.
+pub fn block_sizes(blocks: &[Group]) -> Vec<usize> {
+    blocks.iter().map(|block| block.nodes.len()).collect()
 }
 
 /// Keeps neighbours on one ring: the shortest sufficient run of free nodes. Returns false if there is none.

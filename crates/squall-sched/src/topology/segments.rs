@@ -1,10 +1,12 @@
 //! Segments of a job in blocks (`--segment`): equal parts, each of which stands together.
 
+use std::cmp::Reverse;
+
 use squall_model::id::NodeId;
 use squall_model::job::options::Chosen;
 
-use super::pick::{best_fit, by_group};
-use super::{Group, Topology};
+/// Returns block and place in it of a node. None: it is in no block.
+type Place<'a> = &'a dyn Fn(NodeId) -> Option<(usize, usize)>;
 
 /// Division of a job into parts of equal numbers of nodes. Each part stands in one block, or, where it is larger than a
 /// block, in one aggregated block.
@@ -29,8 +31,8 @@ impl Segments {
 
 /// Returns the number of blocks in which a segment of so many nodes stands. None: it is larger than every aggregated
 /// block.
-fn span(blocks: &[Group], sizes: &[u32], nodes: u32) -> Option<usize> {
-    let smallest = blocks.iter().map(|block| block.nodes.len()).min().unwrap_or(0);
+fn span(blocks: &[usize], sizes: &[u32], nodes: u32) -> Option<usize> {
+    let smallest = blocks.iter().copied().min().unwrap_or(0);
     if nodes as usize <= smallest {
         return Some(1);
     }
@@ -38,9 +40,10 @@ fn span(blocks: &[Group], sizes: &[u32], nodes: u32) -> Option<usize> {
     sizes.iter().find(|size| **size >= nodes).map(|size| (size / base) as usize)
 }
 
-/// Checks that some job of `nodes` nodes (None: not known yet) can be divided like this. The error says why none can.
-pub fn check(blocks: &[Group], sizes: &[u32], segments: Segments, nodes: Option<u32>) -> Result<(), String> {
-    let largest = blocks.iter().map(|block| block.nodes.len() as u32).min().unwrap_or(0);
+/// Checks that some job of `nodes` nodes (None: not known yet) can be divided like this. `blocks`: number of nodes of each;
+/// `sizes`: the least one, and of aggregated blocks. The error says why none can.
+pub fn check(blocks: &[usize], sizes: &[u32], segments: Segments, nodes: Option<u32>) -> Result<(), String> {
+    let largest = blocks.iter().map(|nodes| *nodes as u32).min().unwrap_or(0);
     let largest = largest.max(sizes.last().copied().unwrap_or(0));
     let each = segments.nodes;
     // A job in one segment is not divided.
@@ -65,16 +68,16 @@ pub fn check(blocks: &[Group], sizes: &[u32], segments: Segments, nodes: Option<
 /// them, in few blocks. `wanted` and `most`: number of nodes that the job needs and may have, more than one segment.
 /// Nodes beyond whole segments (spare ones) may stand anywhere. Returns false if the job must wait.
 pub(super) fn place(
-    topology: &Topology,
-    (blocks, sizes): (&[Group], &[u32]),
+    place_of: Place<'_>,
+    (blocks, sizes): (&[usize], &[u32]),
     segments: Segments,
     (wanted, most): (usize, usize),
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
     let Some(span) = span(blocks, sizes, segments.nodes) else { return false };
     let size = segments.nodes as usize;
-    let nodes: Vec<usize> =
-        by_group(topology, blocks.len(), fits).chunks(span).map(|blocks| blocks.iter().sum()).collect();
+    let mut nodes = vec![0; blocks.len().div_ceil(span)];
+    fits.iter().filter_map(|(node, _)| place_of(*node)).for_each(|(block, _)| nodes[block / span] += 1);
     let rooms: Vec<usize> =
         nodes.iter().map(|nodes| (nodes / size).min(if segments.apart { 1 } else { usize::MAX })).collect();
     let base = sizes.first().copied().unwrap_or(1).max(1);
@@ -84,7 +87,7 @@ pub(super) fn place(
     }
     let found = (wanted / size..=most / size).rev().find_map(|count| domains(&rooms, &nodes, &levels, count));
     let Some(domains) = found else { return false };
-    keep(topology, &domains, (span, size), wanted % size > 0, fits);
+    keep(place_of, &domains, (span, size), wanted % size > 0, fits);
     true
 }
 
@@ -114,7 +117,7 @@ fn domains(rooms: &[usize], nodes: &[usize], levels: &[usize], count: usize) -> 
 /// Keeps the candidates of these places (index, number of segments), place by place, and behind them the others if
 /// `others` are wanted. `span` and `size`: blocks of a place, nodes of a segment.
 fn keep(
-    topology: &Topology,
+    place_of: Place<'_>,
     places: &[(usize, usize)],
     (span, size): (usize, usize),
     others: bool,
@@ -122,7 +125,7 @@ fn keep(
 ) {
     let mut left: Vec<usize> = places.iter().map(|(_, segments)| segments * size).collect();
     let rank = |node: NodeId| {
-        let (group, at) = topology.place(node)?;
+        let (group, at) = place_of(node)?;
         let rank = places.iter().position(|(place, _)| *place == group / span).unwrap_or(places.len());
         Some((rank, group, at))
     };
@@ -136,4 +139,19 @@ fn keep(
     if others {
         fits.extend(rest);
     }
+}
+
+/// Returns leaf switches in an order that uses few of them: the smallest sufficient leaf, otherwise the largest, and so
+/// on. `leaves`: (leaf, number of candidate nodes). `wanted`: number of nodes that the job needs.
+pub(super) fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
+    let (mut left, mut order) = (wanted, Vec::new());
+    while !leaves.is_empty() {
+        let enough = leaves.iter().filter(|(_, nodes)| *nodes >= left).min_by_key(|(leaf, nodes)| (*nodes, *leaf));
+        let next = enough.or_else(|| leaves.iter().min_by_key(|(leaf, nodes)| (Reverse(*nodes), *leaf)));
+        let Some(&(leaf, nodes)) = next else { break };
+        leaves.retain(|(other, _)| *other != leaf);
+        order.push(leaf);
+        left = left.saturating_sub(nodes);
+    }
+    order
 }

@@ -3,7 +3,7 @@
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
-use super::pick::{Memory, Scene, arrange};
+use super::pick::{Memory, Scene, arrange, block_sizes};
 use super::segments::{self, Segments};
 use super::{Source, Topology, TopologyKind, Wish};
 use squall_model::job::network::{self, Class, Network};
@@ -279,7 +279,7 @@ fn a_division_that_no_job_can_have_is_refused() {
     let text = "BlockName=a Nodes=n[1-4]\nBlockName=b Nodes=n[5-8]\nBlockName=c Nodes=n[9-12]\nBlockSizes=4,8\n";
     let TopologyKind::Block { blocks, sizes } = read("topology.conf", text).unwrap().kind else { panic!() };
     let check = |nodes, segment, apart, together| {
-        segments::check(&blocks, &sizes, Segments { nodes: segment, apart, together }, Some(nodes))
+        segments::check(&block_sizes(&blocks), &sizes, Segments { nodes: segment, apart, together }, Some(nodes))
     };
     assert_eq!(check(8, 4, false, true), Ok(()));
     assert_eq!(check(3, 4, false, false), Ok(()), "one segment");

@@ -11,7 +11,7 @@ use squall_model::wire::client::Refusal;
 use squall_sched::Closed;
 use squall_sched::layout::{Grid, shapes};
 use squall_sched::topology::segments::{self, Segments};
-use squall_sched::topology::{Topology, TopologyKind, Torus, Wish};
+use squall_sched::topology::{Topology, TopologyKind, Torus, Wish, block_sizes};
 
 use crate::control::index::pending::Pending;
 use crate::control::index::queue::Queue;
@@ -93,7 +93,9 @@ fn admit_segments(topology: &Topology, spec: &JobSpec, segments: Segments) -> Re
         TopologyKind::Ring(_) | TopologyKind::Torus(_) => {
             return Err("only blocks are divided into segments, and this network has none: leave it out".to_owned());
         }
-        TopologyKind::Block { blocks, sizes } => segments::check(blocks, sizes, segments, spec.need.nodes_min)?,
+        TopologyKind::Block { blocks, sizes } => {
+            segments::check(&block_sizes(blocks), sizes, segments, spec.need.nodes_min)?;
+        }
     }
     let other = match &spec.need {
         need if need.nodelist.is_some() => "--nodelist",
