@@ -12,7 +12,7 @@ const NODES: &str = "[[nodes]]\nname = \"n[1-6]\"\ncpus = 1\nforce = true\n\
                      [[partitions]]\nname = \"debug\"\nnodes = \"n[1-6]\"\n\
                      [[partitions]]\nname = \"cloud\"\nnodes = \"c[1-2]\"\ndefault = false\n";
 
-/// The programs. The one that wakes nodes leaves out those that a file named `broken` lists.
+/// The programs. The one that wakes nodes waits while there is a file `asleep`, and leaves out those that `broken` lists.
 const POWER: &str = "[power]\nsuspend_program = \"DIR/suspend\"\nresume_program = \"DIR/resume\"\n\
                      resume_fail_program = \"DIR/failed\"\nsuspend_time_s = 2\nsuspend_timeout_s = 2\n\
                      suspend_rate = 0\nresume_rate = 0\n[health]\nresume_timeout_s = 15\n";
@@ -20,7 +20,8 @@ const POWER: &str = "[power]\nsuspend_program = \"DIR/suspend\"\nresume_program 
 const SUSPEND: &str = "echo \"$1\" >> DIR/suspended
 for node in $(SQUALL scontrol show hostnames \"$1\"); do kill \"$(cat DIR/state/run/node-$node.pid)\"; done";
 
-const RESUME: &str = "echo \"$1\" >> DIR/resumed; cat \"$SLURM_RESUME_FILE\" >> DIR/told; echo >> DIR/told
+const RESUME: &str = "while [ -e DIR/asleep ]; do sleep 0.02; done
+echo \"$1\" >> DIR/resumed; cat \"$SLURM_RESUME_FILE\" >> DIR/told; echo >> DIR/told
 for node in $(SQUALL scontrol show hostnames \"$1\"); do
     grep -qx \"$node\" DIR/broken && continue
     setsid SQUALL node \"$node\" --state=DIR/state >> DIR/state/log/node-$node.log 2>&1 &
@@ -72,9 +73,11 @@ fn nodes_sleep_wake_for_jobs_and_are_replaced_if_they_do_not_come() {
     assert!((1..=6).all(|n| c.pid(&format!("node-n{n}")).is_none()));
 
     // A job wakes its nodes and runs there; those of the cloud as well.
+    c.write("asleep", "");
     let two = c.submit(&["-N2"], "true");
     let state = c.job(&two);
     assert!(state.starts_with("CF "), "{state}");
+    fs::remove_file(c.dir.join("asleep")).unwrap();
     let far = c.submit(&["-p", "cloud"], "true");
     c.until("the programs have read for which jobs", || c.read("told").lines().count() == 2);
     let told: Vec<serde_json::Value> = c.read("told").lines().map(|line| serde_json::from_str(line).unwrap()).collect();

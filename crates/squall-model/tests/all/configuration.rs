@@ -8,7 +8,7 @@ use std::path::Path;
 use squall_model::config::TopologyFile;
 use squall_model::config::{
     Config, ControllerConfig, GresConfig, HealthConfig, Hooks, Key, NodeConfig, PartitionConfig, PowerConfig, Rest,
-    SECTIONS, Section, SharedLog, SwitchConfig,
+    SECTIONS, Section, SharedLog, Submit, SwitchConfig,
 };
 use squall_model::encoding::{from_slice, to_vec};
 use squall_model::wire::client::Answer;
@@ -45,6 +45,7 @@ fn defaults(table: &str) -> Table {
         "power" => Table::try_from(PowerConfig::default()),
         "controllers" => Table::try_from(ControllerConfig::default()),
         "log" => Table::try_from(SharedLog::default()),
+        "submit" => Table::try_from(Submit::default()),
         other => panic!("{other}: give the test its type"),
     }
     .unwrap()

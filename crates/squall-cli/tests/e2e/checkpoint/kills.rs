@@ -151,7 +151,7 @@ fn a_killed_dump_sends_the_job_back_and_says_so() {
     c.until("it counts", || c.read("other").lines().count() > 5);
     kill_dump(&c, "2");
     c.until("it has ended", || c.ok(&["squeue", "-h", "-j", "2", "-t", "all", "-o", "%T"]) == "FAILED");
-    let why = c.ok(&["why", "2"]);
-    assert!(why.contains("CRIU was killed") && why.contains("may not be requeued"), "{why}");
+    let why = c.ok(&["scontrol", "show", "job", "2"]);
+    assert!(why.contains("CRIU_was_killed") && why.contains("may_not_be_requeued"), "{why}");
     assert!(c.read("other").contains("A DUMP OF IT WAS KILLED"), "{}", c.read("other"));
 }
