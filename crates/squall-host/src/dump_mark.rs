@@ -72,7 +72,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Makes a job's mark, or takes over the one that is there, when nobody else has its lock any more.
+    /// Makes a job's mark, or takes over the one that is there, when no other process has its lock any more.
     pub(crate) fn lock(steps: &Path, job: JobAttempt) -> io::Result<Self> {
         let path = path_of(steps, job);
         match DirBuilder::new().mode(0o700).create(steps.with_file_name(DUMPS)) {
@@ -82,14 +82,14 @@ impl Mark {
         loop {
             let file = File::options().read(true).append(true).create(true).mode(0o600).open(&path)?;
             flock(&file, FlockOperation::LockExclusive)?;
-            // The one who had it may have removed it.
+            // The process that had it may have removed it.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Self { file, path });
             }
         }
     }
 
-    /// Waits until nobody else has the lock of a mark that is there. None: it is gone.
+    /// Waits until no other process has the lock of a mark that is there. None: it is gone.
     pub(crate) fn await_of(steps: &Path, job: JobAttempt) -> io::Result<Option<Self>> {
         let path = path_of(steps, job);
         let file = match File::options().read(true).append(true).open(&path) {

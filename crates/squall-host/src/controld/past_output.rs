@@ -1,4 +1,4 @@
-//! The end of the output of a job that the controller may have forgotten: accounting tells whose it was and where it is.
+//! The end of the output of a job that the controller may have forgotten: accounting tells its owner and its path.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

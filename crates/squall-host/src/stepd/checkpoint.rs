@@ -218,7 +218,7 @@ struct Job {
     identity: Identity,
     /// The job's mark, which is set while CRIU is at work.
     mark: Mark,
-    /// The node daemon that has started this process. After its end nobody awaits the checkpoint.
+    /// The node daemon that has started this process. After its end no process awaits the checkpoint.
     parent: Option<rustix::process::Pid>,
 }
 
@@ -231,7 +231,7 @@ struct Job {
 pub fn run_checkpoint(args: &[OsString]) -> u8 {
     let done = checkpoint(args);
     let text = done.as_ref().unwrap_or_else(|problem| problem);
-    // Nobody listens if the node daemon has ended.
+    // The node daemon, which reads this, may have ended.
     drop(writeln!(io::stderr(), "{text}"));
     u8::from(done.is_err())
 }
@@ -247,7 +247,7 @@ fn settle(steps: &Path, job: JobAttempt, group: &Path) -> Result<String, String>
     Ok("able".to_owned())
 }
 
-/// What is said of a dump of which nobody saw the end.
+/// What is said of a dump of which no process saw the end.
 pub(crate) const KILLED: &str = "CRIU was killed while it dumped the job";
 
 fn checkpoint(args: &[OsString]) -> Result<String, String> {

@@ -25,8 +25,8 @@ const TMPFS: u64 = 0x0102_1994;
 /// Ends of a TCP connection as the kernel shows them, in its own notation.
 type Ends = (String, String);
 
-/// Returns whether some of the processes are connected with each other by TCP. Err: one is connected to somebody else, as a
-/// text for users.
+/// Returns whether some of the processes are connected with each other by TCP. Err: one is connected to a process
+/// outside of the job, as a text for users.
 pub(super) fn connections(members: &[u32]) -> Result<bool, String> {
     let owners = sockets(members);
     let Some(first) = members.first().filter(|_| !owners.is_empty()) else { return Ok(false) };
@@ -178,7 +178,7 @@ mod tests {
         let own = [std::process::id()];
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
-        // Not accepted yet, so nobody has the other end.
+        // Not accepted yet, so no process has the other end.
         let said = connections(&own).unwrap_err();
         assert!(said.contains("is connected to 127.0.0.1:"), "{said}");
         let _accepted = server.accept().unwrap();

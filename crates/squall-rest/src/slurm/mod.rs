@@ -57,7 +57,7 @@ pub(crate) async fn serve(State(server): State<ServerHandle>, request: Request) 
     };
     let path = parts.uri.path();
     let found = found.and_then(|method| find(method, path));
-    // Who asks for the head alone does not mean to change something.
+    // A request for the head alone is not meant to change something.
     let found = found.filter(|(found, ..)| parts.method != HttpMethod::HEAD || !found.changes());
     let Some((found, version, values)) = found else { return unknown(&parts.method, path) };
     let values = values.into_iter().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned()).collect();

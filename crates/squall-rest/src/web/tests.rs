@@ -277,7 +277,7 @@ fn a_page_of_a_list_may_have_any_number() {
     check("accounts", accounts::page(&view, &[], &Policy::default(), &accounts).as_str());
 }
 
-/// All that stands in an address may be of somebody else's making.
+/// All that stands in an address may be an attacker's.
 #[test]
 fn a_search_takes_any_address() {
     let (view, seen) = (view(), cluster(9, 1, false));

@@ -234,7 +234,7 @@ fn flags(order: &mut PartitionOrder, value: &Value, place: &str) -> Result<(), P
     Ok(())
 }
 
-/// Reads who else may have the nodes of a job. It comes after `OverSubscribe`, which whole nodes exclude.
+/// Reads which other jobs may have the nodes of a job. It comes after `OverSubscribe`, which whole nodes exclude.
 fn exclusive(order: &mut PartitionOrder, value: &Value, place: &str) -> Result<(), Problem> {
     let mut set = |key, value: &str| order.settings.push((key, value.to_owned(), place.to_owned()));
     match value.as_str().unwrap_or_default().to_ascii_uppercase().as_str() {

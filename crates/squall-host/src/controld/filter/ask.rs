@@ -352,7 +352,7 @@ fn apply(request: &mut Request, verdicts: Vec<Verdict>) {
     }
 }
 
-/// Applies a verdict to a job. What says who and what kind it is stays.
+/// Applies a verdict to a job. Its owner and its kind stay.
 fn apply_to(spec: &mut JobSpec, script: &mut ByteBuf, env: &mut ByteBuf, verdict: Verdict) {
     if let Some(changed) = verdict.spec {
         let JobSpec { kind, within, vouched_by, .. } = *spec;
