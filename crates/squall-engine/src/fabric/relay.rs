@@ -114,8 +114,10 @@ pub struct Relay {
     /// children.
     children_due: Option<Time>,
     /// For each node below in the tree: the child's connection through which it was last reached, and the number of the
-    /// session that it had there.
+    /// session that it had there; 0: that session was of an earlier epoch.
     below: BTreeMap<NodeId, (u32, u64)>,
+    /// The newest epoch of a controller that has replied to this node or one below.
+    epoch: Epoch,
     gather: Gather,
     asked: OpenQueries,
     says: Vec<Upward>,
@@ -153,6 +155,7 @@ impl Relay {
             tells: false,
             children_due: None,
             below: BTreeMap::new(),
+            epoch: Epoch::default(),
             gather: Gather::default(),
             asked: OpenQueries::default(),
             says: Vec::new(),
@@ -379,6 +382,7 @@ impl Relay {
     }
 
     fn reply(&mut self, mut route: Route, node: Option<NodeId>, put: Put, local: &mut Vec<Delivery>) {
+        self.see_epoch(put.epoch);
         let Some(link) = route.pop() else {
             self.node = node.or(self.node);
             return local.push(Delivery::Put { node, put });
@@ -386,9 +390,18 @@ impl Relay {
         if let Some(node) = node
             && self.children.contains_key(&link)
         {
-            self.learn(node, link, put.seq);
+            self.learn(node, link, if put.epoch == self.epoch { put.seq } else { 0 });
         }
         self.tell_child(link, Downward::Reply { route, node, put });
+    }
+
+    /// Sessions are counted within an epoch. The loss of one of an earlier epoch must not end the session that its node has
+    /// got since. A node's offer passes here before its registration, so this is known in time.
+    fn see_epoch(&mut self, epoch: Epoch) {
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.below.values_mut().for_each(|(_, session)| *session = 0);
+        }
     }
 
     fn learn(&mut self, node: NodeId, link: u32, session: u64) {

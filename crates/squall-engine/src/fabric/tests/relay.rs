@@ -389,6 +389,28 @@ fn who_has_come_back_on_another_way_is_not_lost() {
 }
 
 #[test]
+fn the_loss_of_a_session_of_an_earlier_epoch_ends_none_of_the_present_one() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.open(2);
+    one.welcome(1, NodeId(5), 19);
+    // The node has rebooted: it registers over a new connection with a new controller, and its old one closes after that.
+    let offer = |number, node| {
+        let put = Put { epoch: Epoch(2), ..put(number, &[]) };
+        vec![Downward::Reply { route: vec![2], node, put }]
+    };
+    one.parent_says(offer(6, None));
+    one.input(NetInput::ChildClosed { link: 1 });
+    let lost =
+        |one: &mut One| one.composites().into_iter().flat_map(|(_, composite)| composite.lost).collect::<Vec<_>>();
+    assert_eq!(lost(&mut one), [(NodeId(5), 0)]);
+    one.taken(1);
+    one.parent_says(offer(7, Some(NodeId(5))));
+    one.input(NetInput::ChildClosed { link: 2 });
+    assert_eq!(lost(&mut one), [(NodeId(5), 7)]);
+}
+
+#[test]
 fn a_silent_child_is_given_up_and_a_silent_parent_too() {
     let mut one = One::attached(window(100, 1000));
     one.open(1);
