@@ -525,6 +525,7 @@ impl World {
                 let single = array_limit.is_none() && placed.beside == 0;
                 let all = self.nodes.len() - self.setup.spares() as usize;
                 let most = if placed.partition.as_deref() == Some(FAST) { all / 2 } else { all };
+                let most = most - placed.options.spare_nodes.unwrap_or(0) as usize;
                 let count = time_limit_s.filter(|limit| single && limit % 3 == 0);
                 let nodes = count.map(|limit| ((1 + limit as usize % 4).min(most) as u32, None));
                 let time_limit_s = time_limit_s.map(Some);

@@ -354,10 +354,11 @@ impl World {
         }
         let unfinished = self.judge.unfinished().next().map(|(id, f)| {
             let order = self.clients.order(f.order).map(|o| (o.kind, o.nodes, o.cores, o.memory_mb, &o.after));
-            let shown = self.controllers[self.leader()]
-                .state()
-                .and_then(|state| state.jobs.get(&id))
-                .map(|job| (job.state(), job.queue));
+            let machine = self.controllers[self.leader()].pipeline.as_ref().map(|pipeline| pipeline.machine());
+            let shown = machine.and_then(|machine| {
+                let job = machine.state().jobs.get(&id)?;
+                Some((job.state(), job.queue, machine.reason(id, self.now)))
+            });
             format!("job {id} attempt {} is {} ({order:?}), the controller says {shown:?}", f.attempt, f.phase.name())
         });
         if let Some(text) = unfinished {

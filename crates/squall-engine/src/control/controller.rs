@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use squall_model::config::Config;
 use squall_model::event::{Event, Record};
 use squall_model::id::{JobId, NodeId};
-use squall_model::job::JobAttempt;
+use squall_model::job::{JobAttempt, PendingReason};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::fabric::Newer;
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
+use squall_sched::Item;
 
 use crate::control::index::desk::Desk;
 use crate::control::index::feed::Feed;
@@ -204,6 +205,10 @@ impl Controller {
     /// Returns whether a node has a session.
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
+    }
+    /// Returns why a job waits; `None` if it does not.
+    pub fn reason(&self, id: JobId, now: Time) -> PendingReason {
+        self.queue.reason(&self.state, now, Item { id, array: false })
     }
     /// Returns the uids of users with jobs that have not ended.
     pub fn users_with_jobs(&self) -> Vec<u32> {

@@ -31,8 +31,8 @@ pub(crate) struct Places {
     out: BTreeSet<usize>,
     /// Spare nodes by reservation.
     spares: BTreeMap<String, NodeSet>,
-    /// Vacant places, by the node that failed.
-    vacant: BTreeSet<(JobAttempt, NodeId)>,
+    /// Vacant places, by the node that failed. A node may lose a second place before the first is filled.
+    vacant: Vec<(JobAttempt, NodeId)>,
     /// Nodes that an attempt has given back or lost, with the time.
     left: BTreeMap<(JobAttempt, usize), Time>,
 }
@@ -97,16 +97,20 @@ impl Judge {
             Event::JobStarted { id, attempt, alloc, .. } if !self.was_leased(*id, *attempt) => {
                 self.check_grant(*id, &alloc.nodes());
                 let spare = alloc.nodes().iter().find(|node| self.is_spare(*node));
-                if let Some(node) = spare.filter(|_| !replaces) {
+                let goes_on = self.last_checkpoint(*id).is_some();
+                if let Some(node) = spare.filter(|_| !replaces && !goes_on) {
                     self.violate("a spare node gets no ordinary job", format!("job {id} on node {}", node.0));
                 }
             }
             Event::JobShrunk { id, attempt, alloc, vacant } => self.note_shrunk(now, (*id, *attempt), alloc, *vacant),
             Event::NodeReplaced { id, attempt, lost, node, .. } => {
                 let job = JobAttempt { job: *id, attempt: *attempt };
-                if !self.places.vacant.remove(&(job, *lost)) {
-                    let text = format!("job {id}: that of node {} by node {}", lost.0, node.0);
-                    self.violate("a vacant place is filled once", text);
+                match self.places.vacant.iter().position(|place| *place == (job, *lost)) {
+                    Some(at) => _ = self.places.vacant.swap_remove(at),
+                    None => {
+                        let text = format!("job {id}: that of node {} by node {}", lost.0, node.0);
+                        self.violate("a vacant place is filled once", text);
+                    }
                 }
                 self.check_grant(*id, &NodeSet::one(*node));
                 let host = self.host(*node);

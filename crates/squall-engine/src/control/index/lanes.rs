@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use squall_model::gres;
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::inside::Inside;
 use squall_model::job::{JobSpec, Need};
 use squall_sched::topology::Wish;
@@ -55,6 +55,8 @@ pub(crate) struct Want {
     /// Uid of the user, if the queue keeps jobs of different users on separate nodes (`--exclusive=user`); otherwise
     /// None.
     pub(crate) user: Option<u32>,
+    /// The node that has the job's checkpoint: it may start there even where the node is a spare one. None: it has none.
+    pub(crate) home: Option<NodeId>,
 }
 
 /// All resource requests of pending jobs, each parsed once.

@@ -11,7 +11,7 @@ use crate::control::state::array::Array;
 use crate::control::state::gates;
 use crate::control::state::job::{Job, Queue as Standing};
 use squall_model::foreign::Question;
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::{ArrayTask, Het, JobSpec, Outcome, Owner};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::{Limit, Whose};
@@ -46,6 +46,8 @@ pub(crate) struct Pending<'a> {
     pub(crate) last: Option<&'a Outcome>,
     /// The heterogeneous job of which the job is a component; None: it is not a component.
     pub(crate) het: Option<Het>,
+    /// The node that alone has the checkpoint from which the job goes on. None: it may start elsewhere.
+    pub(crate) home: Option<NodeId>,
 }
 
 /// Returns the queue entry for an id: the job or task itself if it has a record of its own, otherwise the array that
@@ -72,6 +74,7 @@ pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
             array: Some(array),
             last: None,
             het: None,
+            home: None,
         });
     }
     Some(pending_job(state, item.id, state.jobs.get(&item.id).filter(|job| job.is_pending())?))
@@ -88,6 +91,7 @@ pub(crate) fn pending_job<'a>(state: &State, id: JobId, job: &'a Job) -> Pending
         array: None,
         last: job.last.as_ref(),
         het: state.het_of(id),
+        home: job.home(),
     }
 }
 

@@ -111,7 +111,8 @@ impl Queue {
     }
 
     fn shaped(&self, pending: &Pending<'_>, kind: ClassId) -> Shape {
-        let want = Want { kind, het: pending.het.map(|het| het.leader), user: self.user(pending.owner) };
+        let (het, home) = (pending.het.map(|het| het.leader), pending.home);
+        let want = Want { kind, het, user: self.user(pending.owner), home };
         Shape { want, limit_s: pending.limit_s() }
     }
 

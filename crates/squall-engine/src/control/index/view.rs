@@ -168,7 +168,9 @@ impl View for Sight<'_> {
         }
         let partition = self.partition(partition);
         let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
-        bars(state, time, own, limit, partition.nodes)
+        let keeps_spares = state.reservations.values().any(|one| one.spares_of().is_some());
+        let home = if keeps_spares { pending(state, job.item).and_then(|job| job.home) } else { None };
+        bars(state, time, own, (limit, home), partition.nodes)
     }
     fn boots_from(&self, job: &Candidate<'_>) -> Option<(Time, &NodeSet)> {
         let (delay_s, asleep) = (job.need.delay_boot_s?, &self.state.index.asleep);

@@ -1,13 +1,17 @@
 //! Checkpoints of jobs: which count, and what follows from them.
 
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointPlan, CheckpointVerb, Made};
-use squall_model::id::{JobId, StepKey, StepNo};
-use squall_model::job::{EndState, JobSpec, JobState, PendingReason};
+use squall_model::config::Config;
+use squall_model::event::Event;
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::limits::{
     CHECKPOINT_BEFORE_LIMIT_S, CHECKPOINT_DAMAGES_MAX, CHECKPOINT_PREEMPT_S, CHECKPOINT_TRIAL_S,
 };
 use squall_model::policy::{PolicyChange, Qos};
 use squall_model::report::Report;
+use squall_model::reservation::Reservation;
+use squall_model::set::NodeSet;
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::hook::NodeNote;
@@ -84,6 +88,29 @@ fn a_held_job_waits_on_disk_until_it_is_restarted() {
     assert_eq!(d.state_of(id), Some(JobState::Pending));
     assert_eq!(ask(&mut d, id, CheckpointVerb::Restart), [Answer::Done, Answer::Done], "to both requests");
     assert_eq!(d.state_of(id), Some(JobState::Running));
+}
+
+#[test]
+fn a_job_comes_back_to_the_node_with_its_checkpoint_even_if_that_has_become_a_spare_one() {
+    let partition = "[[partitions]]\nname = \"debug\"\nspare_nodes = 1\n";
+    let text = format!("checkpoint_dir = \"/c\"\n[[nodes]]\nname = \"n[1-2]\"\n{partition}");
+    let mut d = Driver::empty(Config::from_toml(&text).expect("it is right"));
+    (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let id = d.submit(batch());
+    ask(&mut d, id, CheckpointVerb::Hold);
+    let ordered = order(&mut d);
+    answer(&mut d, &ordered, None);
+    gone(&mut d, id);
+    let spare = |d: &Driver| d.c.state().reservations["spare_debug"].nodes.iter().collect::<Vec<_>>();
+    let moved = Reservation { nodes: NodeSet::one(NodeId(0)), ..d.c.state().reservations["spare_debug"].clone() };
+    d.commit(Event::ReservationSet { reservation: Box::new(moved) });
+    let named = JobSpec { need: Need { nodelist: Some("n1".into()), ..batch().need }, ..batch() };
+    let other = d.submit(named);
+    assert_eq!((spare(&d), d.state_of(other)), (vec![NodeId(0)], Some(JobState::Pending)), "no other job gets it");
+    ask(&mut d, id, CheckpointVerb::Restart);
+    let next = d.submit(batch());
+    assert_eq!((d.state_of(id), d.state_of(next)), (Some(JobState::Running), Some(JobState::Pending)));
+    assert_eq!(spare(&d), [NodeId(1)], "the other node is a spare one now");
 }
 
 #[test]

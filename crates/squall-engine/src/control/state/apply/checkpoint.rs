@@ -1,6 +1,7 @@
 //! Checkpoints of jobs: which count, and from which one an attempt goes on.
 
 use squall_model::checkpoint::{Checkpoint, CheckpointChange, Restore};
+use squall_model::id::NodeId;
 use squall_model::limits::CHECKPOINTS_KEPT;
 use squall_model::time::Time;
 
@@ -40,5 +41,11 @@ impl Job {
     pub(in crate::control) fn restore(&self) -> Option<Restore> {
         let last = self.checkpoints.as_ref()?.kept.last()?;
         Some(Restore { number: last.number, ran: last.ran, pid: last.made.pid })
+    }
+
+    /// Returns the node that alone has the checkpoint from which the job's next attempt goes on. None: it may start elsewhere.
+    pub(in crate::control) fn home(&self) -> Option<NodeId> {
+        let last = self.checkpoints.as_ref()?.kept.last()?;
+        self.spec.need.nodelist.is_some().then_some(last.node)
     }
 }
