@@ -23,6 +23,7 @@ use squall_model::id::{Epoch, NodeId, StepKey};
 use squall_model::job::options::TaskScripts;
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::limits::KILL_WAIT_S;
+use squall_model::series::Used;
 use squall_model::set::CoreSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::peer::PeerMessage;
@@ -195,7 +196,7 @@ enum Event {
     /// The gang switcher with this number has sent a report; None: the switcher has ended.
     Switched(u64, Option<Report>),
     /// A step daemon has reported what its tasks have used so far.
-    Used(StepKey, Usage),
+    Used(StepKey, Used),
     /// A step daemon has received the request to end its step.
     Ending(StepKey),
     /// A user logs in on this node.
@@ -462,7 +463,7 @@ impl Daemon {
             Event::Kept(input) => self.inputs.push_back(input),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
             Event::Switched(number, report) => self.switched(number, report),
-            Event::Used(key, usage) => self.inputs.push_back(NodeInput::Used { key, usage }),
+            Event::Used(key, used) => self.inputs.push_back(NodeInput::Used { key, used }),
             Event::Ending(key) => self.inputs.push_back(NodeInput::Ending { key }),
             Event::Visit(visit) => self.visited(visit),
             Event::Letter(key, to, message) => self.inputs.push_back(NodeInput::Letter { key, to, message }),

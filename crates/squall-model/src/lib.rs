@@ -33,6 +33,7 @@ pub mod reservation;
 pub mod resource;
 pub mod rotation;
 pub mod runs;
+pub mod series;
 pub mod set;
 pub mod step;
 pub mod time;

@@ -166,6 +166,14 @@ pub const CHECKPOINT_FROZEN_S: u64 = 30;
 /// Time that a preempted job has to leave its node by a checkpoint, seconds; then it is requeued or cancelled. Its node
 /// needs less, even if a first order was given up.
 pub const CHECKPOINT_PREEMPT_S: u64 = CHECKPOINT_S + 2 * CHECKPOINT_FROZEN_S;
+/// Shortest time that a point of a step's usage over time stands for, seconds: the interval of the measurements.
+pub const SERIES_POINT_S: u32 = 10;
+/// Most points of a running step's usage over time.
+pub const SERIES_MAX: usize = 256;
+/// Most points of the usage over time that is kept with a step which has ended: 4 KiB.
+pub const SERIES_KEPT: usize = 64;
+/// Time for which accounting keeps the usage over time of steps, days.
+pub const SERIES_DAYS: u64 = 30;
 /// Time from the start of a job with `--checkpoint` to the trial whether it can be checkpointed, seconds.
 pub const CHECKPOINT_TRIAL_S: u64 = 60;
 /// Time before a time limit at which a job with `--checkpoint` leaves its node, seconds.

@@ -2,6 +2,7 @@
 
 use crate::id::StepKey;
 use crate::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
+use crate::series::Series;
 use crate::time::Time;
 use minicbor::{Decode, Encode};
 
@@ -69,6 +70,9 @@ pub struct StepEnd {
     /// compared with the limit.
     #[n(6)]
     pub note: Option<String>,
+    /// What the tasks used over time. None: the step was too short.
+    #[n(7)]
+    pub series: Option<Box<Series>>,
 }
 
 /// Note of a script that ended because it got the signal to end.
@@ -153,6 +157,7 @@ impl StepEnd {
         self.oom |= other.oom;
         self.lost |= other.lost;
         self.usage.absorb(&other.usage);
+        Series::merge_into(&mut self.series, other.series.as_deref());
         self.started = self.started.min(other.started);
         self.ended = self.ended.max(other.ended);
         self.note = self.note.take().into_iter().chain(other.note.clone()).min();
@@ -187,6 +192,7 @@ mod tests {
                 started: Time(started),
                 ended: Time(ended),
                 note: note.map(str::to_owned),
+                series: None,
             }
         })
     }

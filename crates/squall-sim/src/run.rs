@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use squall_engine::commit::Pipeline;
 use squall_model::config::{Config, NodeLostAction, PartitionConfig};
 use squall_model::gang::Preempt;
 use squall_model::limits::TREE_WIDTH;
@@ -354,7 +355,7 @@ impl World {
         }
         let unfinished = self.judge.unfinished().next().map(|(id, f)| {
             let order = self.clients.order(f.order).map(|o| (o.kind, o.nodes, o.cores, o.memory_mb, &o.after));
-            let machine = self.controllers[self.leader()].pipeline.as_ref().map(|pipeline| pipeline.machine());
+            let machine = self.controllers[self.leader()].pipeline.as_ref().map(Pipeline::machine);
             let shown = machine.and_then(|machine| {
                 let job = machine.state().jobs.get(&id)?;
                 Some((job.state(), job.queue, machine.reason(id, self.now)))

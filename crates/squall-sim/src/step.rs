@@ -105,6 +105,7 @@ impl StepHost {
             started: self.started,
             ended: now,
             note: None,
+            series: None,
         }
     }
 }

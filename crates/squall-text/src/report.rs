@@ -21,6 +21,7 @@ use crate::format::{harmless, why, words};
 use crate::options::values::signal::signal_text;
 
 pub mod many;
+mod over_time;
 pub mod record;
 
 /// Signal number by which Slurm and Squall mark a job that could not be started, such as for an output file that can't be
@@ -201,6 +202,7 @@ impl Report<'_> {
         text.push_str(&self.losses());
         if !self.steps.is_empty() {
             text.push_str(&self.step_table());
+            text.push_str(&over_time::text(self.steps));
         }
         if data.spec.kind == JobKind::Batch && data.pending_tasks.is_none() {
             let (out, err) = (stdout(self.job), stderr(self.job));
@@ -255,6 +257,7 @@ impl Report<'_> {
                     "memory_peak_kb": step.data.usage.total_rss_kb,
                     "tasks": step.data.num_tasks,
                     "nodes": step.data.nodes,
+                    "over_time": over_time::json(step.data.series.as_deref()),
                 })
             })
             .collect();
@@ -367,7 +370,11 @@ impl Report<'_> {
             row("memory", &amount(used.memory_kb), &asked, if used.asked_kb > 0 { share } else { String::new() });
         }
         if self.gpus() > 0 {
-            row("GPUs", "-", &self.gpus().to_string(), "their use is not measured".to_owned());
+            let (used, behind) = match over_time::gpus(self.steps) {
+                Some(used) => (format!("{used:.1}"), "at work on average"),
+                None => ("-".to_owned(), "their use was not measured"),
+            };
+            row("GPUs", &used, &self.gpus().to_string(), behind.to_owned());
         }
         text
     }

@@ -52,7 +52,7 @@ fn report(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         [job] => {
             let ids = call.targets(job)?.into_iter().map(|target| target.job).collect();
             let missing = format!("there is no job {job} that you may see; `sacct` lists yours");
-            (AccountingQuery { ids, ..AccountingQuery::default() }, Some(missing))
+            (AccountingQuery { ids, series: true, ..AccountingQuery::default() }, Some(missing))
         }
         [] => (ended_since_yesterday(call), None),
         [_, more, ..] => return call.fail(&format!("one job at a time: `{more}` is one too many")),
@@ -104,8 +104,8 @@ fn ended_since_yesterday(call: &Call<'_>) -> AccountingQuery {
 fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> bool {
     let Some(step) = row.step.filter(|_| row.state == JobState::Running) else { return true };
     let answer = call.controller.ask(&Request::Measure { job: row.id, step });
-    let Ok(Answer::Measured(usage, _)) = answer else { return false };
-    row.usage = usage;
+    let Ok(Answer::Measured(usage, _, series)) = answer else { return false };
+    (row.usage, row.series) = (usage, series);
     true
 }
 
@@ -129,6 +129,7 @@ mod tests {
     use squall_model::id::{JobId, StepNo};
     use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Need, Owner, PendingReason, Usage};
     use squall_model::resource::Memory;
+    use squall_model::series::{Point, Series};
     use squall_model::time::{Span, Time};
     use squall_model::wire::client::{Answer, JobName, Refusal};
     use squall_model::wire::info::{AccountingRow, Why};
@@ -146,6 +147,17 @@ mod tests {
             let _ = writeln!(text, "$ {NAME} {job}\n{}{}", seen.out, seen.err);
         }
         text
+    }
+
+    /// What a step of two nodes used over 25 minutes, of which it was idle in the last 12.
+    fn series() -> Series {
+        let point = |at: u32| {
+            let milli = if at < 78 { 1000 + at * 10 } else { 0 };
+            let (cpu_ms, rss_kb) = (u64::from(milli) * 20, u64::from(at.min(60)) << 14);
+            let half = Point { samples: 2, cpu_ms, rss_kb, time_ms: 20_000, ..Point::default() };
+            Point { low_milli: milli / 2, high_milli: milli, high_kb: rss_kb, ..half }
+        };
+        Series { point_s: 10, nodes: 2, points: (0..150).map(point).collect() }
     }
 
     /// Returns the rows of a job that ran for 50 minutes of an hour with 16 GiB, and of its script.
@@ -190,7 +202,7 @@ mod tests {
         let running = |step| AccountingRow { end: None, ..accounting(70, step, JobState::Running) };
         fake.rows = vec![running(None), running(Some(StepNo(0)))];
         let usage = Usage { user: Span::from_secs(150), total_rss_kb: 1 << 20, ..Usage::default() };
-        fake.answers = vec![Answer::Measured(usage, 0)];
+        fake.answers = vec![Answer::Measured(usage, 0, Some(Box::new(series())))];
         let mut text = shown(&mut fake, &["70"]);
         let waiting = AccountingRow { start: None, end: None, ..accounting(71, None, JobState::Pending) };
         fake.rows = vec![AccountingRow { nodes: String::new(), num_cpus: 0, ..waiting }];

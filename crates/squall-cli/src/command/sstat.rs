@@ -202,7 +202,7 @@ fn why_none(call: &mut Call<'_>, target: &Target) -> Result<String, Fail> {
 fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> Result<(), Fail> {
     let Some(step) = row.step else { return Ok(()) };
     match call.controller.ask(&Request::Measure { job: row.id, step }) {
-        Ok(Answer::Measured(usage, silent)) => {
+        Ok(Answer::Measured(usage, silent, _)) => {
             if silent > 0 {
                 call.complain(&format!("{silent} node(s) of StepId={}.{step} did not answer in time", row.id));
             }

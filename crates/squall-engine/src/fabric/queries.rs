@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use squall_model::id::{Epoch, NodeId};
-use squall_model::job::Usage;
+use squall_model::series::{Series, Used};
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Health, Query, Tally, Test, Upward, Variable};
 
@@ -76,7 +76,7 @@ impl OpenQueries {
         &mut self,
         now: Time,
         node: Option<NodeId>,
-        (value, used, health): (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Usage>, Health),
+        (value, used, health): (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Used>, Health),
         says: &mut Vec<Upward>,
     ) {
         if self.queries.is_empty() {
@@ -111,7 +111,7 @@ impl One {
         &mut self,
         node: NodeId,
         late: bool,
-        (value, used): (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Usage>),
+        (value, used): (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Used>),
         health: Health,
     ) {
         let test = &self.test;
@@ -122,8 +122,9 @@ impl One {
         }
         if holds {
             self.tally.yes.insert(node);
-            if let Some(used) = used(&test.variable) {
-                self.tally.used.get_or_insert_default().absorb(&used);
+            if let Some(Used { usage, series }) = used(&test.variable) {
+                self.tally.used.get_or_insert_default().absorb(&usage);
+                Series::merge_into(&mut self.tally.series, series.as_deref());
             }
         } else {
             self.tally.no.insert(node);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Epoch, NodeId};
-use squall_model::job::Usage;
+use squall_model::series::Used;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
@@ -237,7 +237,7 @@ impl Relay {
     pub fn settle(
         &mut self,
         now: Time,
-        own: (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Usage>, Health),
+        own: (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Used>, Health),
         local: &mut Vec<Delivery>,
         out: &mut NetOut,
     ) {

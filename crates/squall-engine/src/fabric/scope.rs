@@ -93,7 +93,7 @@ impl Scope {
 
 fn confine_answers(tally: &mut Tally, ids: &NodeSet) {
     // Usage is a sum without names.
-    let Tally { yes, no, witness, health, used: _ } = tally;
+    let Tally { yes, no, witness, health, used: _, series: _ } = tally;
     yes.intersect_with(ids);
     no.intersect_with(ids);
     *witness = witness.filter(|(node, _)| ids.contains(*node));

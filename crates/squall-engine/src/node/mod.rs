@@ -48,10 +48,11 @@ pub use hooks::HookRun;
 use squall_model::checkpoint::Made;
 use squall_model::config::{HealthConfig, Hooks};
 use squall_model::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
-use squall_model::job::{Blob, JobAttempt, Usage};
+use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::rotation::ControllerKeys;
+use squall_model::series::Used;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
@@ -265,7 +266,7 @@ pub enum NodeInput {
         /// The step of the measured tasks.
         key: StepKey,
         /// Usage of the tasks so far.
-        usage: Usage,
+        used: Used,
     },
     /// A step daemon acknowledges that its step is to end: it starts no further task.
     Ending {
@@ -614,7 +615,7 @@ impl Machine for NodeMachine {
             NodeInput::Kept { content, bytes } => self.contents.kept(&content, bytes),
             NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
             NodeInput::Letter { key, to, message } => self.post(now, key, (to, message), out),
-            NodeInput::Used { key, usage } => self.used(key, usage),
+            NodeInput::Used { key, used } => self.used(key, used),
             NodeInput::Ending { key } => self.heeded(key),
             NodeInput::Switched { behind_us } => self.beat.behind_us = behind_us,
         }

@@ -8,6 +8,7 @@ use squall_model::gres;
 use squall_model::id::{Attempt, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::report::{Report, StepEnd};
+use squall_model::series::Used;
 use squall_model::set::CoreSet;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
@@ -81,7 +82,7 @@ struct Step {
     /// Seconds between TERM and KILL. When the batch script ends, its value applies to the job's other steps too.
     kill_wait_s: u64,
     /// Usage of the step's tasks as the step daemon last reported it; None: its answer is outstanding.
-    used: Option<Box<Usage>>,
+    used: Option<Box<Used>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,8 +185,8 @@ impl Job {
     }
 
     /// Returns the usage of a step's tasks; None: unknown.
-    pub(super) fn used(&self, step: StepNo) -> Option<Usage> {
-        self.steps.get(&step)?.used.as_deref().copied()
+    pub(super) fn used(&self, step: StepNo) -> Option<Used> {
+        self.steps.get(&step)?.used.as_deref().cloned()
     }
 
     /// Returns 0 if the step was never here, 1 if it is running, 2 if it has ended.
@@ -513,10 +514,10 @@ impl NodeMachine {
     }
 
     /// Records the usage of a step's tasks.
-    pub(super) fn used(&mut self, key: StepKey, usage: Usage) {
+    pub(super) fn used(&mut self, key: StepKey, used: Used) {
         let job = self.jobs.get_mut(&attempt_of(key));
         if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) {
-            step.used = Some(Box::new(usage));
+            step.used = Some(Box::new(used));
         }
     }
 
@@ -717,5 +718,6 @@ fn never_seen(now: Time, note: &str) -> StepEnd {
         started: now,
         ended: now,
         note: Some(note.to_owned()),
+        series: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
+use squall_model::series::{Sample, Series};
 use squall_model::step::FromStep;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::EndReason;
@@ -68,6 +69,16 @@ pub struct StepMachine {
     /// Exit of the step set by `Refuse` or `Abort`, which overrides the tasks' exits. None: the tasks' exits decide.
     verdict: Option<ExitCode>,
     orphans: Usage,
+    /// What the tasks have used over time. None: nothing was measured yet.
+    over_time: Option<Box<OverTime>>,
+}
+
+/// Usage over time, with the last measurement and how long after the start it was made.
+#[derive(Clone, Debug, Default)]
+struct OverTime {
+    series: Series,
+    at: Span,
+    last: Sample,
 }
 
 impl StepMachine {
@@ -88,6 +99,7 @@ impl StepMachine {
             note: None,
             verdict: None,
             orphans: Usage::default(),
+            over_time: None,
         }
     }
 
@@ -225,6 +237,21 @@ impl StepMachine {
         }
     }
 
+    /// Returns what the tasks have used over time. None: nothing was measured yet.
+    pub fn series(&self) -> Option<Box<Series>> {
+        self.over_time.as_ref().map(|over_time| Box::new(over_time.series.clone()))
+    }
+
+    fn sampled(&mut self, now: Time, sample: Sample) {
+        if self.started == Time::default() || self.is_over() {
+            return;
+        }
+        let at = now.since(self.started);
+        let over_time = self.over_time.get_or_insert_default();
+        over_time.series.push((at, &sample), (over_time.at, &over_time.last));
+        (over_time.at, over_time.last) = (at, sample);
+    }
+
     fn oom(&mut self, now: Time, kills: u64, (peak_kb, limit_mb): (u64, u64), kill: bool, out: &mut StepOut) {
         if self.is_over() {
             return;
@@ -357,6 +384,7 @@ impl StepMachine {
             started: self.started,
             ended: self.stopped,
             note: self.note.clone(),
+            series: self.over_time.as_ref().and_then(|over_time| over_time.series.kept()),
         };
         if self.setup.is_batch() && self.tasks.iter().any(|task| task.told) {
             end.note_told();
@@ -411,6 +439,7 @@ impl Machine for StepMachine {
             StepInput::SpawnFailed { rank, code, error } => self.spawn_failed(now, rank, code, error, out),
             StepInput::Exited { rank, exit, usage, heard } => self.exited(now, rank, (exit, usage), heard, out),
             StepInput::Orphan { usage } => self.orphans.absorb(&usage),
+            StepInput::Sampled { sample } => self.sampled(now, sample),
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(now, kills, (peak_kb, limit_mb), kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
             StepInput::End { kill_wait_s, why } => {

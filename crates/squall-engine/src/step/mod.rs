@@ -22,6 +22,7 @@ mod tests;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
+use squall_model::series::Sample;
 use squall_model::step::{ClientAddress, FromStep, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::FromStepd;
@@ -132,6 +133,11 @@ pub enum StepInput {
     Orphan {
         /// Usage of the process.
         usage: Usage,
+    },
+    /// What all tasks use was measured, for the step's usage over time.
+    Sampled {
+        /// The measurement.
+        sample: Sample,
     },
     /// Processes of the step were killed for lack of memory, or must be killed now (`kill`). Comes before the
     /// `Exited` of those tasks.

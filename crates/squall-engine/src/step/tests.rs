@@ -3,6 +3,7 @@
 use squall_model::id::{Attempt, JobId, StepKey, StepNo};
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
+use squall_model::series::Sample;
 use squall_model::step::FromStep;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::EndReason;
@@ -299,6 +300,26 @@ fn what_orphans_used_counts() {
     assert_eq!(story.step(StepInput::Orphan { usage }), []);
     let told = story.close(&acts);
     assert_eq!((told.usage.user, told.usage.max_rss_kb), (Span(1005), 5000));
+}
+
+#[test]
+fn measurements_become_the_usage_over_time() {
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    assert_eq!(story.machine.series(), None);
+    for seconds in [10, 20, 30] {
+        story.now = Time::from_secs(1000 + seconds);
+        let sample = Sample { cpu_us: seconds * 1_500_000, rss_kb: seconds, ..Sample::default() };
+        assert_eq!(story.step(StepInput::Sampled { sample }), []);
+    }
+    let live = story.machine.series().expect("it was measured");
+    assert_eq!((live.cpus(), live.memory_kb()), (vec![Some(1.5); 3], vec![Some(10.0), Some(20.0), Some(30.0)]));
+    let acts = story.exit(0, code(0));
+    assert_eq!(story.close(&acts).series, Some(live));
+    // A step that has ended is measured no more.
+    assert_eq!(story.step(StepInput::Sampled { sample: Sample::default() }), []);
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    let acts = story.exit(0, code(0));
+    assert_eq!(story.close(&acts).series, None);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use squall_engine::node::{NodeInput, attempt_of};
 use squall_model::id::StepKey;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
+use squall_model::series::Used;
 use squall_model::time::{Span, Time};
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
@@ -152,6 +153,7 @@ impl Daemon {
             started: launch.map_or(orphan.began, |launch| launch.facts.start),
             ended: self.now(),
             note: Some(note.to_owned()),
+            series: None,
         }
     }
 
@@ -168,7 +170,7 @@ impl Daemon {
             }
             ToStepd::Usage => {
                 let usage = self.orphans.get(&key).map(|orphan| orphan.usage).unwrap_or_default();
-                self.inputs.push_back(NodeInput::Used { key, usage });
+                self.inputs.push_back(NodeInput::Used { key, used: Used { usage, series: None } });
             }
             ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => {}
         }

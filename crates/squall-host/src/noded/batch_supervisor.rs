@@ -14,6 +14,7 @@ use squall_files::place::SocketPath;
 use squall_model::codec;
 use squall_model::encoding::Decoded;
 use squall_model::id::StepKey;
+use squall_model::series::Used;
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 use squall_model::wire::{Hello, Role};
@@ -180,8 +181,8 @@ impl Daemon {
                     _ => None,
                 });
             }
-            SupervisorEvent::Said(FromSupervisor::Used(key, usage)) => {
-                self.inputs.push_back(NodeInput::Used { key, usage });
+            SupervisorEvent::Said(FromSupervisor::Used(key, usage, series)) => {
+                self.inputs.push_back(NodeInput::Used { key, used: Used { usage, series } });
             }
             SupervisorEvent::Said(FromSupervisor::Ending(key)) => self.inputs.push_back(NodeInput::Ending { key }),
             SupervisorEvent::Said(FromSupervisor::Lost(key)) => self.daemon_died(key),

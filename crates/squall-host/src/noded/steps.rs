@@ -17,6 +17,7 @@ use squall_model::encoding::ByteBuf;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::StepEnd;
+use squall_model::series::Used;
 use squall_model::set::CoreSet;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
@@ -672,7 +673,7 @@ async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Rec
         while let Ok(Some(said)) = link::read(&mut reader).await {
             let event = match said {
                 FromStepd::Letter { to, message } => Event::Letter(key, to, message),
-                FromStepd::Usage(usage) => Event::Used(key, usage),
+                FromStepd::Usage(usage, series) => Event::Used(key, Used { usage, series }),
                 FromStepd::Ending => Event::Ending(key),
                 _ => continue,
             };

@@ -11,6 +11,7 @@ use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
+use squall_model::series::Used;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::time::{Span, Time};
 use squall_model::wire::stepd::ToStepd;
@@ -144,7 +145,7 @@ impl EmulatedNode {
                 ToStepd::Signal { signal, .. } if signal == i32::from(SIGTERM) || signal == i32::from(SIGKILL) => {
                     self.kill(now, key, signal as u8, tell);
                 }
-                ToStepd::Usage => tell(NodeInput::Used { key, usage: squall_model::job::Usage::default() }),
+                ToStepd::Usage => tell(NodeInput::Used { key, used: Used::default() }),
                 ToStepd::Signal { .. } | ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => {}
             },
             NodeAct::Checkpoint(CheckpointAct::Make(order)) => {

@@ -62,6 +62,7 @@ fn ended(note: String) -> FromStepd {
         started: Time(1),
         ended: Time(2),
         note: Some(note),
+        series: None,
     })
 }
 

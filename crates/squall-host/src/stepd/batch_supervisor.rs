@@ -40,6 +40,7 @@ use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::encoding::ByteBuf;
 use squall_model::id::StepKey;
 use squall_model::job::{ExitCode, Usage};
+use squall_model::series::Series;
 use squall_model::step::StepLaunch;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::proof::Warrant;
@@ -140,7 +141,7 @@ pub(crate) enum FromSupervisor {
     Over(#[n(0)] StepKey, #[n(1)] FromStepd),
     /// The usage so far of a step's script.
     #[n(2)]
-    Used(#[n(0)] StepKey, #[n(1)] Usage),
+    Used(#[n(0)] StepKey, #[n(1)] Usage, #[n(2)] Option<Box<Series>>),
     /// A step's script was told to end, or is never started.
     #[n(3)]
     Ending(#[n(0)] StepKey),
@@ -514,7 +515,7 @@ impl BatchSupervisor {
         let Some(ward) = self.wards.get_mut(&key) else { return };
         let script = ward.pid.map(|pid| (0, pid));
         let used = ward.meter.so_far(script.as_slice());
-        self.words.push(FromSupervisor::Used(key, used));
+        self.words.push(FromSupervisor::Used(key, used, ward.machine.series()));
     }
 
     /// Steps a step's state machine with an input and carries out its acts, until it has none.
@@ -704,7 +705,7 @@ impl BatchSupervisor {
             if ward.next_sample <= clock {
                 ward.next_sample = clock + SAMPLE;
                 let processes = members(ward.group());
-                inputs.extend(ward.meter.sample_group(processes).map(|input| (*key, input)));
+                inputs.extend(ward.meter.sample_group(processes).into_iter().map(|input| (*key, input)));
             }
         }
         for (key, input) in inputs {

@@ -501,7 +501,7 @@ impl Daemon {
                 ToStepd::Notice(text) => self.notice(&text),
                 ToStepd::Usage => {
                     let usage = self.meter.so_far(&self.processes.tasks());
-                    self.nodes.answer(at, &FromStepd::Usage(usage));
+                    self.nodes.answer(at, &FromStepd::Usage(usage, self.machine.series()));
                 }
             }
         }

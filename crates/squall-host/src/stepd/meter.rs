@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
+use std::time::{Duration, Instant};
 
 use squall_engine::step::StepInput;
-use squall_model::job::Usage;
+use squall_model::job::{GpuUse, Usage};
+use squall_model::limits::SERIES_POINT_S;
+use squall_model::series::Sample;
 use squall_model::step::StepLaunch;
 
 use super::tree::descendants;
@@ -16,6 +19,9 @@ use crate::sys::wait::own_peak_kb;
 
 /// Size of the buffer for `/proc/PID/io`: it has seven lines with a number of at most 20 digits each.
 const IO_TEXT_BYTES: usize = 512;
+
+/// Time between two measurements for the usage over time.
+const POINT: Duration = Duration::from_secs(SERIES_POINT_S as u64);
 
 /// Greatest memory use so far, and bytes read and written, of one task with its descendants.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +42,8 @@ pub(super) struct Meter {
     peaks: BTreeMap<u32, Peak>,
     total_peak_kb: u64,
     kills: u64,
+    /// When the next measurement for the usage over time is due.
+    next_point: Instant,
 }
 
 impl Meter {
@@ -48,28 +56,54 @@ impl Meter {
     fn of(limit_mb: u64, gpus: Vec<String>, groups: StepGroups) -> Self {
         // The counters of a reused group do not start at 0.
         let kills = groups.oom_kills();
-        Self { limit_mb, groups, gpus, peaks: BTreeMap::new(), total_peak_kb: 0, kills }
+        let next_point = Instant::now() + POINT;
+        Self { limit_mb, groups, gpus, peaks: BTreeMap::new(), total_peak_kb: 0, kills, next_point }
     }
 
-    /// Measures all processes of the tasks (rank, pid). Returns an input for the state machine if the step exceeds its
-    /// limit and no cgroup enforces it, or if the kernel has killed a process.
-    pub(super) fn sample(&mut self, tasks: &[(u32, u32)]) -> Option<StepInput> {
-        let families = tasks.iter().map(|&(rank, pid)| (rank, descendants(pid).into_iter().chain([pid]).collect()));
-        let families: Vec<(u32, Vec<u32>)> = families.collect();
+    /// Measures all processes of the tasks (rank, pid). Returns inputs for the state machine: what is used now and then, and
+    /// whether the step exceeds its limit and no cgroup enforces it, or the kernel has killed a process.
+    pub(super) fn sample(&mut self, tasks: &[(u32, u32)]) -> Vec<StepInput> {
         // Processes that have lost their parent count against the limit too.
         let orphans = if self.limit_mb > 0 { descendants(std::process::id()) } else { Vec::new() };
-        self.look_at(&families, &orphans)
+        self.look_at(&families(tasks), &orphans)
     }
 
     /// Like `sample`, for a step with a single task: its processes are given (by its group), without reading all
     /// processes of the machine.
-    pub(super) fn sample_group(&mut self, processes: Vec<u32>) -> Option<StepInput> {
+    pub(super) fn sample_group(&mut self, processes: Vec<u32>) -> Vec<StepInput> {
         self.look_at(&[(0, processes)], &[])
     }
 
-    /// Measures the processes of tasks (rank, process ids) and other processes of the step. Returns an input for the
-    /// state machine if the step has exceeded its memory limit.
-    fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Option<StepInput> {
+    /// Measures the processes of tasks (rank, process ids) and other processes of the step. Returns inputs for the state
+    /// machine.
+    fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Vec<StepInput> {
+        let (total_kb, seen) = self.look_for_peaks(families, orphans);
+        let mut inputs = Vec::from_iter(self.over_limit(total_kb, &seen));
+        let now = Instant::now();
+        if self.next_point <= now && !seen.is_empty() {
+            // A measurement that comes late makes the next ones no later.
+            self.next_point = (self.next_point + POINT).max(now);
+            let sum = |value: fn(&Peak) -> u64| self.peaks.values().map(value).fold(0, u64::saturating_add);
+            let cpu_us = seen.iter().map(|&pid| cpu_time(pid)).map(|(user, system)| user + system).sum();
+            let sample = Sample {
+                cpu_us,
+                rss_kb: total_kb,
+                read_bytes: sum(|peak| peak.read_bytes),
+                write_bytes: sum(|peak| peak.write_bytes),
+                gpu_percent: self.gpus_at_work().map_or(0, |gpus| gpus.percent),
+            };
+            inputs.push(StepInput::Sampled { sample });
+        }
+        inputs
+    }
+
+    /// Returns what the step's GPUs do. None: it has none.
+    fn gpus_at_work(&self) -> Option<GpuUse> {
+        (!self.gpus.is_empty()).then(|| Places::default().at_work(&self.gpus))
+    }
+
+    /// Measures processes, and keeps the peaks of each task. Returns the resident memory of all, and their ids.
+    fn look_for_peaks(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> (u64, BTreeSet<u32>) {
         let mut total_kb = 0;
         let mut seen = BTreeSet::new();
         for (rank, processes) in families {
@@ -96,6 +130,11 @@ impl Meter {
             }
         }
         self.total_peak_kb = self.total_peak_kb.max(total_kb);
+        (total_kb, seen)
+    }
+
+    /// Returns an input for the state machine if the processes, which have `total_kb` of memory, exceed the step's limit.
+    fn over_limit(&mut self, total_kb: u64, seen: &BTreeSet<u32>) -> Option<StepInput> {
         if self.groups.memory_dir().is_some() {
             return self.kernel_kills();
         }
@@ -134,9 +173,8 @@ impl Meter {
 
     /// Returns the usage so far of running tasks.
     pub(super) fn so_far(&mut self, tasks: &[(u32, u32)]) -> Usage {
-        let _ = self.sample(tasks);
-        let gpus = (!self.gpus.is_empty()).then(|| Places::default().at_work(&self.gpus));
-        let mut sum = Usage { gpus, ..Usage::default() };
+        self.look_for_peaks(&families(tasks), &[]);
+        let mut sum = Usage { gpus: self.gpus_at_work(), ..Usage::default() };
         for &(rank, pid) in tasks {
             let mut usage = Usage::default();
             for process in descendants(pid).into_iter().chain([pid]) {
@@ -149,6 +187,11 @@ impl Meter {
         }
         sum
     }
+}
+
+/// Returns the processes of each task.
+fn families(tasks: &[(u32, u32)]) -> Vec<(u32, Vec<u32>)> {
+    tasks.iter().map(|&(rank, pid)| (rank, descendants(pid).into_iter().chain([pid]).collect())).collect()
 }
 
 /// Returns virtual and resident memory of a process, KiB.
@@ -191,6 +234,8 @@ fn value_of(text: &str, key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use squall_engine::step::StepInput;
 
     use super::Meter;
@@ -200,9 +245,21 @@ mod tests {
     fn this_process_uses_something() {
         let own = std::process::id();
         let mut meter = Meter::of(0, Vec::new(), StepGroups::default());
-        assert_eq!(meter.sample(&[(4, own)]), None);
+        assert_eq!(meter.sample(&[(4, own)]), []);
         let usage = meter.so_far(&[(4, own)]);
         assert!(usage.max_rss_kb > 100 && usage.max_vm_kb >= usage.max_rss_kb && usage.max_rss_task == 4, "{usage:?}");
+    }
+
+    #[test]
+    fn the_usage_over_time_is_measured_now_and_then() {
+        let own = std::process::id();
+        let mut meter = Meter::of(0, Vec::new(), StepGroups::default());
+        assert_eq!(meter.sample_group(vec![own]), []);
+        meter.next_point = Instant::now();
+        let said = meter.sample_group(vec![own]);
+        let [StepInput::Sampled { sample }] = &said[..] else { panic!("{said:?}") };
+        assert!(sample.rss_kb > 100 && sample.read_bytes > 0, "{sample:?}");
+        assert_eq!(meter.sample_group(vec![own]), [], "the next one is due later");
     }
 
     #[test]
@@ -210,7 +267,7 @@ mod tests {
         let mut meter = Meter::of(1, Vec::new(), StepGroups::default());
         let said = meter.sample(&[(0, std::process::id())]);
         assert!(
-            matches!(said, Some(StepInput::Oom { kills: 1, limit_mb: 1, kill: true, peak_kb }) if peak_kb > 1024),
+            matches!(said[..], [StepInput::Oom { kills: 1, limit_mb: 1, kill: true, peak_kb }] if peak_kb > 1024),
             "{said:?}"
         );
     }

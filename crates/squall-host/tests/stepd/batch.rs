@@ -277,7 +277,7 @@ fn a_daemon_that_makes_its_own_socket_is_found_too() {
     node.send(&ToStepd::Usage);
     let mut usage = None;
     while usage.is_none() {
-        if let FromStepd::Usage(u) = node.receive().unwrap() {
+        if let FromStepd::Usage(u, _) = node.receive().unwrap() {
             usage = Some(u);
         }
     }

@@ -15,6 +15,7 @@ use crate::hostlist::HostList;
 use crate::id::{Epoch, JobId, NodeId, Session, StepKey};
 use crate::job::{Blob, Digest, JobAttempt, Usage};
 use crate::report::StepEnd;
+use crate::series::Series;
 use crate::set::NodeSet;
 use crate::time::Span;
 use crate::wire::counts::NodeCounts;
@@ -537,6 +538,9 @@ pub struct Tally {
     /// Resources used by a step's tasks on all answering nodes together ([`Variable::Used`]).
     #[n(4)]
     pub used: Option<Box<Usage>>,
+    /// The same over time. None: the step is too young.
+    #[n(5)]
+    pub series: Option<Box<Series>>,
 }
 
 /// Combined reports of many nodes. The controller processes the fields in their order.
@@ -654,6 +658,7 @@ impl Tally {
         if let Some(used) = other.used.as_deref() {
             self.used.get_or_insert_default().absorb(used);
         }
+        Series::merge_into(&mut self.series, other.series.as_deref());
     }
     /// Returns the nodes that have answered.
     pub fn answered(&self) -> NodeSet {

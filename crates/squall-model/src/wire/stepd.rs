@@ -5,6 +5,7 @@ use minicbor::{Decode, Encode};
 use crate::id::{NodeId, StepKey};
 use crate::job::Usage;
 use crate::report::StepEnd;
+use crate::series::Series;
 use crate::step::Watcher;
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
@@ -74,9 +75,9 @@ pub enum FromStepd {
         #[n(0)]
         tasks: Vec<(u32, u32)>,
     },
-    /// Resources that the step's tasks have used so far on this node. Answers `ToStepd::Usage`.
+    /// Resources that the step's tasks have used so far on this node, and over time. Answers `ToStepd::Usage`.
     #[n(2)]
-    Usage(#[n(0)] Usage),
+    Usage(#[n(0)] Usage, #[n(1)] Option<Box<Series>>),
     /// Acknowledges `ToStepd::End`: no further task starts, and running tasks have been signalled.
     #[n(3)]
     Ending,

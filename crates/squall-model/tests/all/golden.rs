@@ -242,7 +242,7 @@ fn outcome() -> Outcome {
 
 fn end() -> StepEnd {
     let (exit, usage) = (ExitCode::OK, squall_model::job::Usage::default());
-    StepEnd { exit, oom: false, lost: true, usage, started: Time(1), ended: Time(2), note: None }
+    StepEnd { exit, oom: false, lost: true, usage, started: Time(1), ended: Time(2), note: None, series: None }
 }
 
 fn changes() -> Vec<PolicyChange> {

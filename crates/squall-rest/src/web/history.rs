@@ -1,20 +1,14 @@
 //! What the server has seen of the cluster since it started, for charts: it is read while somebody looks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use squall_model::id::{JobId, StepNo};
-use squall_model::job::Usage;
 use squall_model::time::{Span, Time};
 
 /// Least time between two samples.
 const EVERY: Span = Span::from_secs(10);
 /// Most samples of the cluster: 24 hours.
 const SAMPLES_MAX: usize = 8640;
-/// Most samples of a step: at 10 s two hours; then every second one is forgotten.
-const SAMPLES_OF_STEP_MAX: usize = 720;
-/// Most steps of which usage is remembered; the one not looked at for longest is forgotten first.
-const STEPS_MAX: usize = 256;
 
 /// The cluster at a moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,38 +39,6 @@ impl History {
             seen.push(sample);
         }
         seen
-    }
-}
-
-/// What a step has used until a moment.
-pub(crate) type UsageSample = (Time, Usage);
-
-/// Usage of running steps over time.
-#[derive(Debug, Default)]
-pub(crate) struct Usages(Mutex<BTreeMap<(JobId, u32, StepNo), Vec<UsageSample>>>);
-
-impl Usages {
-    /// Adds what a step of an attempt of a job has used until now, and returns all that is known of it.
-    pub(crate) fn add(&self, step: (JobId, u32, StepNo), now: Time, usage: Usage) -> Vec<UsageSample> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !all.contains_key(&step) && all.len() >= STEPS_MAX {
-            let oldest = all.iter().min_by_key(|(_, seen)| seen.last().map(|(at, _)| *at));
-            if let Some(oldest) = oldest.map(|(step, _)| *step) {
-                all.remove(&oldest);
-            }
-        }
-        let seen = all.entry(step).or_default();
-        if seen.last().is_none_or(|(at, _)| now.since(*at) >= EVERY) {
-            seen.push((now, usage));
-        }
-        if seen.len() > SAMPLES_OF_STEP_MAX {
-            let mut keep = false;
-            seen.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        seen.clone()
     }
 }
 

@@ -7,8 +7,9 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb, format_short};
-use squall_model::id::{Attempt, JobId};
-use squall_model::job::{GpuUse, JobState, Usage};
+use squall_model::id::{Attempt, JobId, StepNo};
+use squall_model::job::{JobState, Usage};
+use squall_model::series::{Series as UsageSeries, Used};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request, Tail};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
@@ -21,10 +22,8 @@ use squall_text::report::record::Record;
 
 use crate::caller::Identity;
 use crate::routes::{Server, ServerHandle};
-use crate::slurm::now;
 use crate::web::chart::{self, Caption, Series, percent};
 use crate::web::frame::{Problem, View, made};
-use crate::web::history::UsageSample;
 use crate::web::html::{Html, card, fact, link};
 use crate::web::people::Viewer;
 use crate::web::row::{self, Rows};
@@ -32,6 +31,9 @@ use crate::web::{act, array, course, record};
 
 /// Most running steps of which the usage is asked for.
 const MEASURED: usize = 4;
+
+/// Time without use of a CPU that is pointed out, seconds.
+const IDLE_S: u64 = 600;
 
 /// What is known of a job beyond its entry in the queue.
 #[derive(Clone, Debug, Default)]
@@ -41,8 +43,8 @@ pub(crate) struct JobDetails {
     pub(crate) rows: Vec<AccountingRow>,
     /// Accounting of its earlier runs.
     pub(crate) earlier: Vec<AccountingRow>,
-    /// What running steps have used, over time.
-    pub(crate) used: Vec<(StepInfo, Vec<UsageSample>)>,
+    /// What running steps have used.
+    pub(crate) used: Vec<(StepNo, Used)>,
     /// The end of its output. None: the viewer is not its owner, or it has none.
     pub(crate) tail: Option<Box<Tail>>,
     /// Whether the controller has forgotten the job, so that only accounting knows it.
@@ -105,7 +107,7 @@ pub(crate) async fn show(
     if is_over || job.attempt.0 > 0 && owner.is_some_and(|owner| view.may(owner.uid)) {
         let one = job.task.map(|task| JobRef::Tasks(task.array, [task.index].into_iter().collect()));
         let ids = vec![one.unwrap_or(JobRef::Job(job.id))];
-        let query = AccountingQuery { ids, duplicates: true, ..AccountingQuery::default() };
+        let query = AccountingQuery { ids, duplicates: true, series: true, ..AccountingQuery::default() };
         known.take(server.cluster.accounting(&who, query).await.unwrap_or_default(), (job.id, job.attempt));
         known.used = measured(&server, &who, &job).await;
     }
@@ -113,15 +115,15 @@ pub(crate) async fn show(
 }
 
 /// Asks for what running steps have used so far.
-async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepInfo, Vec<UsageSample>)> {
+async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepNo, Used)> {
     let mut all = Vec::new();
     if job.state != JobState::Running {
         return all;
     }
     for step in job.run().steps.iter().filter(|step| step.end.is_none()).take(MEASURED) {
         let asked = server.cluster.ask(who, Request::Measure { job: job.id, step: step.step }).await;
-        if let Ok(Answer::Measured(usage, _)) = asked {
-            all.push((step.clone(), server.web.usages.add((job.id, job.attempt.0, step.step), now(), usage)));
+        if let Ok(Answer::Measured(usage, _, series)) = asked {
+            all.push((step.step, Used { usage, series }));
         }
     }
     all
@@ -157,10 +159,11 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Job
         usage(&mut body, view, &job, (known, record.as_ref()));
     }
     body.raw("</div>");
-    over_time(&mut body, view, known);
+    let lines = steps_of(&job, known);
+    over_time(&mut body, view, &lines);
     files(&mut body, view, &job, known.tail.as_deref());
     course::add(&mut body, view, &job, known);
-    steps(&mut body, view, &steps_of(&job, known));
+    steps(&mut body, view, &lines);
     if let Some(record) = record.filter(|_| known.past) {
         fields(&mut body, accounting::FIELDS.iter().map(|column| (column.name, (column.get)(&record.job))));
         return view.still("/past", &title, &body);
@@ -286,7 +289,7 @@ pub(crate) fn memory(kb: u64) -> String {
 fn total(known: &JobDetails) -> (u64, u64) {
     let cpu = |usage: &Usage| usage.user.0.saturating_add(usage.system.0);
     let ended = known.rows.iter().filter(|row| row.step.is_some() && row.end.is_some()).map(|row| row.usage);
-    let running = known.used.iter().filter_map(|(_, seen)| seen.last()).map(|(_, usage)| *usage);
+    let running = known.used.iter().map(|(_, used)| used.usage);
     let (mut cpu_us, mut peak) = (0_u64, 0);
     for usage in ended.chain(running) {
         cpu_us = cpu_us.saturating_add(cpu(&usage));
@@ -362,53 +365,58 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
     body.raw("</section>");
 }
 
-fn over_time(body: &mut Html, view: &View, known: &JobDetails) {
-    let Some((step, seen)) = known.used.iter().max_by_key(|(_, seen)| seen.len()).filter(|(_, seen)| seen.len() > 1)
-    else {
-        return;
+/// Draws what the step used for which it is known for longest.
+fn over_time(body: &mut Html, view: &View, steps: &[StepLine<'_>]) {
+    let known = steps.iter().filter_map(|step| Some((step, step.start?, step.series?)));
+    let Some((step, start, series)) = known.max_by_key(|(_, _, series)| span_s(series)) else { return };
+    let timed = |values: Vec<Option<f64>>, part: f64| {
+        let at = |at: usize| start + Span::from_secs(u64::from(series.point_s) * (at as u64 + 1));
+        values.into_iter().enumerate().filter_map(|(n, value)| Some((at(n), value? / part))).collect::<Vec<_>>()
     };
-    let cores = |pair: &[UsageSample]| {
-        let [(from, before), (until, after)] = pair else { return None };
-        let cpu = |usage: &Usage| usage.user.0.saturating_add(usage.system.0);
-        let us = cpu(after).saturating_sub(cpu(before));
-        Some((*until, us as f64 / until.since(*from).0.max(1) as f64))
+    let last = |points: &[(Time, f64)]| points.last().map_or(0.0, |(_, value)| *value);
+    let most = |points: &[(Time, f64)]| points.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let (cpu, kib) = (timed(series.cpus(), 1.0), timed(series.memory_kb(), 1024.0));
+    let gpus = timed(series.gpus(), 1.0);
+    let note = |body: &mut Html| {
+        if series.nodes > 1 {
+            body.put(
+                "<p class=\"note\">{} nodes together, a point for each {}.</p>",
+                &[&series.nodes, &format_elapsed(u64::from(series.point_s))],
+            );
+        }
+        body.raw("</section>");
     };
-    let cpu: Vec<_> = seen.windows(2).filter_map(cores).collect();
-    let memory: Vec<_> = seen.iter().map(|(at, usage)| (*at, usage.total_rss_kb as f64 / 1024.0)).collect();
-    let now = cpu.last().map_or(0.0, |(_, cores)| *cores);
+    let what = if step.end.is_some() { "At its end" } else { "Now" };
     body.raw("<div class=\"grid\">");
-    card(body, "cpu", &format!("CPUs in use by step {}", step.step));
+    card(body, "cpu", &format!("CPUs in use by step {}", step.id));
+    let idle = if series.idle_s() >= IDLE_S {
+        format!(" Idle for {}.", format_elapsed(series.idle_s()))
+    } else {
+        String::new()
+    };
+    let about = format!("{what} {:.1} of {} CPUs, at most {:.1}.{idle}", last(&cpu), step.cpus, most(&cpu));
     let lines = [Series { name: "in use", class: "c-used", filled: true, points: cpu }];
-    let about = format!("Now {now:.1} of {} CPUs.", step.num_cpus);
-    chart::over_time(
-        body,
-        &Caption { id: "c", title: "CPUs in use", about },
-        &view.clock,
-        "CPUs",
-        f64::from(step.num_cpus),
-        &lines,
-    );
-    body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
-    card(body, "memory", &format!("Memory of step {}", step.step));
-    let about = format!("Now {:.0} MiB.", memory.last().map_or(0.0, |(_, mb)| *mb));
-    let lines = [Series { name: "peak of its tasks", class: "c-running", filled: true, points: memory }];
+    let caption = Caption { id: "c", title: "CPUs in use", about };
+    chart::over_time(body, &caption, &view.clock, "CPUs", f64::from(step.cpus), &lines);
+    note(body);
+    card(body, "memory", &format!("Memory of step {}", step.id));
+    let about = format!("{what} {:.0} MiB, at most {:.0}.", last(&kib), most(&kib));
+    let lines = [Series { name: "resident", class: "c-running", filled: true, points: kib }];
     chart::over_time(body, &Caption { id: "m", title: "Memory", about }, &view.clock, "MiB", 1.0, &lines);
-    body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
-    gpus_over_time(body, view, step, seen);
+    note(body);
+    if most(&gpus) > 0.0 {
+        card(body, "gpu", &format!("GPUs at work in step {}", step.id));
+        let about = format!("{what} {:.1} GPUs, at most {:.1}.", last(&gpus), most(&gpus));
+        let lines = [Series { name: "at work", class: "c-used", filled: true, points: gpus }];
+        chart::over_time(body, &Caption { id: "g", title: "GPUs at work", about }, &view.clock, "GPUs", 1.0, &lines);
+        note(body);
+    }
     body.raw("</div>");
 }
 
-/// Draws what the step's GPUs do.
-fn gpus_over_time(body: &mut Html, view: &View, step: &StepInfo, seen: &[UsageSample]) {
-    let Some(used) = seen.last().and_then(|(_, usage)| usage.gpus) else { return };
-    let busy = |used: GpuUse| used.percent as f64 / 100.0;
-    let points: Vec<_> = seen.iter().filter_map(|(at, usage)| Some((*at, busy(usage.gpus?)))).collect();
-    let now = busy(used);
-    card(body, "gpu", &format!("GPUs at work in step {}", step.step));
-    let about = format!("Now {now:.1} GPUs, {} of their memory in use.", memory(used.used_kb));
-    let lines = [Series { name: "at work", class: "c-used", filled: true, points }];
-    chart::over_time(body, &Caption { id: "g", title: "GPUs at work", about }, &view.clock, "GPUs", 1.0, &lines);
-    body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
+/// Returns the time for which a series has points, seconds.
+fn span_s(series: &UsageSeries) -> u64 {
+    u64::from(series.point_s) * series.points.len() as u64
 }
 
 /// A line of the table of steps.
@@ -420,14 +428,16 @@ struct StepLine<'a> {
     start: Option<Time>,
     end: Option<Time>,
     usage: Option<Usage>,
+    series: Option<&'a UsageSeries>,
+    cpus: u32,
     nodes: &'a str,
 }
 
 /// Returns the steps of a job that the controller knows.
-fn steps_of<'a>(job: &'a JobRow, known: &JobDetails) -> Vec<StepLine<'a>> {
+fn steps_of<'a>(job: &'a JobRow, known: &'a JobDetails) -> Vec<StepLine<'a>> {
     let line = |step: &'a StepInfo| {
-        let row = known.rows.iter().find(|row| row.step == Some(step.step) && row.end.is_some()).map(|row| row.usage);
-        let live = known.used.iter().find(|(seen, _)| seen.step == step.step).and_then(|(_, seen)| seen.last());
+        let row = known.rows.iter().find(|row| row.step == Some(step.step) && row.end.is_some());
+        let live = known.used.iter().find(|(seen, _)| *seen == step.step).map(|(_, used)| used);
         StepLine {
             id: step.step.to_string(),
             name: &step.name,
@@ -435,7 +445,9 @@ fn steps_of<'a>(job: &'a JobRow, known: &JobDetails) -> Vec<StepLine<'a>> {
             tasks: step.num_tasks,
             start: Some(step.start),
             end: step.end.as_ref().map(|(at, _)| *at),
-            usage: row.or(live.map(|(_, usage)| *usage)),
+            usage: row.map(|row| row.usage).or(live.map(|used| used.usage)),
+            series: row.and_then(|row| row.series.as_deref()).or(live.and_then(|used| used.series.as_deref())),
+            cpus: step.num_cpus,
             nodes: &step.nodes,
         }
     };

@@ -37,7 +37,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 
 use crate::routes::ServerHandle;
-use history::{History, Usages};
+use history::History;
 use mine::FailedLately;
 
 /// What pages may load and do: nothing but our own style, script, events and forms.
@@ -51,7 +51,6 @@ pub(crate) struct Web {
     /// Whether browsers may send the cookie only over TLS.
     secure: bool,
     history: History,
-    usages: Usages,
     failed: FailedLately,
 }
 
@@ -66,13 +65,7 @@ impl Web {
     pub(crate) fn new(secure: bool) -> io::Result<Self> {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self {
-            key,
-            secure,
-            history: History::default(),
-            usages: Usages::default(),
-            failed: FailedLately::default(),
-        })
+        Ok(Self { key, secure, history: History::default(), failed: FailedLately::default() })
     }
 }
 

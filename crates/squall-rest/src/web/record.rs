@@ -46,7 +46,8 @@ pub(crate) async fn show(
     view: View,
     (id, named, page): (&str, JobRef, usize),
 ) -> Result<Response, Problem> {
-    let query = AccountingQuery { ids: vec![named.clone()], duplicates: true, ..AccountingQuery::default() };
+    let query =
+        AccountingQuery { ids: vec![named.clone()], duplicates: true, series: true, ..AccountingQuery::default() };
     let (rows, _) = server.cluster.accounting_up_to(who, query, ROWS_MAX, Some).await?;
     if let Some(array) = array::of_rows(&rows, &named) {
         return array::show(server, who, view, (array, page)).await;

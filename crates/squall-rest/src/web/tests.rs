@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use squall_model::id::{Attempt, JobId};
-use squall_model::job::{ArrayTask, EndState, GpuUse, JobState, NodeTest, PendingReason, Usage};
+use squall_model::job::{ArrayTask, EndState, JobState, NodeTest, PendingReason, Usage};
 use squall_model::policy::{AssocKey, Association, Limit, Policy, Qos, Real};
 use squall_model::reservation::Reservation;
+use squall_model::series::{Point, Series as UsageSeries, Used};
 use squall_model::time::Span;
 use squall_model::wire::client::{JobName, Tail};
 use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
@@ -215,18 +216,22 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let jobs = &seen.jobs;
     let known = job::JobDetails { why: Some(Box::new(told(evil))), ..job::JobDetails::default() };
     let running = row::find(jobs, "3").unwrap();
-    let usage = |n: u64| Usage {
-        user: Span::from_secs(n * 150),
-        total_rss_kb: 1_000_000 + n * 60_000,
-        gpus: Some(GpuUse { percent: n * 3, used_kb: n << 20 }),
-        ..Usage::default()
+    let usage = Usage { user: Span::from_secs(9000), total_rss_kb: 4_600_000, ..Usage::default() };
+    let point = |n: u64| Point {
+        samples: 1,
+        cpu_ms: 150_000 + n * 100,
+        time_ms: 10_000,
+        rss_kb: 1_000_000 + n * 60_000,
+        gpu_percent: n * 3,
+        ..Point::default()
     };
-    let used = (0..60).map(|n| (NOW - Span::from_secs((60 - n) * 10), usage(n))).collect();
+    let series = UsageSeries { points: (0..60).map(point).collect(), ..UsageSeries::default() };
+    let used = Used { usage, series: Some(Box::new(series)) };
     let bytes = format!("step 1\n{evil}\u{1b}[31m\n").into_bytes();
     let tail = Tail { path: "/home/ann/out".into(), size: 9000, bytes: bytes.into(), problem: None };
     let measured = job::JobDetails {
         tail: Some(Box::new(tail)),
-        used: vec![(running.run().steps[0].clone(), used)],
+        used: vec![(running.run().steps[0].step, used)],
         ..job::JobDetails::default()
     };
     let by_user = nodes::NodesQuery { by: "user".into(), ..<_>::default() };

@@ -105,12 +105,11 @@ impl Judge {
             Event::JobShrunk { id, attempt, alloc, vacant } => self.note_shrunk(now, (*id, *attempt), alloc, *vacant),
             Event::NodeReplaced { id, attempt, lost, node, .. } => {
                 let job = JobAttempt { job: *id, attempt: *attempt };
-                match self.places.vacant.iter().position(|place| *place == (job, *lost)) {
-                    Some(at) => _ = self.places.vacant.swap_remove(at),
-                    None => {
-                        let text = format!("job {id}: that of node {} by node {}", lost.0, node.0);
-                        self.violate("a vacant place is filled once", text);
-                    }
+                if let Some(at) = self.places.vacant.iter().position(|place| *place == (job, *lost)) {
+                    self.places.vacant.swap_remove(at);
+                } else {
+                    let text = format!("job {id}: that of node {} by node {}", lost.0, node.0);
+                    self.violate("a vacant place is filled once", text);
                 }
                 self.check_grant(*id, &NodeSet::one(*node));
                 let host = self.host(*node);

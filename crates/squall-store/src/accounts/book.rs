@@ -21,7 +21,7 @@ use squall_model::time::Time;
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
 use super::rescue::Lost;
-use super::{history, losses};
+use super::{history, losses, series};
 use crate::accounts::pages::{self, Raw};
 use crate::file::free_bytes;
 
@@ -78,6 +78,8 @@ pub(super) struct Book {
     pub(super) recent: Recent,
     /// Jobs whose work stopped as they lost a node, and has neither started again nor ended.
     pub(super) losing: BTreeSet<JobId>,
+    /// When old usage over time was removed last.
+    pub(super) series_swept: Time,
 }
 
 /// Cache of rows written lately: reading them back would cost more than writing them.
@@ -154,6 +156,7 @@ impl Book {
         db.execute_batch("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end)")?;
         db.execute_batch(history::SCHEMA)?;
         db.execute_batch(losses::SCHEMA)?;
+        db.execute_batch(series::SCHEMA)?;
         let mut book = Self {
             db,
             cluster: 0,
@@ -163,6 +166,7 @@ impl Book {
             highest: None,
             recent: Recent::default(),
             losing: BTreeSet::new(),
+            series_swept: Time::default(),
         };
         book.load()?;
         Ok(book)
@@ -308,6 +312,7 @@ impl Book {
                 self.step_started(time, *job, *step, spec, alloc, layout)
             }
             Event::StepNodesEnded { job, attempt, step, nodes, end, cut } => {
+                self.note_series(time, (*job, *attempt, *step), end.series.as_deref())?;
                 self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end, *cut)
             }
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),

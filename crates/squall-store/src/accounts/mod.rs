@@ -16,6 +16,7 @@ pub mod past;
 mod query;
 mod rescue;
 mod retire;
+mod series;
 
 #[cfg(test)]
 mod tests;

@@ -27,6 +27,8 @@ pub(super) const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
 const ROW_BYTES: usize = 512;
 /// Bytes of a lost node.
 const LOSS_BYTES: usize = 48;
+/// Bytes of a point of a step's usage over time.
+const POINT_BYTES: usize = 64;
 /// Number of jobs read from the database at once.
 const CHUNK: i64 = 1024;
 /// Number of jobs that take as long to read as it takes to begin with other ids.
@@ -249,6 +251,7 @@ fn row_bytes(row: &AccountingRow) -> usize {
     ROW_BYTES
         + tasks
         + losses
+        + row.series.as_ref().map_or(0, |series| series.points.len() * POINT_BYTES)
         + texts
         + row.spec.bytes()
         + row.owner.groups.len() * 5
@@ -346,6 +349,7 @@ impl<'a> Reader<'a> {
             spec,
             het: self.het(id)?,
             losses: if self.losses { self.book.losses(id, sort.rem_euclid(GENERATION))? } else { None },
+            series: None,
         };
         Ok(Draft { id, sort, uid: r.get(26)?, row, left })
     }
@@ -420,6 +424,7 @@ impl<'a> Reader<'a> {
             spec,
             het: None,
             losses: None,
+            series: None,
         };
         Ok(Draft { id, sort, uid: r.get(11)?, row, left: 0 })
     }
@@ -484,6 +489,12 @@ impl<'a> Reader<'a> {
         let mut found = Vec::new();
         while let Some(r) = rows.next()? {
             found.extend(sensible(step(job, r))?);
+        }
+        if self.query.series {
+            for step in &mut found {
+                let number = step.step.unwrap_or(StepNo::BATCH);
+                step.series = sensible(self.book.series(job.id, attempt.rem_euclid(GENERATION), number))?.flatten();
+            }
         }
         Ok(found)
     }
@@ -576,6 +587,7 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
         usage: r.get::<_, Packed<Usage>>(13)?.0,
         submit_line: r.get(14)?,
         losses: None,
+        series: None,
         ..job.clone()
     })
 }

@@ -57,7 +57,7 @@ const fn table(name: &'static str, key: &'static str, of_jobs: bool) -> Table {
     Table { name, key, shared: None, of_jobs }
 }
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 8] = [
     table("nodes", "id", false),
     table("hets", "leader", true),
     Table { name: "arrays", key: "id", shared: Some((3, 4)), of_jobs: true },
@@ -65,6 +65,7 @@ const TABLES: [Table; 7] = [
     Table { name: "jobs", key: "id", shared: Some((6, 7)), of_jobs: true },
     table("steps", "job", true),
     table("losses", "job", true),
+    table("series", "job", true),
 ];
 
 /// Builds a new database next to the one at `path`, from the rows of that one and from the journal's records up to

@@ -40,6 +40,7 @@ impl Book {
             "UPDATE OR REPLACE arrays SET id = id - ?3, last = last - ?3 WHERE id <= ?2 AND last >= ?1
                 AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1)",
             "DELETE FROM losses WHERE job BETWEEN ?1 AND ?2 AND ?3",
+            "DELETE FROM series WHERE job BETWEEN ?1 AND ?2 AND ?3",
             "DELETE FROM hets WHERE leader <= ?2 AND leader + size > ?1 AND ?3",
         ] {
             self.db.prepare_cached(sql)?.execute(ids)?;

@@ -9,8 +9,10 @@ use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepNo};
 use squall_model::job::{
     ArraySpec, Dependency, DependencyKind, DependencyTerm, EndState, ExitCode, JobSpec, JobState, Outcome, Owner, Usage,
 };
+use squall_model::limits::SERIES_DAYS;
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
+use squall_model::series::{Point, Series};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, StateFilter};
@@ -75,6 +77,7 @@ impl Bed {
             started: Time::from_secs(1),
             ended: Time::from_secs(2),
             note: None,
+            series: None,
         };
         let (job, attempt) = (JobId(id), Attempt(attempt));
         self.happens(Event::StepNodesEnded {
@@ -315,6 +318,40 @@ fn every_record_counts_once_whatever_was_stored_before() {
 }
 
 #[test]
+fn what_a_step_used_over_time_is_summed_over_its_nodes_and_read_on_request() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    let point = Point { samples: 1, cpu_ms: 5000, time_ms: 10_000, rss_kb: 64, ..Point::default() };
+    for node in 0..2 {
+        let series = Series { points: vec![point; 2 + node as usize], ..Series::default() };
+        let end = StepEnd { started: Time(1), ended: Time(2), series: Some(Box::new(series)), ..StepEnd::default() };
+        let (job, attempt, nodes) = (JobId(1), Attempt(1), NodeSet::one(NodeId(node)));
+        bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes, end, cut: None });
+    }
+    bed.store(1);
+    let series = |bed: &Bed, series| {
+        let rows = bed.ask(&AccountingQuery { series, ..AccountingQuery::default() });
+        rows.into_iter().filter_map(|row| row.series).collect::<Vec<_>>()
+    };
+    assert_eq!(series(&bed, false), []);
+    let [sum] = &series(&bed, true)[..] else { panic!("one step has one") };
+    assert_eq!((sum.nodes, sum.cpus()), (2, vec![Some(1.0); 3]));
+    assert_eq!(sum.memory_kb(), [Some(128.0); 3]);
+    // It is not kept for ever.
+    bed.submits(2, None);
+    bed.starts(2, 1);
+    let other = Series { points: vec![point; 2], ..Series::default() };
+    let end = StepEnd { series: Some(Box::new(other)), ..StepEnd::default() };
+    let (job, attempt, nodes) = (JobId(2), Attempt(1), NodeSet::one(NodeId(0)));
+    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes, end, cut: None });
+    let last = bed.records.last_mut().expect("it happened");
+    last.time = last.time + Span::from_secs(SERIES_DAYS * 86_400);
+    bed.store(1);
+    assert_eq!(series(&bed, true).len(), 1);
+}
+
+#[test]
 fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
     let mut bed = Bed::new();
     bed.submits(1, None);
@@ -330,6 +367,7 @@ fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
         started: Time::from_secs(1),
         ended: Time::from_secs(2),
         note: None,
+        series: None,
     };
     bed.happens(Event::StepNodesEnded {
         job,
@@ -377,6 +415,7 @@ fn rows_are_the_same_however_many_records_a_transaction_has() {
                         started: Time::from_secs(1),
                         ended: Time::from_secs(2),
                         note: (draw(4) == 0).then(|| "note".to_owned()),
+                        series: None,
                     };
                     let (attempt, nodes) = (Attempt(*attempt), NodeSet::one(NodeId(0)));
                     bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes, end, cut: None });

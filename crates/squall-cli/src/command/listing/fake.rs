@@ -510,6 +510,7 @@ pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> Acco
         submit_line: "sbatch --wrap hostname".into(),
         het: None,
         losses: None,
+        series: None,
     }
 }
 

@@ -317,7 +317,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let exit = ExitCode { code: 1, signal: 0 };
     let note = Some(error.clone());
     let (usage, oom, lost) = (Usage::default(), false, false);
-    let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone() };
+    let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone(), ..StepEnd::default() };
     c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end, cut: None }, out);
     if node_fault {
         count_failure(c, now, node, error, out);

@@ -94,7 +94,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             Purpose::Measure(caller) => {
                 let silent = asked.to.len().saturating_sub(asked.tally.yes.len()) as u32;
                 let used = asked.tally.used.map(|used| *used).unwrap_or_default();
-                out.answers.push((caller, Answer::Measured(used, silent)));
+                out.answers.push((caller, Answer::Measured(used, silent, asked.tally.series)));
             }
             Purpose::Answer(caller, answer) => out.answers.push((caller, *answer)),
             Purpose::Skew => gang::answered(c, (&asked.to, &asked.tally)),

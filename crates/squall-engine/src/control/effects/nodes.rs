@@ -6,7 +6,7 @@ use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::fault::FaultKind;
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome, Usage};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::places::OnNodeFail;
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
@@ -397,7 +397,7 @@ pub(crate) fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: Jo
     for (step, nodes, started) in shares {
         let exit = ExitCode { code: 0, signal: KILL };
         let note = Some("the job gave back its nodes".to_owned());
-        let end = StepEnd { exit, oom: false, lost: true, usage: Usage::default(), started, ended: now, note };
+        let end = StepEnd { exit, lost: true, started, ended: now, note, ..StepEnd::default() };
         c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes: nodes.clone(), end, cut: None }, out);
         steps::part_ended(c, StepKey { job, attempt, step }, &nodes, exit, out);
     }

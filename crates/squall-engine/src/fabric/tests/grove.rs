@@ -8,8 +8,9 @@ use squall_model::config::Config;
 use squall_model::encoding::{Decoded, Encoded};
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{JobAttempt, JobKind, JobSpec, Need, Owner, Usage};
+use squall_model::job::{JobAttempt, JobKind, JobSpec, Need, Owner};
 use squall_model::resource::Hardware;
+use squall_model::series::Used;
 use squall_model::set::NodeSet;
 use squall_model::step::StepSpec;
 use squall_model::time::{Span, Time};
@@ -535,8 +536,8 @@ impl Grove {
     }
 
     /// Lets the step daemon of a node report the usage of its tasks.
-    pub(super) fn say_usage(&mut self, node: usize, key: StepKey, usage: Usage) {
-        self.queue.push_back((Some(node), Post::Node(NodeInput::Used { key, usage })));
+    pub(super) fn say_usage(&mut self, node: usize, key: StepKey, used: Used) {
+        self.queue.push_back((Some(node), Post::Node(NodeInput::Used { key, used })));
         self.run();
     }
 

@@ -2,6 +2,7 @@
 
 use squall_model::id::StepKey;
 use squall_model::job::Usage;
+use squall_model::series::{Point, Series, Used};
 use squall_model::set::NodeSet;
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
@@ -131,6 +132,12 @@ fn a11_scancel_is_answered_when_all_step_daemons_have_heard_of_it() {
     assert!(answered(&grove));
 }
 
+/// Usage over time of so many nodes: one point.
+fn over_time(nodes: u32, samples: u32, cpu_ms: u32) -> Series {
+    let point = Point { samples, cpu_ms: u64::from(cpu_ms), ..Point::default() };
+    Series { nodes, points: vec![point], ..Series::default() }
+}
+
 #[test]
 fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
     let mut grove = Grove::new(20, 3);
@@ -144,7 +151,10 @@ fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
         };
         (0..20).filter(tells).collect::<Vec<_>>()
     };
-    let usage = |node: usize| Usage { max_rss_kb: 10 + node as u64, total_rss_kb: 7, ..Usage::default() };
+    let usage = |node: usize| Used {
+        usage: Usage { max_rss_kb: 10 + node as u64, total_rss_kb: 7, ..Usage::default() },
+        series: Some(Box::new(over_time(1, 1, node as u32))),
+    };
     for round in 1..3 {
         grove.quiet();
         grove.ask(9, asks.clone());
@@ -152,7 +162,10 @@ fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
         assert_eq!(grove.answers, [], "nothing is told of what was not measured");
         (0..20).for_each(|node| grove.say_usage(node, step, usage(node)));
         let all = Usage { max_rss_kb: 29, total_rss_kb: 140, ..Usage::default() };
-        assert_eq!(grove.answers.pop().map(|(_, answer)| answer), Some(Answer::Measured(all, 0)));
+        assert_eq!(
+            grove.answers.pop().map(|(_, answer)| answer),
+            Some(Answer::Measured(all, 0, Some(Box::new(over_time(20, 20, 190)))))
+        );
     }
     // A node where the step has ended has no usage to measure, and a silent one does not delay the answer for long.
     grove.quiet();
@@ -166,8 +179,12 @@ fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
     }
     grove.pass_s(4);
     let most = 10 + *left.last().unwrap() as u64;
+    let cpu_ms = left.iter().sum::<usize>() as u32;
     let some = Usage { max_rss_kb: most, total_rss_kb: 7 * 18, ..Usage::default() };
-    assert_eq!(grove.answers.pop().map(|(_, answer)| answer), Some(Answer::Measured(some, 2)));
+    assert_eq!(
+        grove.answers.pop().map(|(_, answer)| answer),
+        Some(Answer::Measured(some, 2, Some(Box::new(over_time(18, 18, cpu_ms)))))
+    );
     grove.wake(Some(leaf));
     grove.finish_all(step, 0);
     grove.run();

@@ -6,6 +6,7 @@ use crate::foreign::{Question, Reply};
 use crate::id::{JobId, StepNo};
 use crate::job::{ArrayTask, Digest, ExitCode, Outcome, Usage};
 use crate::policy::{Limit, Policy, Whose};
+use crate::series::Series;
 use crate::step::{JobFacts, Layout, StepDefaults};
 use crate::time::Time;
 use crate::version::ClusterVersion;
@@ -239,7 +240,7 @@ pub enum Answer {
     },
     /// Resources used so far by the tasks of a running step, and the number of its nodes that did not answer.
     #[n(21)]
-    Measured(#[n(0)] Usage, #[n(1)] u32),
+    Measured(#[n(0)] Usage, #[n(1)] u32, #[n(2)] Option<Box<Series>>),
     /// Text to show to the user. Sent to the client that owns an allocation.
     #[n(22)]
     Notice(#[n(0)] String),

@@ -162,4 +162,8 @@ pub struct AccountingQuery {
     /// Whether to include earlier attempts of requeued jobs, not only the last.
     #[n(11)]
     pub duplicates: bool,
+    /// Whether to say what steps used over time.
+    #[n(12)]
+    #[cbor(default)]
+    pub series: bool,
 }

@@ -27,6 +27,7 @@ use crate::policy::PreemptMode;
 use crate::power::Power;
 use crate::reservation::Reservation;
 use crate::resource::Hardware;
+use crate::series::Series;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
 use crate::wire::counts::{Latencies, NodeCounts};
@@ -498,6 +499,9 @@ pub struct AccountingRow {
     /// Nodes that the job has lost until the end of this run. None: it has lost none, or the row is of a step.
     #[n(30)]
     pub losses: Option<Box<Losses>>,
+    /// What a step that has ended used over time. None: it was too short, or it was not asked for.
+    #[n(31)]
+    pub series: Option<Box<Series>>,
 }
 
 impl AccountingRow {
@@ -535,6 +539,7 @@ impl AccountingRow {
             submit_line: String::new(),
             het: None,
             losses: None,
+            series: None,
         }
     }
 }

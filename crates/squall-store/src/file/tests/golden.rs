@@ -170,5 +170,14 @@ fn outcome(state: EndState) -> Outcome {
 fn end() -> StepEnd {
     let usage = squall_model::job::Usage::default();
     let (started, ended) = (Time(1), Time(2));
-    StepEnd { exit: ExitCode::OK, oom: false, lost: true, usage, started, ended, note: Some("note".into()) }
+    StepEnd {
+        exit: ExitCode::OK,
+        oom: false,
+        lost: true,
+        usage,
+        started,
+        ended,
+        note: Some("note".into()),
+        series: None,
+    }
 }
