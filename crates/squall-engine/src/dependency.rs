@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use squall_model::id::JobId;
-use squall_model::job::{Dependency, DependencyKind, DependencyTerm};
+use squall_model::job::{Dependency, DependencyTerm};
 
 /// Returns a dependency as `--dependency` takes it: `afterok:12:13_4,after:15+10`. Terms of one kind are joined.
 pub(crate) fn dependency_text(dependency: &Dependency) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn dependency_text(dependency: &Dependency) -> String {
             if !text.is_empty() {
                 text.push(separator);
             }
-            text.push_str(kind_name(term.when));
+            text.push_str(term.when.word());
             if term.job.is_some() {
                 text.push(':');
             }
@@ -41,7 +41,7 @@ pub(crate) fn dependency_status<'a>(
         if !text.is_empty() {
             text.push(separator(dependency));
         }
-        text.push_str(kind_name(term.when));
+        text.push_str(term.when.word());
         if term.job.is_some() {
             text.push(':');
             push_job(&mut text, term);
@@ -68,17 +68,5 @@ fn push_job(text: &mut String, term: &DependencyTerm) {
     }
     if job.delay_min > 0 {
         let _ = write!(text, "+{}", job.delay_min);
-    }
-}
-
-fn kind_name(kind: DependencyKind) -> &'static str {
-    match kind {
-        DependencyKind::After => "after",
-        DependencyKind::AfterAny => "afterany",
-        DependencyKind::AfterOk => "afterok",
-        DependencyKind::AfterNotOk => "afternotok",
-        DependencyKind::AfterCorr => "aftercorr",
-        DependencyKind::AfterBurstBuffer => "afterburstbuffer",
-        DependencyKind::Singleton => "singleton",
     }
 }

@@ -2,7 +2,7 @@
 
 use squall_model::gres;
 use squall_model::job::gpus::GpuCount;
-use squall_model::job::{Dependency, DependencyKind, Need};
+use squall_model::job::{Dependency, Need};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 
@@ -214,20 +214,11 @@ pub(crate) fn to_per_gpu(value: &Value) -> Result<Option<u64>, String> {
 /// Returns a dependency in the form of the option.
 pub(crate) fn dependency(dependency: Option<&Dependency>) -> Value {
     let Some(dependency) = dependency else { return Value::Nil };
-    let kind = |kind| match kind {
-        DependencyKind::After => "after",
-        DependencyKind::AfterAny => "afterany",
-        DependencyKind::AfterOk => "afterok",
-        DependencyKind::AfterNotOk => "afternotok",
-        DependencyKind::AfterCorr => "aftercorr",
-        DependencyKind::AfterBurstBuffer => "afterburstbuffer",
-        DependencyKind::Singleton => "singleton",
-    };
     let terms = dependency.terms.iter().map(|term| {
-        let Some(job) = term.job else { return kind(term.when).to_owned() };
+        let Some(job) = term.job else { return term.when.word().to_owned() };
         let index = job.index.map_or_else(String::new, |index| format!("_{index}"));
         let delay = if job.delay_min > 0 { format!("+{}", job.delay_min) } else { String::new() };
-        format!("{}:{}{index}{delay}", kind(term.when), job.id)
+        format!("{}:{}{index}{delay}", term.when.word(), job.id)
     });
     text(&terms.collect::<Vec<_>>().join(if dependency.any { "?" } else { "," }))
 }

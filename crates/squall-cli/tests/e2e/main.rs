@@ -20,3 +20,4 @@ mod submit;
 mod torus;
 #[path = "../harness/traces.rs"]
 mod traces;
+mod usage;

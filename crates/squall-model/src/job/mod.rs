@@ -520,6 +520,27 @@ pub enum DependencyKind {
     Singleton,
 }
 
+impl DependencyKind {
+    /// All kinds, by their words in `--dependency`.
+    const WORDS: [(Self, &str); 7] = [
+        (Self::After, "after"),
+        (Self::AfterAny, "afterany"),
+        (Self::AfterOk, "afterok"),
+        (Self::AfterNotOk, "afternotok"),
+        (Self::AfterCorr, "aftercorr"),
+        (Self::AfterBurstBuffer, "afterburstbuffer"),
+        (Self::Singleton, "singleton"),
+    ];
+    /// Returns the word of a kind in `--dependency`.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+    /// Returns the kind with this word, of which the case does not matter.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(_, own)| own.eq_ignore_ascii_case(word)).map(|(kind, _)| *kind)
+    }
+}
+
 /// How a process ended: `code:signal`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ExitCode {

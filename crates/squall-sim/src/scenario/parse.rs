@@ -590,14 +590,7 @@ fn dependencies(text: &str, any: &mut bool) -> Result<Vec<(DependencyKind, Strin
     text.split(['?', ','])
         .map(|term| {
             let (kind, name) = term.split_once(':').ok_or(format!("`{term}` should be KIND:NAME"))?;
-            let kind = match kind {
-                "after" => DependencyKind::After,
-                "afterany" => DependencyKind::AfterAny,
-                "afterok" => DependencyKind::AfterOk,
-                "afternotok" => DependencyKind::AfterNotOk,
-                "aftercorr" => DependencyKind::AfterCorr,
-                _ => return Err(format!("`{kind}` is not a kind of dependency")),
-            };
+            let kind = DependencyKind::of_word(kind).ok_or_else(|| format!("`{kind}` is not a kind of dependency"))?;
             Ok((kind, name.to_owned()))
         })
         .collect()

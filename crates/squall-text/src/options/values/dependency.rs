@@ -6,15 +6,6 @@ use squall_model::limits::DEPENDENCY_TERMS_MAX;
 
 use super::array::array;
 
-const KINDS: [(&str, DependencyKind); 6] = [
-    ("after", DependencyKind::After),
-    ("afterany", DependencyKind::AfterAny),
-    ("afterok", DependencyKind::AfterOk),
-    ("afternotok", DependencyKind::AfterNotOk),
-    ("aftercorr", DependencyKind::AfterCorr),
-    ("afterburstbuffer", DependencyKind::AfterBurstBuffer),
-];
-
 /// Reads a value of `--dependency`. None: no dependency; `0` or an empty value removes one. The error describes the
 /// problem.
 pub fn dependency(text: &str) -> Result<Option<Dependency>, String> {
@@ -48,7 +39,8 @@ fn term(part: &str, terms: &mut Vec<DependencyTerm>) -> Result<(), String> {
     // A list of ids without a kind is Slurm's oldest form and means `afterany`.
     let bare = part.starts_with(|c: char| c.is_ascii_digit());
     let (word, ids) = if bare { ("afterany", part) } else { part.split_once(':').unwrap_or((part, "")) };
-    let Some((_, when)) = KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) else {
+    let named = DependencyKind::of_word(word).filter(|kind| *kind != DependencyKind::Singleton);
+    let Some(when) = named else {
         return Err(format!(
             "`{part}` is none of after, afterany, afterok, afternotok, aftercorr, afterburstbuffer (with :JOBID) and singleton"
         ));
@@ -57,7 +49,7 @@ fn term(part: &str, terms: &mut Vec<DependencyTerm>) -> Result<(), String> {
         return Err(format!("`{part}` names no job; write {word}:JOBID"));
     }
     for id in ids.split(':') {
-        terms.extend(jobs(id, *when)?.into_iter().map(|job| DependencyTerm { when: *when, job: Some(job) }));
+        terms.extend(jobs(id, when)?.into_iter().map(|job| DependencyTerm { when, job: Some(job) }));
     }
     Ok(())
 }
