@@ -331,7 +331,7 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
         return;
     }
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("the job of a step that has just failed is known") };
-    let retry = node_fault && may_requeue(&c.state, job);
+    let retry = node_fault && (may_requeue(&c.state, job) || job.restore().is_some());
     let failures = job.launch_failures + 1;
     let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));
     let requeue =

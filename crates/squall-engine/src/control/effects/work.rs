@@ -375,8 +375,8 @@ pub(crate) fn send_stops(c: &mut Controller) {
     }
 }
 
-/// Returns the message that ends a completing job on its nodes. Stopped processes are always continued, as they would
-/// not get the SIGTERM otherwise.
+/// Returns the message that ends a completing job on its nodes. Stopped processes are continued, as they would not get
+/// the SIGTERM otherwise. A job that goes back to a checkpoint is killed at once.
 pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let Phase::Completing(_, ending) = &job.phase else { return None };
@@ -394,7 +394,10 @@ pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let attempt = JobAttempt { job: id, attempt: job.attempt };
     let config = &c.state.config;
     let exit = (!config.hooks.epilog.is_empty()).then_some(ending.outcome.exit);
-    Some(Down::EndJob { job: attempt, kill_wait_s: config.kill_wait_s, cont: true, why, exit })
+    // What a job does after its checkpoint is undone. A signal TERM would only have it remove what the checkpoint needs.
+    let back = requeued && job.restore().is_some();
+    let kill_wait_s = if back { 0 } else { config.kill_wait_s };
+    Some(Down::EndJob { job: attempt, kill_wait_s, cont: !back, why, exit })
 }
 
 fn end_reason(state: EndState) -> EndReason {

@@ -2,9 +2,9 @@
 
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointPlan, CheckpointVerb, Made};
 use squall_model::config::Config;
-use squall_model::event::Event;
+use squall_model::event::{Event, Requeue};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
+use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
 use squall_model::limits::{
     CHECKPOINT_BEFORE_LIMIT_S, CHECKPOINT_DAMAGES_MAX, CHECKPOINT_PREEMPT_S, CHECKPOINT_TRIAL_S,
 };
@@ -169,6 +169,50 @@ fn a_restore_that_fails_goes_back_to_the_checkpoint_before_and_then_to_the_start
     let failed = job.checkpoints.as_ref().and_then(|all| all.failed.as_deref());
     assert_eq!(failed, Some("pid 4711 is taken"));
     assert!(job.run().is_some_and(|run| run.restore.is_none()) && job.spec.need.nodelist.is_none());
+}
+
+/// A job with a checkpoint, which runs.
+fn checkpointed(requeue: bool) -> (Driver, JobId) {
+    let mut d = with_checkpoints();
+    let id = d.submit(JobSpec { requeue: Some(requeue), ..batch() });
+    ask(&mut d, id, CheckpointVerb::Create);
+    let ordered = order(&mut d);
+    answer(&mut d, &ordered, None);
+    (d, id)
+}
+
+#[test]
+fn a_job_that_goes_back_to_its_checkpoint_is_killed_at_once_as_it_must_not_tidy_up() {
+    for (back, kill_wait_s, cont) in [(true, 0, false), (false, 30, true)] {
+        let (mut d, id) = if back { checkpointed(true) } else { (with_checkpoints(), JobId(1)) };
+        if !back {
+            assert_eq!(d.submit(batch()), id);
+        }
+        d.sent.clear();
+        let outcome = Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: None };
+        let requeue = Some(Requeue { hold: false, not_before: None, special: None, expedite: None });
+        d.commit(Event::JobEnding { id, outcome, requeue });
+        let sent = d.sent.iter().find_map(|(_, message)| match message {
+            Down::EndJob { kill_wait_s, cont, .. } => Some((*kill_wait_s, *cont)),
+            _ => None,
+        });
+        assert_eq!(sent, Some((kill_wait_s, cont)));
+    }
+}
+
+#[test]
+fn a_job_that_its_node_can_not_restore_now_tries_again_although_it_may_not_be_requeued() {
+    let (mut d, id) = checkpointed(false);
+    ask(&mut d, id, CheckpointVerb::Restart);
+    gone(&mut d, id);
+    let job = d.attempt(id);
+    let key = StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH };
+    let failed = Report::LaunchFailed { key, error: "the disk is full".into(), node_fault: true };
+    d.report("n1", &[failed, Report::JobGone { job }]);
+    assert_eq!((kept(&d, id), d.state_of(id)), (vec![1], Some(JobState::Pending)));
+    d.pass(60);
+    let run = d.c.state().jobs[&id].run().expect("it has its node again");
+    assert_eq!(run.restore.map(|restore| restore.number), Some(1));
 }
 
 /// Reports that the dump of an order was killed.
