@@ -39,6 +39,7 @@ use crate::removal::remove;
 use crate::spool::file;
 use crate::sys::identity::{Identity, become_user};
 
+use super::ports::{free, ports_of};
 use super::surroundings::{SharedFile, connections, open_saved, put_back, save};
 
 /// The oldest CRIU that can dump sockets on present kernels.
@@ -81,6 +82,10 @@ struct Manifest {
     #[n(4)]
     #[cbor(default)]
     connected: bool,
+    /// TCP ports of the processes.
+    #[n(5)]
+    #[cbor(default)]
+    ports: Vec<u16>,
 }
 
 /// Option of CRIU for processes that are connected with each other by TCP.
@@ -174,6 +179,7 @@ fn restore(criu: &OsStr, dir: &Path, step: &Path) -> io::Result<std::convert::In
     script.seek(SeekFrom::Start(manifest.read))?;
     rustix::io::fcntl_setfd(&script, rustix::io::FdFlags::empty())?;
     let saved = open_saved(&manifest.shared, &checkpoint.join(SHARED))?;
+    free(&manifest.ports);
     std::env::set_current_dir(checkpoint.join("images"))?;
     become_user_for_criu(&identity_of(&launch), manifest.connected)?;
     put_back(&manifest.shared, saved)?;
@@ -445,7 +451,8 @@ impl Job {
         let connected = connections(&members)?;
         let (files, read) = open_files(&members, &script);
         let script = script.into_os_string().into_vec().into();
-        let mut manifest = Manifest { script, files, read, shared: Vec::new(), connected };
+        let ports = ports_of(&members);
+        let mut manifest = Manifest { script, files, read, shared: Vec::new(), connected, ports };
         let (pid, switch) = (root.to_string(), self.group.join(FREEZE_FILE));
         let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--ghost-limit", "256M", "--leave-running"]);
         let args = args.chain(connected.then_some(CONNECTED)).map(OsStr::new);

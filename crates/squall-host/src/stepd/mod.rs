@@ -28,6 +28,7 @@ mod login;
 mod meter;
 mod node_link;
 mod patterns;
+mod ports;
 mod prepare;
 mod processes;
 mod scripts;

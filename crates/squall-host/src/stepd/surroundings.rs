@@ -31,12 +31,10 @@ pub(super) fn connections(members: &[u32]) -> Result<bool, String> {
     let owners = sockets(members);
     let Some(first) = members.first().filter(|_| !owners.is_empty()) else { return Ok(false) };
     let mut found: BTreeMap<Ends, u32> = BTreeMap::new();
-    for table in ["tcp", "tcp6"] {
+    for table in TABLES {
         let text = fs::read_to_string(format!("/proc/{first}/net/{table}")).unwrap_or_default();
-        found.extend(text.lines().skip(1).filter_map(connection).filter_map(|(ends, inode)| {
-            let owner = owners.get(&inode)?;
-            Some((ends, *owner))
-        }));
+        let rows = text.lines().skip(1).filter_map(Row::of).filter(|row| !UNCONNECTED.contains(&row.state));
+        found.extend(rows.filter_map(|row| Some((row.ends(), *owners.get(&row.inode)?))));
     }
     let outward = found.iter().find(|((own, other), _)| !found.contains_key(&(other.clone(), own.clone())));
     let Some(((_, other), pid)) = outward else { return Ok(!found.is_empty()) };
@@ -46,7 +44,7 @@ pub(super) fn connections(members: &[u32]) -> Result<bool, String> {
 }
 
 /// Returns the numbers of all sockets of processes, each with a process that has it.
-fn sockets(members: &[u32]) -> BTreeMap<u64, u32> {
+pub(super) fn sockets(members: &[u32]) -> BTreeMap<u64, u32> {
     let fds = members.iter().flat_map(|pid| {
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         fds.filter_map(move |fd| Some((*pid, fs::read_link(fd.path()).ok()?)))
@@ -58,12 +56,39 @@ fn sockets(members: &[u32]) -> BTreeMap<u64, u32> {
     sockets.collect()
 }
 
-/// Parses a line of the kernel's table of TCP sockets. None: the socket is not connected.
-fn connection(line: &str) -> Option<(Ends, u64)> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    let (own, other, state) = (words.next()?, words.next()?, words.next()?);
-    let inode = words.nth(5)?.parse().ok()?;
-    (!UNCONNECTED.contains(&state)).then(|| ((plain(own), plain(other)), inode))
+/// Names of the kernel's tables of TCP sockets.
+pub(super) const TABLES: [&str; 2] = ["tcp", "tcp6"];
+
+/// A line of the kernel's table of TCP sockets.
+pub(super) struct Row<'a> {
+    own: &'a str,
+    other: &'a str,
+    /// State of the socket, as the kernel shows it.
+    pub(super) state: &'a str,
+    /// Number of the socket. 0: no process has it.
+    pub(super) inode: u64,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn of(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (own, other, state) = (words.next()?, words.next()?, words.next()?);
+        Some(Self { own, other, state, inode: words.nth(5)?.parse().ok()? })
+    }
+
+    fn ends(&self) -> Ends {
+        (plain(self.own), plain(self.other))
+    }
+
+    /// Returns the address of this end.
+    pub(super) fn own(&self) -> Option<SocketAddr> {
+        address(self.own)
+    }
+
+    /// Returns the address of the other end.
+    pub(super) fn other(&self) -> Option<SocketAddr> {
+        address(self.other)
+    }
 }
 
 /// Returns an address in the notation of IPv4, if it is one that is written as IPv6.
@@ -154,27 +179,33 @@ pub(super) fn put_back(files: &[SharedFile], saved: Vec<File>) -> io::Result<()>
     Ok(())
 }
 
+/// Lock of the tests that look at the connections of all of them.
+#[cfg(test)]
+pub(super) static CONNECTIONS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use super::{address, connection, connections, shared_map};
+    use super::{CONNECTIONS, Row, address, connections, shared_map};
 
     #[test]
     fn connections_are_read_as_the_kernel_shows_them() {
         let line =
             "   1: 0100007F:A2DA 0100007F:9F33 01 00000000:00000000 00:00000000 00000000     0        0 4711 1 0";
-        let found = connection(line).unwrap();
-        assert_eq!(found, (("0100007F:A2DA".to_owned(), "0100007F:9F33".to_owned()), 4711));
-        assert_eq!(connection(&line.replace(" 01 ", " 0A ")), None);
+        let found = Row::of(line).unwrap();
+        assert_eq!(found.ends(), ("0100007F:A2DA".to_owned(), "0100007F:9F33".to_owned()));
+        assert_eq!((found.state, found.inode, found.own().unwrap().port()), ("01", 4711, 41690));
         let six = line.replace(" 0100007F:9F33", " 0000000000000000FFFF00000100007F:9F33");
-        assert_eq!(connection(&six).unwrap().0.1, "0100007F:9F33");
+        assert_eq!(Row::of(&six).unwrap().ends().1, "0100007F:9F33");
+        assert!(Row::of("  sl  local_address").is_none());
         assert_eq!(address("0100007F:9F33").unwrap().to_string(), "127.0.0.1:40755");
         assert_eq!(address("00000000000000000000000001000000:0016").unwrap().to_string(), "[::1]:22");
     }
 
     #[test]
     fn only_connections_to_others_lead_outward() {
+        let _alone = CONNECTIONS.lock();
         let own = [std::process::id()];
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(server.local_addr().unwrap()).unwrap();

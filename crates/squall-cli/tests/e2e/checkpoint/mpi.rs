@@ -44,14 +44,12 @@ fn ring(test: &str, compiler: &str, launch: &str) {
 }
 
 #[test]
-#[ignore = "about one run of six: a restore fails, and the job begins again; make nightly runs it"]
 fn a_ring_of_open_mpi_comes_back() {
     let root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
     ring("openmpi", "mpicc.openmpi", &format!("{root} mpirun.openmpi --oversubscribe"));
 }
 
 #[test]
-#[ignore = "as with Open MPI; make nightly runs it"]
 fn a_ring_of_mpich_comes_back() {
     // UCX would use memory of System V, which CRIU dumps only in a name space of its own, and Hydra would use srun.
     ring("mpich", "mpicc.mpich", "UCX_TLS=^sysv mpirun.mpich -launcher fork");
