@@ -86,6 +86,7 @@ check: ## formatting, lints, the house's walls
 
 nightly: checked ## what takes longer than a commit may: 20,000 small worlds, other ones each time; kills amid checkpoints, usage over time
 	$(CHECKED) sim --seeds $$(scripts/seeds 20000) --nodes 4 --hours 0.1
+	SQUALL_CHECKPOINT_KILLS=500 cargo test $(WHOLE) --test e2e checkpoint::kills::kills_at_random
 	cargo test $(WHOLE) --test e2e -- --ignored
 
 sim: checked ## simulator: 500 seeds of 64 nodes for one simulated hour, and the planted bugs

@@ -60,6 +60,9 @@ pub(crate) struct Cgroups {
     opened: RefCell<BTreeMap<JobAttempt, (Limits, bool)>>,
 }
 
+/// File by which all processes of a v2 group, and of the groups within it, are killed.
+const KILL: &str = "cgroup.kill";
+
 /// How steps are kept to their cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Cores {
@@ -477,7 +480,7 @@ impl Cgroups {
     /// Kills all members of the job's v2 group with one write to `cgroup.kill`. Does nothing where there is no v2.
     pub(crate) fn kill_job(&self, job: JobAttempt) {
         if let Some(v2) = &self.v2 {
-            let _ = write(&v2.base.join(job_name(job)), "cgroup.kill", "1");
+            let _ = write(&v2.base.join(job_name(job)), KILL, "1");
         }
     }
 
@@ -618,6 +621,12 @@ fn cpu_list(cpus: &CoreSet) -> String {
 pub(crate) fn members(dir: &Path) -> Vec<u32> {
     let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Kills all processes of a v2 group at once. False: the kernel can't, or there are groups within it, whose processes are not
+/// meant.
+pub(crate) fn kill_group(dir: &Path) -> bool {
+    folders(dir).is_empty() && write(dir, KILL, "1").is_ok()
 }
 
 /// Returns the ids of the processes in a group and in its child groups (one level).

@@ -2,14 +2,16 @@
 //! run on.
 
 use squall_engine::node::{CheckpointAct, Guard, NodeInput, attempt_of};
+use squall_engine::step::StepInput;
 use squall_model::checkpoint::{CheckpointOrder, CheckpointVerb, Made};
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, StepKey, StepNo};
-use squall_model::job::{EndState, JobAttempt};
+use squall_model::job::{EndState, ExitCode, JobAttempt};
+use squall_model::report::StepEnd;
 use squall_model::time::Span;
 
 use crate::mutation::Mutation;
-use crate::step::{KILL, StepHost};
+use crate::step::{KILL, Restoring, StepHost};
 use crate::world::{Happening, World};
 
 fn script_of(job: JobAttempt) -> StepKey {
@@ -97,9 +99,67 @@ impl World {
         damaged
     }
 
+    /// Begins to restore a script, which takes a while.
+    pub(crate) fn restore_begins(&mut self, node: usize, key: StepKey, left: Span) {
+        let (boot, span) = (self.nodes[node].boot, self.seed.span(Span::from_millis(50), Span::from_secs(2)));
+        if let Some(step) = self.nodes[node].steps.get_mut(&key) {
+            step.restoring = Some(Restoring { left, later: Vec::new() });
+        }
+        self.after(span, Happening::Restored { node, boot, key });
+        let left = self.restores_die.get(&key.job).copied().unwrap_or(0);
+        self.restores_die.insert(key.job, left.saturating_sub(1));
+        if left > 0 || self.seed.chance(100_000) {
+            self.kill_step_daemon(node, key);
+        }
+    }
+
+    /// Ends the restore of a script, which runs on, unless its step daemon was killed meanwhile.
+    pub(crate) fn restored(&mut self, node: usize, boot: u64, key: StepKey) {
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        let step = self.nodes[node].steps.get_mut(&key).filter(|step| step.is_alive());
+        let Some(restoring) = step.and_then(|step| step.restoring.take()) else { return };
+        self.begin_tasks(node, key, Some(restoring.left));
+        for input in restoring.later {
+            self.tell_step(node, key, input);
+        }
+    }
+
+    /// Takes an input for a step daemon that is restoring a script. If the script is to end, the restore is killed.
+    pub(crate) fn told_in_restore(&mut self, node: usize, key: StepKey, input: StepInput) {
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        if let StepInput::End { .. } = input {
+            step.restoring = None;
+            let error = "the restore was killed".to_owned();
+            return self.tell_step(node, key, StepInput::Fail { error, node_fault: false });
+        }
+        if let Some(restoring) = &mut step.restoring {
+            restoring.later.push(input);
+        }
+    }
+
+    /// Returns what a node daemon finds out about a script of which the restore was killed.
+    pub(crate) fn half_restored(&mut self, key: StepKey) -> NodeInput {
+        self.judge.half_restored.insert(attempt_of(key));
+        if self.is_planted(Mutation::HalfRestoredEnds) {
+            let exit = ExitCode { code: 0, signal: KILL as u8 };
+            let (started, ended) = (self.now, self.now);
+            return NodeInput::Ended { key, end: StepEnd { exit, lost: true, started, ended, ..StepEnd::default() } };
+        }
+        NodeInput::Failed { key, error: "the restore was killed".to_owned(), node_fault: false }
+    }
+
     /// Checks that checkpoints which count from a durable record on are complete.
     pub(crate) fn checkpoints_count(&mut self, record: &Record) {
         for event in &record.events {
+            if let Event::JobEnding { id, outcome, requeue: None } = event
+                && outcome.exit.signal == KILL as u8
+                && let Some(job) = self.judge.attempt_of(*id).filter(|job| self.judge.half_restored.contains(job))
+            {
+                let text = format!("job {} attempt {}", job.job, job.attempt);
+                self.judge.violate("a job of which a restore was killed goes back", text);
+            }
             if let Event::JobEnding { id, outcome, .. } = event
                 && outcome.state == EndState::Completed
                 && let Some(job) = self.judge.attempt_of(*id).filter(|job| self.judge.damaged.contains(job))

@@ -27,6 +27,8 @@ mutations! {
     KilledBeforeCounted = "killed-before-counted",
     /// A node lets a job go on of which a dump was killed.
     DamageIgnored = "damage-ignored",
+    /// A node takes a script of which the restore was killed for one that has ended.
+    HalfRestoredEnds = "half-restored-ends",
     /// A job that stepped aside begins from the start when it comes back.
     RestoreForgotten = "restore-forgotten",
     /// The disk reports a flush that it did not do.
@@ -308,7 +310,11 @@ impl Mutation {
     pub(crate) fn is_of_checkpoints(self) -> bool {
         matches!(
             self,
-            Self::CountedBeforeSafe | Self::KilledBeforeCounted | Self::DamageIgnored | Self::RestoreForgotten
+            Self::CountedBeforeSafe
+                | Self::KilledBeforeCounted
+                | Self::DamageIgnored
+                | Self::HalfRestoredEnds
+                | Self::RestoreForgotten
         )
     }
 

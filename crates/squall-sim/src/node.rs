@@ -354,6 +354,10 @@ impl World {
             }
             (_, Some(step)) if step.is_alive() => FoundStep::Alive,
             (_, Some(step)) if step.has_begun() => FoundStep::Orphaned,
+            (_, Some(step)) if step.restoring.is_some() => match self.half_restored(key) {
+                NodeInput::Ended { end, .. } => FoundStep::Ended(end),
+                _ => FoundStep::Failed { error: "the restore was killed".to_owned(), node_fault: false },
+            },
             // The step of an older copy has begun, but the copy lacks its end.
             _ if folder.begun => {
                 self.judge.lose_sight(key, node);

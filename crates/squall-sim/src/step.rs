@@ -48,6 +48,17 @@ pub(crate) struct StepHost {
     frozen: bool,
     /// Whether a signal TERM has come while the tasks were frozen.
     term_waits: bool,
+    /// State of the restore of the script from a checkpoint. None: it is not being restored.
+    pub(crate) restoring: Option<Restoring>,
+}
+
+/// State of a script that is being restored.
+#[derive(Debug)]
+pub(crate) struct Restoring {
+    /// For how long the script would have run on at the checkpoint.
+    pub(crate) left: Span,
+    /// Inputs for the step daemon's machine that have come since the restore began.
+    pub(crate) later: Vec<StepInput>,
 }
 
 /// A task of a step: a simulated process.
@@ -153,6 +164,7 @@ impl World {
             told_to_end: false,
             frozen: false,
             term_waits: false,
+            restoring: None,
         };
         if let Some(old) = self.nodes[node].steps.insert(key, host) {
             self.nodes[node].cores.iter_mut().for_each(|core| *core = None);
@@ -227,8 +239,12 @@ impl World {
         }
     }
 
-    fn tell_step(&mut self, node: usize, key: StepKey, input: StepInput) {
+    pub(crate) fn tell_step(&mut self, node: usize, key: StepKey, input: StepInput) {
         let (boot, clock) = (self.nodes[node].boot, self.node_now(node));
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        if step.restoring.is_some() && step.is_alive() {
+            return self.told_in_restore(node, key, input);
+        }
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         let Some(machine) = &mut step.machine else { return };
         step.told_to_end |= matches!(input, StepInput::End { .. } | StepInput::ClientLost);
@@ -324,11 +340,7 @@ impl World {
     fn start_tasks(&mut self, node: usize, key: StepKey) {
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         step.started = self.now;
-        let ranks = match &step.machine {
-            Some(machine) => machine.setup().ranks.clone(),
-            None => return,
-        };
-        let (truth, launch) = (step.truth, step.launch.clone());
+        let launch = step.launch.clone();
         let folder = self.nodes[node].spool.steps.get(&key);
         if folder.is_none() && key.step == StepNo::BATCH {
             // The folder was lost since the step daemon was started: the script can't be executed.
@@ -345,13 +357,27 @@ impl World {
             let error = "there is no such checkpoint".to_owned();
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: false });
         }
-        self.say(Origin::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
         if key.step == StepNo::BATCH {
             let tag = Order::tag_of(&launch.facts.spec);
             if script != tag.map(Order::script) {
                 self.judge.violate("a job's script is what was submitted", format!("job {}", key.job));
             }
         }
+        match image.flatten() {
+            Some(left) => self.restore_begins(node, key, left),
+            None => self.begin_tasks(node, key, None),
+        }
+    }
+
+    /// Starts the tasks of a step. `image`: for how long a script that is restored runs on.
+    pub(crate) fn begin_tasks(&mut self, node: usize, key: StepKey, image: Option<Span>) {
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        let ranks = match &step.machine {
+            Some(machine) => machine.setup().ranks.clone(),
+            None => return,
+        };
+        let (truth, launch) = (step.truth, step.launch.clone());
+        self.say(Origin::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
         self.judge.nodes_are_up(attempt_of(launch.key));
         let incarnation = Incarnation(self.nodes[node].incarnation);
         self.judge.node_has_rebooted(attempt_of(launch.key), node, incarnation);
@@ -367,7 +393,7 @@ impl World {
         for rank in ranks {
             let pid = self.nodes[node].fresh_pid();
             let run = Span(truth.run.0 * self.network.slowness(node).min(2));
-            let run = image.flatten().unwrap_or(run);
+            let run = image.unwrap_or(run);
             let task =
                 Task { rank, alive: true, turn: 0, left: run, since: Some(self.now), stopped: false, exit: truth.exit };
             if let Some(step) = self.nodes[node].steps.get_mut(&key) {
@@ -542,12 +568,16 @@ impl World {
             return self.step_spoke(node, life, key);
         }
         step.orphan_told = true;
-        if !step.has_begun() {
+        let (begun, restoring, end) = (step.has_begun(), step.restoring.is_some(), step.end(self.now));
+        if !begun {
             self.nodes[node].steps.remove(&key);
-            let error = "its step daemon died".to_owned();
-            return self.tell_node(node, NodeInput::Failed { key, error, node_fault: true });
+            let input = if restoring {
+                self.half_restored(key)
+            } else {
+                NodeInput::Failed { key, error: "its step daemon died".to_owned(), node_fault: true }
+            };
+            return self.tell_node(node, input);
         }
-        let end = step.end(self.now);
         if self.is_planted(Mutation::OrphansForgotten) {
             return self.tell_node(node, NodeInput::Ended { key, end });
         }

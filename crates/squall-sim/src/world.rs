@@ -6,7 +6,7 @@ use squall_engine::node::ContentAct;
 use squall_model::checkpoint::CheckpointOrder;
 use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
-use squall_model::id::{NodeId, StepKey};
+use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::limits::ARRAY_INDEX_MAX;
 use squall_model::power::PowerPhase;
@@ -179,6 +179,7 @@ pub(crate) enum Happening {
     OrphanSeen { node: usize, life: u64, key: StepKey },
     Swept { node: usize, life: u64, job: JobAttempt },
     Dumped { node: usize, life: u64, order: Box<CheckpointOrder> },
+    Restored { node: usize, boot: u64, key: StepKey },
     HookEnds { node: usize, life: u64, hook: Hook, job: Option<JobAttempt>, fails: bool },
     PowerProgramEnds { of: usize, life: u64, phase: PowerPhase, nodes: Box<NodeSet>, hosts: Vec<usize> },
     OnDisk { node: usize, life: u64, act: ContentAct },
@@ -243,6 +244,8 @@ pub(crate) struct World {
     pub(crate) nemesis: Nemesis,
     /// Number of actions of all step daemons until one of them is killed. None: no kill is planned.
     pub(crate) step_dies_after_acts: Option<u32>,
+    /// How many of a job's next restores are killed.
+    pub(crate) restores_die: BTreeMap<JobId, u32>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
     pub(crate) steps: u64,
@@ -275,6 +278,7 @@ impl World {
             workload: None,
             nemesis: Nemesis::default(),
             step_dies_after_acts: None,
+            restores_die: BTreeMap::new(),
             coverage: Coverage::default(),
             trace: Trace::new(setup.trace),
             steps: 0,
@@ -370,6 +374,7 @@ impl World {
             Happening::OrphanSeen { node, life, key } => self.orphan_seen(node, life, key),
             Happening::Swept { node, life, job } => self.swept(node, life, job),
             Happening::Dumped { node, life, order } => self.dumped(node, life, &order),
+            Happening::Restored { node, boot, key } => self.restored(node, boot, key),
             Happening::HookEnds { node, life, hook, job, fails } => self.hook_ends(node, life, hook, job, fails),
             Happening::PowerProgramEnds { of, life, phase, nodes, hosts } => {
                 self.power_program_ends((of, life), phase, *nodes, &hosts);

@@ -3,6 +3,7 @@
 
 mod kills;
 mod mpi;
+mod restores;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -50,10 +51,20 @@ fn cluster_with(test: &str, keys: &str, tables: &str) -> Option<Cluster> {
     let criu = criu()?;
     let c = Cluster::new("checkpoint", test);
     let dir = c.path("checkpoints");
-    // CRIU, which is killed in the next dump of a job if the file `kill` is there.
-    let text = "case \"$*\" in dump*--freeze-cgroup*) [ ! -e DIR/kill ] || { rm DIR/kill; kill -9 $$; };; esac\n\
+    // CRIU, which is killed in the next dump of a job if the file `kill` is there. The file `hold` names the moment at which
+    // the next restore stops, until the file `held` is gone: before CRIU, or at an action of CRIU.
+    let text = "case \"$*\" in\n\
+                dump*--freeze-cgroup*) [ ! -e DIR/kill ] || { rm DIR/kill; kill -9 $$; };;\n\
+                restore*) echo $$ >DIR/restores; CRTOOLS_SCRIPT_ACTION=begin DIR/action; set -- \"$@\" --action-script DIR/action;;\n\
+                esac\n\
                 exec CRIU \"$@\"";
     c.script("criu", &text.replace("CRIU", criu.to_str().unwrap()));
+    c.script(
+        "action",
+        "[ \"$CRTOOLS_SCRIPT_ACTION\" = \"$(cat DIR/hold 2>/dev/null)\" ] || exit 0\n\
+         mv DIR/hold DIR/held\n\
+         while [ -e DIR/held ]; do sleep 0.01; done",
+    );
     // Where cgroups of version 1 limit the cores, scripts have step daemons of their own, which restore nothing yet.
     let config = format!(
         "constrain_cores = false\ncheckpoint_dir = \"{dir}\"\ncriu = \"{}\"\n{keys}[[nodes]]\nname = \"n1\"\n{tables}",
@@ -67,6 +78,11 @@ fn cluster_with(test: &str, keys: &str, tables: &str) -> Option<Cluster> {
 
 fn numbers(c: &Cluster) -> Vec<u32> {
     c.read("out").lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// Returns the numbers of an output, without what else is in it.
+fn numbers_in(out: &str) -> Vec<u32> {
+    out.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 fn counted(c: &Cluster, least: usize) -> bool {

@@ -175,6 +175,18 @@ impl Daemon {
         }
     }
 
+    /// Kills the processes of a script of which the batch supervisor died before it noted that the script is restored. They
+    /// may be half-restored, or run already. Returns why the restore failed, as a text for users. None: the script was not
+    /// being restored.
+    pub(super) fn kill_half_restored(&self, key: StepKey) -> Option<String> {
+        let restores = self.spool.launch(key).is_some_and(|launch| launch.facts.restore.is_some());
+        if !restores || !self.spool.has_begun(key) || !self.spool.tasks(key).is_empty() {
+            return None;
+        }
+        self.cgroups.kill_job(attempt_of(key));
+        Some("the batch supervisor was killed while it restored the job".to_owned())
+    }
+
     fn freeze_damaged(&self, job: JobAttempt) {
         if let Some(group) = self.cgroups.group_to_freeze(job) {
             drop(set_frozen(&group, true));

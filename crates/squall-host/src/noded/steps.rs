@@ -114,12 +114,15 @@ impl Daemon {
         let supervised = if undecided.is_empty() { BTreeSet::new() } else { self.served_by_supervisor() };
         let mut orphans = Vec::new();
         for (key, launch) in self.find_steps(undecided, &supervised) {
-            let state = match self.left_by(key, None) {
-                Some(traces) => {
-                    orphans.push((key, traces));
-                    FoundStep::Orphaned
-                }
-                None => FoundStep::Unstarted,
+            let state = match self.kill_half_restored(key) {
+                Some(error) => FoundStep::Failed { error, node_fault: false },
+                None => match self.left_by(key, None) {
+                    Some(traces) => {
+                        orphans.push((key, traces));
+                        FoundStep::Orphaned
+                    }
+                    None => FoundStep::Unstarted,
+                },
             };
             self.found((key, launch), state);
         }
@@ -607,6 +610,12 @@ impl Daemon {
             }
             _ => {
                 self.spool.spoil(key);
+                if let Some(error) = self.kill_half_restored(key) {
+                    self.clean.remove(&attempt_of(key));
+                    self.cgroups.close_step(key);
+                    self.frequencies.release(key);
+                    return self.inputs.push_back(NodeInput::Failed { key, error, node_fault: false });
+                }
                 // Of two daemons of the same step the second ends at once, and the first still runs.
                 if self.watch(key, &processes::all()) {
                     return;

@@ -57,7 +57,7 @@ use super::prepare::{Prepared, Ready, prepare};
 use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
 use super::streams::Streams;
-use crate::cgroup::{StepGroups, members};
+use crate::cgroup::{StepGroups, kill_group, members};
 use crate::processes::catches;
 use crate::signing::Authority;
 use crate::sys::clock::steady;
@@ -213,6 +213,10 @@ impl Ward {
 
     /// Signals all processes of the step.
     fn signal_all(&mut self, signal: i32) {
+        // All at once, where the kernel can: none must see that another one is gone, and tidy up what a restore needs.
+        if signal == libc::SIGKILL && kill_group(self.group()) {
+            return;
+        }
         if signal == libc::SIGTERM {
             self.heard |= self.pid.is_some_and(|pid| catches(pid, signal));
         }
@@ -594,7 +598,8 @@ impl BatchSupervisor {
             if let StepInput::Spawned { pid, .. } = answer {
                 if let (Some(starting), Some(restore)) = (&mut ward.starting, ward.order.launch.facts.restore) {
                     self.restores.insert(pid, key);
-                    self.scripts.insert(restore.pid, key);
+                    // Another script may have the process id now. Then the restore fails.
+                    self.scripts.entry(restore.pid).or_insert(key);
                     if starting.later.is_empty() {
                         starting.kill_at = Instant::now() + restore::RESTORE;
                     }
@@ -637,13 +642,17 @@ impl BatchSupervisor {
                 continue;
             };
             let io = io_bytes(pid);
-            if let Some(ward) = self.wards.get(&key) {
+            // One that is being restored may have been ended by CRIU.
+            if let Some(ward) = self.wards.get(&key).filter(|ward| ward.starting.is_none()) {
                 // After it is reaped its exit can't be read any more.
                 ward.folder.note_exit(0, exit, &usage);
             }
             let Ok(Waited::Reaped(mut reaped)) = reap_pid(pid) else { return };
             let Some(ward) = self.wards.get_mut(&key) else { continue };
             ward.pid = None;
+            if let Some(starting) = &mut ward.starting {
+                starting.kill_at = starting.kill_at.min(Instant::now() + restore::RESTORE_OF_ENDED);
+            }
             ward.meter.complete(0, &mut reaped.usage, io);
             let heard = std::mem::take(&mut ward.heard);
             let kills = (exit.signal == libc::SIGKILL as u8).then(|| ward.meter.kernel_kills()).flatten();

@@ -195,6 +195,8 @@ pub(crate) struct Judge {
     pub(crate) aside: BTreeMap<JobAttempt, u64>,
     /// Attempts of which dumps were killed.
     pub(crate) damaged: BTreeSet<JobAttempt>,
+    /// Attempts of which the restore was killed.
+    pub(crate) half_restored: BTreeSet<JobAttempt>,
     /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
     forgotten: Time,
     /// Job orders, each with one that it depends on of which the record was removed before it was submitted.
@@ -264,6 +266,7 @@ impl Judge {
             checkpoints: BTreeMap::new(),
             aside: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            half_restored: BTreeSet::new(),
             forgotten: Time::default(),
             lifted: BTreeSet::new(),
             leases: lease::Leases::new(&setup.config),

@@ -47,6 +47,8 @@ pub(crate) enum Victim {
     Steps(String),
     /// The srun or salloc of the job with this order name.
     Client(String),
+    /// The next restore of the job with this order name.
+    Restore(String),
     /// The dump that is being made of the job with this order name.
     Dump(String),
 }
@@ -644,8 +646,9 @@ fn victim(words: &[&str]) -> Result<Victim, String> {
         ["step", job] => Ok(Victim::Steps(job.into())),
         ["client", job] => Ok(Victim::Client(job.into())),
         ["dump", job] => Ok(Victim::Dump(job.into())),
+        ["restore", job] => Ok(Victim::Restore(job.into())),
         _ => Err(format!(
-            "`{}` is not controller, node LIST, power LIST, step JOB, client JOB or dump JOB",
+            "`{}` is not controller, node LIST, power LIST, step JOB, client JOB, dump JOB or restore JOB",
             words.join(" ")
         )),
     }

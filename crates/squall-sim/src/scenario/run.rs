@@ -310,6 +310,13 @@ impl World {
                 self.abandon(order);
                 Ok(())
             }
+            Victim::Restore(job) => {
+                let order = self.order_named(&job)?;
+                for id in self.judge.files_of(order, None) {
+                    *self.restores_die.entry(id).or_default() += 1;
+                }
+                Ok(())
+            }
             Victim::Dump(job) => {
                 let order = self.order_named(&job)?;
                 let ids = self.judge.files_of(order, None);
@@ -353,7 +360,7 @@ impl World {
                 }
             }),
             Victim::Power(names) => self.each_node(&names, |world, node| world.restore_power(node, after)),
-            Victim::Steps(_) | Victim::Client(_) | Victim::Dump(_) => {
+            Victim::Steps(_) | Victim::Client(_) | Victim::Dump(_) | Victim::Restore(_) => {
                 Err("step daemons, clients and dumps are not restarted".into())
             }
         }

@@ -23,6 +23,9 @@ use crate::sys::identity::Identity;
 const LOG_BYTES_MAX: u64 = 64 << 10;
 /// Time limit of a restore from a checkpoint.
 pub(super) const RESTORE: Duration = Duration::from_secs(CHECKPOINT_S);
+/// Time limit for the rest of a restore after the script's end. CRIU does not notice that a script is killed which it
+/// restores, and would wait for it.
+pub(super) const RESTORE_OF_ENDED: Duration = Duration::from_secs(5);
 
 /// How scripts are restored from checkpoints.
 #[derive(Debug, Encode, Decode)]
@@ -41,16 +44,25 @@ impl BatchSupervisor {
         let Some(ward) = self.wards.get_mut(&key) else { return };
         let pid = ward.order.launch.facts.restore.map_or(0, |restore| restore.pid);
         let later = ward.starting.take().map(|starting| starting.later).unwrap_or_default();
+        let own = self.scripts.get(&pid) == Some(&key);
         if !done {
-            self.scripts.remove(&pid);
+            if own {
+                self.scripts.remove(&pid);
+            }
             ward.signal_all(libc::SIGKILL);
             let error = ward.log.take().map(read_log).unwrap_or_default();
             return self.feed(key, StepInput::Fail { error: told(&error), node_fault: false });
         }
         // Without an entry it has ended already.
-        ward.pid = self.scripts.contains_key(&pid).then_some(pid);
+        ward.pid = own.then_some(pid);
+        // From here on the node daemon takes the script for restored, also after this process has died.
         if let Err(e) = ward.folder.note_restored(pid) {
             tracing::error!(step = %key, error = %e, "the restored script can't be noted");
+        }
+        for input in &later {
+            if let StepInput::Exited { exit, usage, .. } = input {
+                ward.folder.note_exit(0, *exit, usage);
+            }
         }
         for input in [StepInput::Spawned { rank: 0, pid }].into_iter().chain(later) {
             self.feed(key, input);

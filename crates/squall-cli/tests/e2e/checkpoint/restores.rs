@@ -1,0 +1,152 @@
+//! The batch supervisor, CRIU and the node daemon are killed at each moment of a restore: the job goes back, or on, and its
+//! result is right.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::kills::{COUNTER, awaits_result, supervisor};
+use super::{cluster, counted, numbers_in, state};
+use crate::harness::Cluster;
+
+/// What is killed while a restore is held.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Supervisor,
+    Criu,
+    /// Both daemons of the job; the node daemon is started again.
+    Both,
+    /// The supervisor, which is stopped before CRIU ends, so that it never hears of that.
+    Deaf,
+}
+
+fn signal(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+fn strike(c: &Cluster, victim: Victim) {
+    let supervisor = supervisor(c).expect("the batch supervisor serves the job");
+    let criu: u32 = c.read("restores").trim().parse().unwrap();
+    match victim {
+        Victim::Supervisor => signal(supervisor, "-9"),
+        Victim::Criu => signal(criu, "-9"),
+        Victim::Both => {
+            c.kill("node-n1");
+            signal(supervisor, "-9");
+            c.said(&["up"]);
+        }
+        Victim::Deaf => {
+            signal(supervisor, "-STOP");
+            std::fs::remove_file(c.dir.join("held")).unwrap();
+            c.until("CRIU has ended", || crate::harness::is_over(criu));
+            signal(supervisor, "-9");
+        }
+    }
+}
+
+/// A job is put to disk, and killed at a moment of its restore: it goes back to the checkpoint before.
+fn killed_at(c: &Cluster, moment: &str, victim: Victim) {
+    let lines = || numbers_in(&c.read("out")).len();
+    c.ok(&["scontrol", "checkpoint", "create", "1"]);
+    let there = lines();
+    c.until("it counts on", || lines() > there + 5);
+    c.write("hold", moment);
+    c.ok(&["scontrol", "checkpoint", "vacate", "1"]);
+    c.until("it is being restored", || c.dir.join("held").exists());
+    strike(c, victim);
+    c.until("the restore has failed", || c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));
+    drop(std::fs::remove_file(c.dir.join("held")));
+    let there = lines();
+    c.until("it counts again", || state(c).starts_with("RUNNING") && lines() > there + 5);
+}
+
+/// Starts a job that counts until it is told that it is enough.
+fn begin(test: &str) -> Option<Cluster> {
+    let c = cluster(test)?;
+    c.write("counter.sh", COUNTER);
+    c.ok(&["sbatch", "--no-requeue", "-o", "out", "counter.sh"]);
+    c.until("it counts", || counted(&c, 5));
+    Some(c)
+}
+
+/// Before CRIU begins, when all processes are restored and stand still, and when they run but CRIU has not ended.
+#[test]
+fn a_restore_that_is_killed_at_any_moment_sends_the_job_back() {
+    let Some(c) = begin("restores") else { return };
+    for moment in ["begin", "post-restore", "post-resume"] {
+        for victim in [Victim::Supervisor, Victim::Criu, Victim::Both] {
+            eprintln!("{moment} {victim:?}");
+            killed_at(&c, moment, victim);
+        }
+    }
+    eprintln!("CRIU has ended, and the supervisor has not heard of it");
+    killed_at(&c, "post-resume", Victim::Deaf);
+    awaits_result(&c, String::new);
+}
+
+/// Returns the steps of which the script is noted as running.
+fn noted(c: &Cluster) -> Vec<String> {
+    let steps = std::fs::read_dir(c.state().join("node/n1/steps")).unwrap().flatten();
+    let noted = |path: PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("0 "));
+    let noted = steps.filter(|step| noted(step.path().join("pids")));
+    noted.map(|step| step.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// From the supervisor's record on the job is restored: it goes on without the supervisor.
+#[test]
+fn a_job_that_was_restored_goes_on_without_its_supervisor() {
+    for both in [false, true] {
+        let Some(c) = begin(if both { "noted-both" } else { "noted" }) else { return };
+        let began = noted(&c);
+        c.ok(&["scontrol", "checkpoint", "vacate", "1"]);
+        c.until("it is noted", || noted(&c).iter().any(|step| !began.contains(step)));
+        let supervisor = supervisor(&c).expect("the batch supervisor serves the job");
+        if both {
+            c.kill("node-n1");
+        }
+        signal(supervisor, "-9");
+        if both {
+            c.said(&["up"]);
+        }
+        let there = numbers_in(&c.read("out")).len();
+        c.until("it counts on", || numbers_in(&c.read("out")).len() > there + 5);
+        assert!(!c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));
+        awaits_result(&c, String::new);
+    }
+}
+
+/// The node daemon is killed amid a restore, which goes on.
+#[test]
+fn a_restore_goes_on_without_its_node_daemon() {
+    let Some(c) = begin("without-node") else { return };
+    c.write("hold", "post-restore");
+    c.ok(&["scontrol", "checkpoint", "vacate", "1"]);
+    c.until("it is being restored", || c.dir.join("held").exists());
+    c.kill("node-n1");
+    c.said(&["up"]);
+    let there = numbers_in(&c.read("out")).len();
+    std::fs::remove_file(c.dir.join("held")).unwrap();
+    c.until("it counts on", || numbers_in(&c.read("out")).len() > there + 5);
+    assert!(!c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));
+    awaits_result(&c, String::new);
+}
+
+/// A restore that is killed without an earlier checkpoint has the job begin again.
+#[test]
+fn a_killed_restore_of_the_only_checkpoint_has_the_job_begin_again() {
+    let Some(c) = begin("only") else { return };
+    c.write("hold", "post-restore");
+    c.ok(&["scontrol", "checkpoint", "vacate", "1"]);
+    c.until("it is being restored", || c.dir.join("held").exists());
+    let there = numbers_in(&c.read("out"));
+    strike(&c, Victim::Supervisor);
+    c.until("it has begun again", || numbers_in(&c.read("out")).len() > there.len());
+    let all = numbers_in(&c.read("out"));
+    assert_eq!(
+        (&all[..there.len()], all[there.len()]),
+        (&there[..], 1),
+        "its output is appended, as for any that is requeued"
+    );
+    let shown = c.ok(&["scontrol", "show", "job", "1"]);
+    assert!(shown.contains("RestoreFailed=") && shown.contains("killed_while_it_restored"), "{shown}");
+    c.ok(&["scancel", "1"]);
+}
