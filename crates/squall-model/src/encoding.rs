@@ -218,6 +218,63 @@ pub mod change {
     }
 }
 
+/// Encoding of a list of texts, which may be left out while it is empty: `#[cbor(with = "crate::encoding::names",
+/// has_nil)]`.
+pub mod names {
+    use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
+
+    /// Encodes the texts as a list, or null if there are none.
+    pub fn encode<C, W: Write>(
+        names: &[String],
+        e: &mut Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), write::Error<W::Error>> {
+        if names.is_empty() { e.null()?.ok() } else { names.encode(e, ctx) }
+    }
+
+    /// Decodes a list of texts. Null gives an empty one.
+    pub fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<String>, Error> {
+        Ok(Option::<Vec<String>>::decode(d, ctx)?.unwrap_or_default())
+    }
+
+    /// Returns the value for a missing field: no texts.
+    pub fn nil() -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
+    /// Returns whether the field may be left out of the encoding, because there are no texts.
+    pub fn is_nil(names: &[String]) -> bool {
+        names.is_empty()
+    }
+}
+
+/// Encoding of a truth, which may be left out while it is false: `#[cbor(with = "crate::encoding::truth", has_nil)]`.
+pub mod truth {
+    use super::{Decode, Decoder, Encoder, Error, Write, encode as write};
+
+    /// Encodes true, or null.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the derived encoder calls it so")]
+    pub fn encode<C, W: Write>(is: &bool, e: &mut Encoder<W>, _: &mut C) -> Result<(), write::Error<W::Error>> {
+        if *is { e.bool(true)?.ok() } else { e.null()?.ok() }
+    }
+
+    /// Decodes a truth. Null is false.
+    pub fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<bool, Error> {
+        Ok(Option::<bool>::decode(d, ctx)?.unwrap_or_default())
+    }
+
+    /// Returns the value for a missing field: false.
+    pub fn nil() -> Option<bool> {
+        Some(false)
+    }
+
+    /// Returns whether the field may be left out of the encoding.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the derived encoder calls it so")]
+    pub fn is_nil(is: &bool) -> bool {
+        !is
+    }
+}
+
 /// Encoding of a shared text as a text: `#[cbor(with = "crate::encoding::text")]`.
 pub mod text {
     use std::sync::Arc;

@@ -40,7 +40,63 @@ pub struct Reservation {
     /// Uid of the operator that created the reservation.
     #[n(9)]
     pub by: u32,
+    /// Groups whose members may use the reservation, each as `NAME:GID`. Empty: groups do not matter.
+    #[n(10)]
+    #[cbor(with = "crate::encoding::names", has_nil)]
+    pub groups: Vec<String>,
+    /// QOS whose jobs may use the reservation; `-NAME`: all QOS but these. Empty: the QOS does not matter.
+    #[n(11)]
+    #[cbor(with = "crate::encoding::names", has_nil)]
+    pub qos: Vec<String>,
+    /// Partitions whose jobs may use the reservation; `-NAME`: all partitions but these. Empty: the partition does not
+    /// matter.
+    #[n(12)]
+    #[cbor(with = "crate::encoding::names", has_nil)]
+    pub allowed_partitions: Vec<String>,
+    /// Comment of an operator.
+    #[n(13)]
+    pub comment: Option<String>,
+    /// Reserved licenses, as `fluent:2,matlab`.
+    #[n(14)]
+    pub licenses: Option<String>,
+    /// Time without jobs after which the reservation ends, seconds (`PURGE_COMP`). None: it stays.
+    #[n(15)]
+    pub purge_s: Option<u64>,
+    /// Since when the active reservation has had no job, as far as its jobs are watched (`PURGE_COMP`). None: it has
+    /// jobs.
+    #[n(16)]
+    pub idle_since: Option<Time>,
+    /// How the times move with the clock (`TIME_FLOAT`). None: they stay.
+    #[n(17)]
+    pub floats: Option<Floating>,
 }
+
+/// Times of a reservation that are relative to the present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Floating {
+    /// How far ahead of the present it starts, seconds.
+    #[n(0)]
+    pub ahead_s: u64,
+    /// How long it lasts from then on, seconds. None: until its end, which stays.
+    #[n(1)]
+    pub lasts_s: Option<u64>,
+}
+
+/// A job, or its user, that may want to use a reservation.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// The user.
+    pub owner: &'a Owner,
+    /// The job's account and those above it.
+    pub accounts: &'a [&'a str],
+    /// The job's QOS. None: it does not matter here.
+    pub qos: Option<&'a str>,
+    /// Partitions in which the job would run; one that is admitted is enough. Empty: they do not matter here.
+    pub partitions: &'a [&'a str],
+}
+
+/// Time without jobs after which a reservation with `PURGE_COMP` ends, unless the flag has another, in seconds.
+pub const PURGE_DEFAULT_S: u64 = 300;
 
 /// Flag of a reservation. New flags are added at the end, because journals hold their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -73,7 +129,7 @@ pub enum Flag {
     /// The reservation may share nodes with other reservations.
     #[n(8)]
     Overlap,
-    /// The nodes were chosen by the controller, not given by name.
+    /// Jobs of the reservation may use any nodes beside its licenses (`LICENSE_ONLY`).
     #[n(9)]
     AnyNodes,
     /// The nodes were given by name (not chosen by the controller).
@@ -91,11 +147,32 @@ pub enum Flag {
     /// Jobs that are still pending in the reservation when it ends are not held.
     #[n(14)]
     NoHoldJobsAfterEnd,
+    /// A recurring reservation may be created with a start in the past.
+    #[n(15)]
+    ForceStart,
+    /// Jobs that name no reservation may use this one.
+    #[n(16)]
+    Magnetic,
+    /// The reservation ends when it has had no job for some time.
+    #[n(17)]
+    PurgeComp,
+    /// Nodes that are down, drained or in use by jobs are replaced by idle ones.
+    #[n(18)]
+    Replace,
+    /// Nodes that are down or drained are replaced by idle ones.
+    #[n(19)]
+    ReplaceDown,
+    /// Start (and end, if a duration was given) are relative to the present.
+    #[n(20)]
+    TimeFloat,
+    /// Users who may use the reservation may delete it.
+    #[n(21)]
+    UserDelete,
 }
 
 impl Flag {
     /// Each flag with its name, as users write it.
-    pub const NAMES: [(&'static str, Self); 15] = [
+    pub const NAMES: [(&'static str, Self); 22] = [
         ("MAINT", Self::Maint),
         ("IGNORE_JOBS", Self::IgnoreJobs),
         ("HOURLY", Self::Hourly),
@@ -111,6 +188,13 @@ impl Flag {
         ("PART_NODES", Self::PartNodes),
         ("STATIC", Self::StaticAlloc),
         ("NO_HOLD_JOBS_AFTER_END", Self::NoHoldJobsAfterEnd),
+        ("FORCE_START", Self::ForceStart),
+        ("MAGNETIC", Self::Magnetic),
+        ("PURGE_COMP", Self::PurgeComp),
+        ("REPLACE", Self::Replace),
+        ("REPLACE_DOWN", Self::ReplaceDown),
+        ("TIME_FLOAT", Self::TimeFloat),
+        ("USER_DELETE", Self::UserDelete),
     ];
     /// Returns the flag's name.
     pub fn name(self) -> &'static str {
@@ -122,7 +206,7 @@ impl Flag {
     }
     /// Words that Slurm takes for flags, each with the fewest letters of an abbreviation. Of several words the first one
     /// is meant, as in Slurm: `W` is `WEEKDAY`.
-    const WORDS: [(&'static str, usize, Self); 14] = [
+    const WORDS: [(&'static str, usize, Self); 23] = [
         ("MAINTENANCE", 1, Self::Maint),
         ("OVERLAP", 1, Self::Overlap),
         ("FLEX", 1, Self::Flex),
@@ -134,9 +218,18 @@ impl Flag {
         ("WEEKEND", 1, Self::Weekend),
         ("WEEKLY", 1, Self::Weekly),
         ("ANY_NODES", 1, Self::AnyNodes),
+        ("LICENSE_ONLY", 1, Self::AnyNodes),
         ("STATIC_ALLOC", 1, Self::StaticAlloc),
         ("PART_NODES", 2, Self::PartNodes),
+        ("MAGNETIC", 3, Self::Magnetic),
+        ("PROMISCUOUS", 2, Self::Magnetic),
+        ("PURGE_COMP", 2, Self::PurgeComp),
+        ("TIME_FLOAT", 1, Self::TimeFloat),
+        ("REPLACE", 1, Self::Replace),
+        ("REPLACE_DOWN", 8, Self::ReplaceDown),
         ("NO_HOLD_JOBS_AFTER_END", 1, Self::NoHoldJobsAfterEnd),
+        ("USER_DELETE", 1, Self::UserDelete),
+        ("FORCE_START", 1, Self::ForceStart),
     ];
     /// Returns the flag for a word: its name, or an abbreviation. None: there is no such flag.
     pub fn parse(word: &str) -> Option<Self> {
@@ -149,6 +242,15 @@ impl Flag {
 
 const DAY_S: u64 = 86_400;
 const WEEK_S: u64 = 7 * DAY_S;
+
+/// Returns whether a list admits one of these names. An empty list admits all; one of `-NAME` bars these names alone.
+fn admitted(list: &[String], names: &[&str]) -> bool {
+    let has = |entry: &str| names.contains(&entry);
+    if list.iter().all(|entry| entry.starts_with('-')) {
+        return !list.iter().filter_map(|entry| entry.strip_prefix('-')).any(has);
+    }
+    list.iter().any(|entry| has(entry))
+}
 
 impl Reservation {
     /// Returns the name of the reservation that keeps the spare nodes of a partition (`spare_nodes`).
@@ -163,30 +265,60 @@ impl Reservation {
     pub fn is(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)
     }
+    /// Returns start and end of the reservation as they are at `now`.
+    pub fn times(&self, now: Time) -> (Time, Time) {
+        let Some(Floating { ahead_s, lasts_s }) = self.floats else { return (self.start, self.end) };
+        let start = now + Span::from_secs(ahead_s);
+        match lasts_s {
+            Some(lasts_s) => (start, start + Span::from_secs(lasts_s)),
+            None => (start.min(self.end), self.end),
+        }
+    }
     /// Returns whether the reservation is active at `now`.
     pub fn active(&self, now: Time) -> bool {
-        self.start <= now && now < self.end
+        let (start, end) = self.times(now);
+        start <= now && now < end
     }
     /// Returns whether the reservation is active at some moment between `from` and `until` (None: without end). If it
-    /// recurs, only its present or next time is considered.
+    /// recurs, only its present or next time is considered. If it floats, its times are those at `from`.
     pub fn meets(&self, from: Time, until: Option<Time>) -> bool {
-        from < self.end && until.is_none_or(|until| self.start < until)
+        let (start, end) = self.times(from);
+        from < end && until.is_none_or(|until| start < until)
     }
-    /// Returns whether a job of the user `owner` in `account` may use the reservation.
-    pub fn admits(&self, owner: &Owner, account: &str) -> bool {
-        let listed = |list: &[String], name: &str| {
-            let barred = list.iter().any(|entry| entry.strip_prefix('-') == Some(name));
-            let all_but = list.iter().all(|entry| entry.starts_with('-')) && !list.is_empty();
-            !barred && (all_but || list.iter().any(|entry| entry == name))
-        };
-        match (self.users.is_empty(), self.accounts.is_empty()) {
-            (true, true) => false,
-            (false, true) => listed(&self.users, &owner.user),
-            (true, false) => listed(&self.accounts, account),
-            // If users and accounts are listed, one of the two is enough, unless the user or account is excluded with
-            // `-`.
-            (false, false) => listed(&self.users, &owner.user) || listed(&self.accounts, account),
+    /// Returns whether the nodes were chosen by the controller, which replaces those that are down or drained.
+    pub fn is_replenished(&self) -> bool {
+        let fixed = [Flag::SpecNodes, Flag::AllNodes, Flag::PartNodes, Flag::StaticAlloc, Flag::Maint];
+        self.spares_of().is_none() && !self.nodes.is_empty() && !fixed.iter().any(|flag| self.is(*flag))
+    }
+    /// Returns the names of the groups whose members may use the reservation.
+    pub fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.groups.iter().map(|group| group.rsplit_once(':').map_or(group.as_str(), |(name, _)| name))
+    }
+    /// Returns whether the reservation says who or what may use it.
+    pub fn has_access_list(&self) -> bool {
+        [&self.users, &self.groups, &self.accounts, &self.qos, &self.allowed_partitions]
+            .iter()
+            .any(|list| !list.is_empty())
+    }
+    /// Returns whether jobs of a partition may use the reservation.
+    pub fn takes_partition(&self, name: &str) -> bool {
+        admitted(&self.allowed_partitions, &[name])
+    }
+    /// Returns whether a job may use the reservation. Each of its lists that is not empty must admit the job.
+    pub fn admits(&self, who: Asker<'_>) -> bool {
+        // No job knows when a floating reservation will be there.
+        self.has_access_list() && self.floats.is_none() && self.admits_user(who) && {
+            let qos = who.qos.is_none_or(|qos| admitted(&self.qos, &[qos]));
+            qos && (who.partitions.is_empty() || who.partitions.iter().any(|name| self.takes_partition(name)))
         }
+    }
+    /// Returns whether a user may use the reservation with some job. A list that names neither users nor accounts admits
+    /// all.
+    pub fn admits_user(&self, who: Asker<'_>) -> bool {
+        let gid = |group: &String| group.rsplit_once(':').and_then(|(_, gid)| gid.parse::<u32>().ok());
+        let is_in = |gid: u32| who.owner.gid == gid || who.owner.groups.contains(&gid);
+        let by_group = self.groups.is_empty() || self.groups.iter().filter_map(gid).any(is_in);
+        by_group && admitted(&self.users, &[&who.owner.user]) && admitted(&self.accounts, who.accounts)
     }
     /// Returns the reservation with start and end of its next time. None: it does not recur.
     pub fn next(&self) -> Option<Self> {
@@ -238,9 +370,9 @@ impl Reservation {
 
 #[cfg(test)]
 mod tests {
-    use super::{Flag, Reservation};
+    use super::{Asker, Flag, Floating, Reservation};
     use crate::job::Owner;
-    use crate::time::Time;
+    use crate::time::{Span, Time};
 
     fn lasting(from_s: u64, until_s: u64, flags: &[Flag]) -> Reservation {
         let flags = flags.iter().copied().collect();
@@ -285,19 +417,53 @@ mod tests {
 
     #[test]
     fn it_admits_who_is_named_and_bars_who_is_named_with_a_minus() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let owner = Owner { user: "ada".into(), gid: 7, groups: vec![8], ..Owner::default() };
         let of = |users: &[&str], accounts: &[&str]| {
-            let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             let reservation = Reservation { users: list(users), accounts: list(accounts), ..Reservation::default() };
-            reservation.admits(&Owner { user: "ada".into(), ..Owner::default() }, "maths")
+            reservation.admits(Asker { owner: &owner, accounts: &["algebra", "maths"], qos: None, partitions: &[] })
         };
-        assert!(of(&["ada"], &[]) && of(&["bob", "ada"], &[]) && of(&[], &["maths"]) && of(&["bob"], &["maths"]));
+        assert!(of(&["ada"], &[]) && of(&["bob", "ada"], &[]) && of(&[], &["maths"]) && of(&[], &["algebra"]));
         assert!(of(&["-bob"], &[]) && !of(&["-ada"], &[]) && !of(&["bob"], &[]) && !of(&[], &[]));
+        assert!(of(&["ada"], &["maths"]) && of(&["-bob"], &["-physics"]), "each list admits the job");
+        assert!(!of(&["bob"], &["maths"]) && !of(&["ada"], &["physics"]) && !of(&["ada"], &["-maths"]));
+        let other = |edit: &dyn Fn(&mut Reservation), qos: &str, partitions: &[&str]| {
+            let mut reservation = Reservation::default();
+            edit(&mut reservation);
+            reservation.admits(Asker { owner: &owner, accounts: &[], qos: Some(qos), partitions })
+        };
+        assert!(other(&|one| one.groups = list(&["bio:8"]), "normal", &["short"]), "a group beside the first");
+        assert!(other(&|one| one.groups = list(&["ada:7"]), "normal", &["short"]));
+        assert!(!other(&|one| one.groups = list(&["chem:9"]), "normal", &["short"]));
+        assert!(other(&|one| one.qos = list(&["high"]), "high", &["short"]));
+        assert!(!other(&|one| one.qos = list(&["high"]), "normal", &["short"]));
+        assert!(!other(&|one| one.qos = list(&["-normal"]), "normal", &["short"]));
+        assert!(other(&|one| one.allowed_partitions = list(&["long"]), "normal", &["short", "long"]));
+        assert!(!other(&|one| one.allowed_partitions = list(&["long"]), "normal", &["short"]));
+    }
+
+    #[test]
+    fn floating_ones_are_always_ahead() {
+        let now = Time::from_secs(1_000_000);
+        let ahead = |lasts_s| Reservation {
+            start: now,
+            end: now + Span::from_secs(5000),
+            floats: Some(Floating { ahead_s: 600, lasts_s }),
+            ..Reservation::default()
+        };
+        let after = |seconds: u64| now + Span::from_secs(seconds);
+        assert_eq!(ahead(Some(60)).times(after(9000)), (after(9600), after(9660)));
+        assert_eq!(ahead(None).times(after(100)), (after(700), after(5000)));
+        assert_eq!(ahead(None).times(after(4900)), (after(5000), after(5000)), "it ends when it would");
+        assert!(!ahead(Some(60)).active(after(600)));
+        assert!(ahead(Some(60)).meets(after(100), Some(after(701))) && ahead(Some(60)).meets(after(100), None));
+        assert!(!ahead(Some(60)).meets(after(100), Some(after(700))), "a job of ten minutes always fits before it");
     }
 
     #[test]
     fn flags_are_read_as_they_are_written() {
         assert!(Flag::NAMES.iter().all(|(name, flag)| Flag::parse(name) == Some(*flag) && flag.name() == *name));
-        assert_eq!((Flag::parse("ignore"), Flag::parse("REPLACE")), (Some(Flag::IgnoreJobs), None));
+        assert_eq!((Flag::parse("ignore"), Flag::parse("REPLACED")), (Some(Flag::IgnoreJobs), None));
         for (word, flag) in [
             ("no_hold_jobs_after", Some(Flag::NoHoldJobsAfterEnd)),
             ("N", Some(Flag::NoHoldJobsAfterEnd)),
@@ -310,7 +476,17 @@ mod tests {
             ("static_a", Some(Flag::StaticAlloc)),
             ("pa", Some(Flag::PartNodes)),
             ("P", None),
-            ("purge_comp", None),
+            ("pu", Some(Flag::PurgeComp)),
+            ("pr", Some(Flag::Magnetic)),
+            ("ma", Some(Flag::Maint)),
+            ("mag", Some(Flag::Magnetic)),
+            ("license_only", Some(Flag::AnyNodes)),
+            ("r", Some(Flag::Replace)),
+            ("replace_", Some(Flag::ReplaceDown)),
+            ("f", Some(Flag::Flex)),
+            ("fo", Some(Flag::ForceStart)),
+            ("time", Some(Flag::TimeFloat)),
+            ("u", Some(Flag::UserDelete)),
             ("any", Some(Flag::AnyNodes)),
             ("", None),
             ("mainte_", None),

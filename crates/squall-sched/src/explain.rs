@@ -10,7 +10,7 @@ use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
-use crate::nodes::{fitting, licensed};
+use crate::nodes::{fitting, licensed, span};
 use crate::place::{Condition, capacity, fits};
 use crate::request::Request;
 use crate::scratch::Scratch;
@@ -80,7 +80,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
         }
     };
     let down = view.boots_from(job).filter(|(until, _)| now < *until).map(|(_, down)| down);
-    if !licensed(view, scratch, &request) {
+    if !licensed(view, scratch, (job, at), &request, (now, span(&partition, job))) {
         told.reasons.push(PendingReason::Licenses);
     }
     for id in partition.nodes.iter() {

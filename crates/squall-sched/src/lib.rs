@@ -35,8 +35,8 @@ pub use request::{Request, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Bars, Candidate, Cap, Claim, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView,
-    PartitionView, Plan, Queues, Reserved, Row, Single, Skip, Start, View,
+    Bars, Candidate, Cap, Claim, Closed, Component, End, Given, Group, Head, Item, KeptLicenses, Lanes, Names,
+    NodeView, PartitionView, Plan, Queues, Reserved, Row, Single, Skip, Start, View,
 };
 
 #[cfg(test)]

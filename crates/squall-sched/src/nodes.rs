@@ -223,11 +223,11 @@ impl<V: View> Nodes<'_, V> {
         let partition = self.view.partition(at);
         let could = std::mem::take(&mut self.could);
         let request = unbarred(self.view, &partition, job, (at, self.now)).map_err(Blocked::Never)?;
-        if !licensed(self.view, self.scratch, &request) {
+        let time = span(&partition, job);
+        if !licensed(self.view, self.scratch, (job, at), &request, (self.now, time)) {
             return Err(Blocked::Never(PendingReason::Licenses));
         }
         let gates = self.view.gates(job.item, at);
-        let time = span(&partition, job);
         if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request, time)) {
             return Err(Blocked::Never(reason));
         }
@@ -355,7 +355,7 @@ impl<V: View> Nodes<'_, V> {
         span: Span,
     ) -> Option<(Time, Given)> {
         let (view, scratch) = (self.view, &mut *self.scratch);
-        let lacks = Lacks::of(view, scratch, request, self.now + SOON);
+        let lacks = Lacks::of(view, scratch, (job, at), request, self.now + SOON);
         let mut walk = Walk::new(view, scratch, request, partition, self.now);
         let turns = view
             .turns()
@@ -520,7 +520,7 @@ impl<V: View> Nodes<'_, V> {
 }
 
 /// Returns a job's time limit in a partition.
-fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
+pub(crate) fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
     let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
     limit.map_or(UNLIMITED, Span::from_secs)
 }

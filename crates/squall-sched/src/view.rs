@@ -133,6 +133,10 @@ pub trait View: Queues<Need = Request> {
     fn licenses(&self, _name: &str) -> u32 {
         0
     }
+    /// Returns the licenses that existing reservations keep from a job in a partition, over time.
+    fn kept_licenses(&self, _job: &Candidate<'_>, _partition: usize) -> Vec<KeptLicenses> {
+        Vec::new()
+    }
     /// Returns when jobs with licenses reach their time limits, and the licenses that become free then.
     fn returns(&self) -> Vec<(Time, BTreeMap<String, u32>)> {
         Vec::new()
@@ -229,6 +233,17 @@ pub struct Claim {
     pub from: Time,
     /// Expected end of the job's use of the nodes.
     pub until: Time,
+}
+
+/// Licenses that an existing reservation keeps from a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptLicenses {
+    /// Start of the reservation.
+    pub from: Time,
+    /// End of the reservation.
+    pub until: Time,
+    /// Number of licenses by license name, without those that the reservation's own jobs hold.
+    pub counts: BTreeMap<String, u32>,
 }
 
 /// Nodes that existing reservations leave to a job.

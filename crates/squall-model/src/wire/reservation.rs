@@ -40,6 +40,34 @@ pub struct ReservationChange {
     /// Names of Slurm's reservation flags, as `MAINT` (Flags).
     #[n(10)]
     pub flags: Option<ListChange>,
+    /// Groups whose members may use the reservation, each as `NAME:GID` (Groups).
+    #[n(11)]
+    pub groups: Option<ListChange>,
+    /// QOS whose jobs may use the reservation (QOS).
+    #[n(12)]
+    pub qos: Option<ListChange>,
+    /// Partitions whose jobs may use the reservation (AllowedPartitions).
+    #[n(13)]
+    pub allowed_partitions: Option<ListChange>,
+    /// Comment; empty: none (Comment).
+    #[n(14)]
+    pub comment: Option<String>,
+    /// Licenses to reserve, as `fluent:2`; empty: none (Licenses).
+    #[n(15)]
+    pub licenses: Option<String>,
+    /// Time without jobs after which the reservation ends, seconds (`PURGE_COMP=TIME` of Flags).
+    #[n(16)]
+    pub purge_s: Option<u64>,
+    /// Nodes to add to those reserved, as a host list (`Nodes+=`).
+    #[n(17)]
+    pub more_nodes: Option<String>,
+    /// Nodes to take from those reserved, as a host list (`Nodes-=`).
+    #[n(18)]
+    pub less_nodes: Option<String>,
+    /// Whether the present time of a recurring reservation is left out (Skip).
+    #[n(19)]
+    #[cbor(with = "crate::encoding::truth", has_nil)]
+    pub skip: bool,
 }
 
 /// Change of a list: a new list, or entries to add to or remove from the existing one.
@@ -57,6 +85,12 @@ pub enum ListChange {
 }
 
 impl ListChange {
+    /// Returns the entries of the change.
+    pub fn entries_mut(&mut self) -> &mut Vec<String> {
+        match self {
+            Self::Set(list) | Self::Add(list) | Self::Remove(list) => list,
+        }
+    }
     /// Returns `list` with the change applied.
     pub fn apply(&self, list: &[String]) -> Vec<String> {
         match self {

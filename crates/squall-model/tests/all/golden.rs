@@ -30,7 +30,7 @@ use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, Po
 use squall_model::power::{PowerPhase, PowerWish, Reboot};
 use squall_model::replica::{Entry, Handover, Head, Leader, Member, TrustFile};
 use squall_model::report::StepEnd;
-use squall_model::reservation::{Flag, Reservation};
+use squall_model::reservation::{Flag, Floating, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::rotation::ControllerKeys;
 use squall_model::set::{BitSet, IndexSet, NodeSet};
@@ -270,7 +270,7 @@ fn reservation(node: NodeId) -> Reservation {
         end: Time(2),
         nodes: NodeSet::one(node),
         users: vec!["root".into()],
-        flags: Flag::NAMES.into_iter().map(|(_, flag)| flag).collect(),
+        flags: Flag::NAMES.into_iter().take(15).map(|(_, flag)| flag).collect(),
         ..Reservation::default()
     }
 }
@@ -484,8 +484,24 @@ fn samples() -> Vec<Event> {
             change: JobChange { progress: Some("step 1200".into()), ..JobChange::default() },
             whole: false,
         },
+        Event::ReservationSet { reservation: Box::new(newer_reservation(node)) },
     ]);
     samples
+}
+
+fn newer_reservation(node: NodeId) -> Reservation {
+    Reservation {
+        flags: Flag::NAMES.into_iter().map(|(_, flag)| flag).collect(),
+        groups: vec!["bio:7".into()],
+        qos: vec!["-low".into()],
+        allowed_partitions: vec!["debug".into()],
+        comment: Some("golden".into()),
+        licenses: Some("fluent:2".into()),
+        purge_s: Some(300),
+        idle_since: Some(Time(3)),
+        floats: Some(Floating { ahead_s: 60, lasts_s: Some(600) }),
+        ..reservation(node)
+    }
 }
 
 fn of_programs(id: JobId, attempt: Attempt, node: NodeId) -> [Event; 5] {

@@ -10,6 +10,7 @@ use squall_model::encoding::ByteBuf;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, JobName, JobSelection, Refusal, Request};
 use squall_model::wire::info::PartitionInfo;
+use squall_model::wire::reservation::ListChange;
 use squall_text::rest::change::{self as order, JobOrder, RequeueOrder};
 use squall_text::rest::job::{self, Submission};
 use squall_text::rest::policy::Ledger;
@@ -308,7 +309,13 @@ async fn reserve(ask: &mut OperationRequest) -> OperationResult {
     let mut made = Vec::new();
     for body in bodies {
         let read = order::reservation(&body)?;
-        let change = taken(ask, read);
+        let mut change = taken(ask, read);
+        for group in change.groups.iter_mut().flat_map(ListChange::entries_mut) {
+            let name = group.clone();
+            let gid = tokio::task::spawn_blocking(move || users::group_id(&name)).await.ok().flatten();
+            let unknown = || Problem::malformed("groups", format!("there is no group called {group}"));
+            *group = format!("{group}:{}", gid.ok_or_else(unknown)?);
+        }
         let exists = |name: &String| known.iter().any(|one| one.reservation.name == *name);
         let create = !change.name.as_ref().is_some_and(exists);
         match asked(ask, Request::Reserve { change: Box::new(change), create }).await? {

@@ -61,7 +61,9 @@ fn list(body: &mut Html, view: &View, all: &[ReservationInfo]) {
         view.time(body, Some(reservation.end), "");
         body.raw("</td><td data-name=\"Nodes\">");
         row::nodes(body, nodes);
-        let who: Vec<&str> = reservation.users.iter().chain(&reservation.accounts).map(String::as_str).collect();
+        let lists = [&reservation.users, &reservation.accounts, &reservation.qos, &reservation.allowed_partitions];
+        let lists = lists.into_iter().flatten().map(String::as_str);
+        let who: Vec<&str> = reservation.group_names().chain(lists).collect();
         let flags: Vec<&str> = reservation.flags.iter().map(|flag| flag.name()).collect();
         body.put(" <span class=\"dim\">{} CPUs</span></td><td data-name=\"For\"><bdi>{}</bdi></td><td data-name=\"Flags\">{}</td></tr>", &[
             cpus,

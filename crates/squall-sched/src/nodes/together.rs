@@ -67,7 +67,7 @@ impl<V: View> Nodes<'_, V> {
         let partition = self.view.partition(at);
         let span = span(&partition, job);
         let request = unbarred(self.view, &partition, job, (at, time)).map_err(Blocked::Never)?;
-        if Lacks::of(self.view, self.scratch, &request, self.now + SOON).meet(time, span) {
+        if Lacks::of(self.view, self.scratch, (job, at), &request, self.now + SOON).meet(time, span) {
             return Err(Blocked::Busy(Span(0)));
         }
         self.scratch.window = (time, time + span);

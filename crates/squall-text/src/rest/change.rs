@@ -219,10 +219,33 @@ pub fn reservation(given: &Value) -> Result<Parsed<ReservationChange>, Problem> 
         // An empty value changes nothing.
         from.replace(key.field, |value| Some(value.clone()).filter(|value| !is_empty(value)));
     }
+    from.replace("tres", |all| Some(tres_text(all)));
     let mut change = ReservationChange::default();
     from.enter(verbs::reservation::KEYS, &mut change)?;
-    let warnings = from.rest("Reservations have nodes, times, users, accounts and flags only")?;
+    from.known.push("purge_completed");
+    let purge_s = from.given.get("purge_completed").and_then(|after| after.get("time")).and_then(Value::as_u64);
+    change.purge_s = purge_s.or(change.purge_s);
+    for (_, _, field, why) in verbs::reservation::NOT_DONE.iter().filter(|(_, _, field, _)| !field.is_empty()) {
+        if from.given.get(field).is_some_and(|value| !is_empty(value)) {
+            return Err(Problem::not_done(*field, *why));
+        }
+    }
+    let warnings = from.rest("Reservations don't have this")?;
     Ok(Parsed { value: change, warnings })
+}
+
+/// Returns a list of resources as scontrol takes it: `node=2,license/fluent=1`.
+fn tres_text(all: &Value) -> Value {
+    let one = |one: &Value| {
+        let part = |name: &str| text(one, name).filter(|text| !text.is_empty());
+        let name = part("name").map_or_else(String::new, |name| format!("/{name}"));
+        let count = one.get("count").map_or_else(String::new, Value::to_string);
+        format!("{}{name}={count}", part("type").unwrap_or_default())
+    };
+    match all {
+        Value::Array(all) => all.iter().map(one).collect::<Vec<_>>().join(",").into(),
+        other => other.clone(),
+    }
 }
 
 /// Returns the jobs of the body of `DELETE jobs`.
@@ -435,7 +458,7 @@ mod tests {
         );
         let removed = reservation(&json!({"name": "r", "flags": "NO_MAINT"})).unwrap().value.flags;
         assert_eq!(removed, Some(ListChange::Remove(vec!["MAINT".into()])));
-        assert_eq!(reservation(&json!({"name": "r", "licenses": ["a"]})).unwrap_err().source, "licenses");
+        assert_eq!(reservation(&json!({"name": "r", "burst_buffer": "1"})).unwrap_err().source, "burst_buffer");
     }
 
     #[test]

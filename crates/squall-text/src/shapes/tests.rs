@@ -7,7 +7,7 @@ use squall_model::gang::OverSubscribe;
 use squall_model::job::{EndState, JobState};
 use squall_model::policy::PreemptMode;
 use squall_model::power::{PowerPhase, PowerWish};
-use squall_model::reservation::Flag;
+use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::Hardware;
 use squall_model::wire::info::{NodeInfo, PartitionInfo, SpecResources};
 
@@ -28,7 +28,7 @@ const PARTITION_STATES: &str = "INACTIVE UNKNOWN UP DOWN DRAIN";
 const MAIL: &str =
     "BEGIN END FAIL REQUEUE TIME=100% TIME=90% TIME=80% TIME=50% STAGE_OUT ARRAY_TASKS INVALID_DEPENDENCY";
 const RESERVATION_FLAGS: &str = "MAINT DAILY WEEKLY IGNORE_JOBS ANY_NODES STATIC PART_NODES OVERLAP SPEC_NODES ALL_NODES \
-    WEEKDAY WEEKEND FLEX NO_HOLD_JOBS_AFTER_END HOURLY";
+    WEEKDAY WEEKEND FLEX NO_HOLD_JOBS_AFTER_END HOURLY TIME_FLOAT REPLACE PURGE_COMP MAGNETIC USER_DELETE";
 
 fn listed(words: &[&str], all: &str) {
     for word in words {
@@ -81,7 +81,8 @@ fn states_flags_and_events_are_among_slurms() {
     for event in MAIL_TYPES {
         listed(&mail_type(event).iter().map(String::as_str).collect::<Vec<_>>(), MAIL);
     }
-    listed(&Flag::NAMES.map(|(name, _)| name), RESERVATION_FLAGS);
+    let all = Flag::NAMES.into_iter().map(|(_, flag)| flag).collect();
+    listed(&super::reservation::flags(&Reservation { flags: all, ..Reservation::default() }), RESERVATION_FLAGS);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use jiff::Zoned;
 use serde_json::{Value, json};
 use squall_model::event::NodeAdmin;
 use squall_model::wire::client::{JobUpdate, Request};
+use squall_model::wire::reservation::ListChange;
 
 use super::job::{LimitChange, time_limit};
 use super::key::{Bad, Key};
@@ -170,11 +171,34 @@ fn keys_of_reservations() {
         ("Users", "ann,bob", json!(["ann", "bob"])),
         ("Accounts", "phys", json!("phys")),
         ("Flags", "MAINT,OVERLAP", json!(["MAINT", "OVERLAP"])),
+        ("AllowedPartitions", "p,q", Value::Null),
+        ("Groups", "bio", json!(["bio"])),
+        ("QOS", "-low", Value::Null),
+        ("Comment", "for the course", json!("for the course")),
+        ("Licenses", "fluent:2,matlab", json!(["fluent:2", "matlab"])),
+        (
+            "TRES",
+            "node=3,license/fluent=2",
+            json!([{"type": "node", "count": 3}, {"type": "license", "name": "fluent", "count": 2}]),
+        ),
+        ("Skip", "yes", Value::Null),
     ];
     fields_do_as_names(reservation::KEYS, &samples, |given| change::reservation(given).map(|read| read.value));
     names_are_found(reservation::KEYS);
     let both = change::reservation(&json!({"flags": ["MAINT", "NO_OVERLAP"]})).unwrap_err();
     assert_eq!((both.source.as_str(), both.status), ("flags", 501));
+    let change = typed(reservation::KEYS, "Flags", "+PURGE_COMP=1:30,DAILY");
+    assert_eq!(change.purge_s, Some(90));
+    assert_eq!(change.flags, Some(ListChange::Add(vec!["PURGE_COMP".into(), "DAILY".into()])));
+    let body = json!({"flags": ["PURGE_COMP"], "purge_completed": {"time": {"set": true, "number": 90}}});
+    assert_eq!(change::reservation(&body).unwrap().value.purge_s, Some(90));
+    let change = typed(reservation::KEYS, "Nodes", "+n[1,3],-n2");
+    assert_eq!((change.more_nodes.as_deref(), change.less_nodes.as_deref()), (Some("n[1,3]"), Some("n2")));
+    for (word, known) in [("CoreCnt", true), ("TRESPer", true), ("Burst", true), ("TRES", false), ("Com", false)] {
+        assert_eq!(reservation::not_done(word).is_some(), known, "{word}");
+    }
+    let cores = change::reservation(&json!({"core_count": 4})).unwrap_err();
+    assert_eq!((cores.source.as_str(), cores.status), ("core_count", 501));
 }
 
 #[test]

@@ -109,6 +109,8 @@ pub(crate) trait People {
     fn me(&self) -> u32;
     /// Returns the id of the user `name`; None: no such user.
     fn uid(&self, name: &str) -> Option<u32>;
+    /// Returns the id of the group `name`; None: no such group.
+    fn gid(&self, name: &str) -> Option<u32>;
     /// Returns the name of a user, or the number where there is none.
     fn user(&self, uid: u32) -> String;
     /// Returns the name of a user's primary group, or its number where there is none.
@@ -531,6 +533,9 @@ impl People for Machine {
     }
     fn uid(&self, name: &str) -> Option<u32> {
         users::by_name(name).map(|user| user.uid)
+    }
+    fn gid(&self, name: &str) -> Option<u32> {
+        users::group_id(name)
     }
     fn user(&self, uid: u32) -> String {
         users::by_uid(uid).map_or_else(|| uid.to_string(), |user| user.name)

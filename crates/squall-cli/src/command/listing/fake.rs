@@ -261,6 +261,9 @@ impl People for TestPeople {
             _ => None,
         }
     }
+    fn gid(&self, name: &str) -> Option<u32> {
+        (name == "staff").then_some(50)
+    }
     fn user(&self, uid: u32) -> String {
         match uid {
             0 => "root".into(),

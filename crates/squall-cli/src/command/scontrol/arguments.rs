@@ -2,6 +2,8 @@
 
 use std::iter::Peekable;
 
+use squall_text::verbs::key::means;
+
 use crate::command::listing::call::{Call, Fail};
 
 /// An argument of `update`: `Key=Value`, `Key+=Value` or `Key-=Value`.
@@ -22,7 +24,12 @@ pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Ve
         // `Key Value` is accepted, too.
         let value_of_its_own = |words: &mut Peekable<_>| words.next_if(|next: &&str| !next.contains('='));
         // In Slurm, `Nice` without a value means 100.
-        let alone = || word.eq_ignore_ascii_case("nice").then_some((word, "100"));
+        let alone = || match word {
+            nice if nice.eq_ignore_ascii_case("nice") => Some((word, "100")),
+            // Of a reservation that comes again.
+            skip if means(skip, "Skip", 2) => Some((word, "yes")),
+            _ => None,
+        };
         let pair = word.split_once('=').or_else(|| Some((word, value_of_its_own(&mut words)?))).or_else(alone);
         let Some((key, value)) = pair else { return invalid(call, word) };
         let sign = key.chars().last().filter(|c| matches!(c, '+' | '-'));

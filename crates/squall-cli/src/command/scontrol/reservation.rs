@@ -5,12 +5,13 @@ use squall_model::duration::format_elapsed;
 use squall_model::reservation::Flag;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::ReservationInfo;
-use squall_model::wire::reservation::ReservationChange;
+use squall_model::wire::reservation::{ListChange, ReservationChange};
 use squall_text::format::clock::{Clock, local};
 use squall_text::options::values::when::REMEDY;
+use squall_text::shapes::reservation::tres;
 use squall_text::shapes::{self, AnswerKind};
 use squall_text::verbs::key::{Bad, Key, means};
-use squall_text::verbs::reservation::KEYS;
+use squall_text::verbs::reservation::{KEYS, not_done};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::structured::document;
@@ -29,9 +30,11 @@ pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     let lacks = match () {
         () if change.start.is_none() => Some("A start time must be given."),
         () if change.end.is_none() && change.duration_s.is_none() => Some("An end time or duration must be given."),
-        () if change.nodes.is_none() && change.node_count.is_none() => Some("Nodes or NodeCnt must be specified."),
-        () if change.users.is_none() && change.accounts.is_none() => {
-            Some("Either Users/Groups and/or Accounts must be specified.")
+        () if change.nodes.is_none() && change.node_count.is_none() && change.licenses.is_none() => {
+            Some("Nodes, NodeCnt or Licenses must be specified.")
+        }
+        () if !has_access_list(&change) => {
+            Some("Either Users/Groups, Accounts, QOS and/or AllowedPartitions must be specified.")
         }
         () => None,
     };
@@ -41,6 +44,12 @@ pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     let name = send(call, change, true, "Error creating the reservation")?;
     call.print(&format!("Reservation created: {name}\n"));
     Ok(())
+}
+
+/// Returns whether a change says who or what may use the reservation.
+fn has_access_list(change: &ReservationChange) -> bool {
+    let lists = [&change.users, &change.groups, &change.accounts, &change.qos, &change.allowed_partitions];
+    lists.iter().any(|list| list.is_some())
 }
 
 /// Runs `update ReservationName=NAME KEY=VALUE …`.
@@ -104,21 +113,30 @@ fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<Reservat
     for Change { key: word, sign, value } in words {
         let value = value.trim_matches(['"', '\'']);
         let Some(key) = Key::find(KEYS, word) else {
-            return call.fail(&format!("Unknown parameter {word}={value}.  {end}"));
+            let why = not_done(word).map_or_else(String::new, |why| format!(" ({why})"));
+            return call.fail(&format!("Unknown parameter {word}={value}.  {end}{why}"));
         };
         let named = |entry: &&str| call.people.uid(entry.trim_start_matches('-')).is_some();
         let unknown = value.split(',').filter(|entry| !entry.is_empty()).find(|entry| !named(entry));
         if let Some(unknown) = unknown.filter(|_| key.name() == "Users") {
             return call.fail(&format!("Invalid user {unknown}.  {end}"));
         }
+        if sign.is_some() && !TAKE_SIGNS.contains(&key.name()) {
+            let name = key.name();
+            return call.fail(&format!("The +=/-= notation is not supported when updating {name}.  {end}"));
+        }
         let what = match key.name() {
             "StartTime" => "start time",
             "EndTime" => "end time",
             "NodeCnt" => "node count",
-            _ => "duration",
+            "Duration" => "duration",
+            other => other,
         };
         match key.read(&mut change, *sign, value, &now) {
             Ok(()) => {}
+            Err(Bad::NotDone(why)) if key.name() != "Flags" => {
+                return call.fail(&format!("Invalid {} {value}.  {end} ({why})", key.name()));
+            }
             Err(Bad::NotDone(_) | Bad::Because(_)) => {
                 let unknown = value.split(',').find(|flag| Flag::parse(flag).is_none()).unwrap_or(value);
                 let known = Flag::NAMES.map(|(name, _)| name).join(", ");
@@ -128,8 +146,17 @@ fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<Reservat
             Err(_) => return call.fail(&format!("Invalid {what} {value}.  {end}")),
         }
     }
+    for group in change.groups.iter_mut().flat_map(ListChange::entries_mut) {
+        match call.people.gid(group) {
+            Some(gid) => *group = format!("{group}:{gid}"),
+            None => return call.fail(&format!("Invalid group {group}.  {end}")),
+        }
+    }
     Ok(change)
 }
+
+/// Keys whose values are added to or removed from lists.
+const TAKE_SIGNS: [&str; 7] = ["Users", "Accounts", "Groups", "QOS", "AllowedPartitions", "Flags", "Nodes"];
 
 /// Returns all reservations.
 pub(crate) fn all(call: &mut Call<'_>) -> Result<Vec<ReservationInfo>, Fail> {
@@ -173,13 +200,19 @@ fn duration(one: &ReservationInfo) -> String {
 }
 
 fn flags(one: &ReservationInfo) -> String {
-    one.reservation.flags.iter().map(|flag| flag.name()).collect::<Vec<_>>().join(",")
+    let purge_s = one.reservation.purge_s;
+    let shown = one.reservation.flags.iter().map(|flag| match (flag, purge_s) {
+        (Flag::PurgeComp, Some(seconds)) => format!("{}={}", flag.name(), format_elapsed(seconds)),
+        _ => flag.name().to_owned(),
+    });
+    shown.collect::<Vec<_>>().join(",")
 }
 
 fn lines(one: &ReservationInfo, clock: &Clock) -> Vec<String> {
     let own = &one.reservation;
     let or_null = |text: &str| if text.is_empty() { "(null)".to_owned() } else { text.to_owned() };
-    vec![
+    let licenses = own.licenses.as_deref().unwrap_or_default();
+    let mut lines = vec![
         format!(
             "ReservationName={} StartTime={} EndTime={} Duration={}",
             own.name,
@@ -196,15 +229,20 @@ fn lines(one: &ReservationInfo, clock: &Clock) -> Vec<String> {
             or_null(own.partition.as_deref().unwrap_or_default()),
             flags(one)
         ),
-        format!("TRES=cpu={}", one.cpus),
+        format!("TRES={}", tres(one)),
+        format!("AllowedPartitions={} QOS={}", or_null(&own.allowed_partitions.join(",")), or_null(&own.qos.join(","))),
         format!(
-            "Users={} Groups=(null) Accounts={} Licenses=(null) State={} BurstBuffer=(null) Watts=n/a",
+            "Users={} Groups={} Accounts={} Licenses={} State={} BurstBuffer=(null) Watts=n/a",
             or_null(&own.users.join(",")),
+            or_null(&own.group_names().collect::<Vec<_>>().join(",")),
             or_null(&own.accounts.join(",")),
+            or_null(licenses),
             state(one, clock)
         ),
         "MaxStartDelay=(null)".to_owned(),
-    ]
+    ];
+    lines.extend(own.comment.as_ref().map(|comment| format!("Comment={comment}")));
+    lines
 }
 
 /// Prints the reservations for `sinfo -T`.

@@ -27,6 +27,7 @@ use crate::control::decide::association;
 use crate::control::decide::rights::{Deed, can};
 use crate::control::decide::select::nodes_named;
 use crate::control::effects::checkpoint::without_checkpoints;
+use crate::control::index::bars;
 use crate::control::index::network;
 use crate::control::port::Who;
 use crate::control::state::State;
@@ -279,12 +280,15 @@ pub(crate) fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
 
 /// Checks that the reservations that a job names exist and admit its user. Root may use any.
 pub(crate) fn reservation(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
-    let account = spec.account.as_ref().unwrap_or(&state.config.default_account);
+    let partitions: Vec<&str> = match &spec.partition {
+        Some(names) => names.split(',').collect(),
+        None => state.default_partition().map(|p| p.config.name.as_str()).into_iter().collect(),
+    };
     for name in spec.reservations() {
         let known = state.reservations.get(name);
         let known =
             known.ok_or_else(|| Refusal::ReservationInvalid(format!("there is no reservation called {name}")))?;
-        if owner.uid != 0 && !known.admits(owner, account) {
+        if !bars::admits(state, (owner, spec), known, &partitions) {
             return Err(Refusal::ReservationAccess(name.to_owned()));
         }
     }

@@ -159,7 +159,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         Request::Reserve { change, create } => reserve::reserve(c, ask, &change, create, out),
         Request::Why { job } => why::why(c, ask, job),
         Request::Unreserve { name } => reserve::unreserve(c, ask, name, out),
-        Request::Licenses => Ok(Some(query::licenses(c))),
+        Request::Licenses => Ok(Some(query::licenses(c, ask.now))),
         Request::Config => Ok(Some(query::config(c))),
         Request::Caller => Ok(Some(query::caller(ask.who))),
         Request::Ping => Ok(Some(query::ping(c))),

@@ -6,6 +6,7 @@ use squall_model::config::{NodeConfig, NodeStart};
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::Digest;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::info::{BackfillCounts, Diag, ExpectedStart};
 use squall_sched::{Given, Item, Reserved};
@@ -101,13 +102,13 @@ pub(crate) fn partitions(c: &Controller, ask: &Ask<'_>) -> Reply {
 /// Returns every reservation that the caller may see.
 pub(crate) fn reservations(c: &Controller, ask: &Ask<'_>) -> Answer {
     let sight = Sight::of(&c.state, ask.who);
-    let all = cluster::reservations(&c.state).into_iter();
+    let all = cluster::reservations(&c.state, ask.now).into_iter();
     Answer::Reservations(all.filter(|one| sight.reservation(&one.reservation)).collect())
 }
 
 /// Returns every license, by name.
-pub(crate) fn licenses(c: &Controller) -> Answer {
-    Answer::Licenses(cluster::licenses(&c.state))
+pub(crate) fn licenses(c: &Controller, now: Time) -> Answer {
+    Answer::Licenses(cluster::licenses(&c.state, now))
 }
 
 /// Returns the configuration in force, with the addresses and ports of this run.

@@ -145,6 +145,14 @@ fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out
     c.state.free_ids(ids, specs).ok_or(Refusal::OutOfIds)
 }
 
+/// Returns the partition of the reservation that a job names, if the job names no partition.
+fn of_reservation(state: &State, spec: &JobSpec) -> Option<String> {
+    let mut names = spec.reservations().filter(|_| spec.partition.is_none());
+    let partition = state.reservations.get(names.next()?)?.partition.as_ref()?;
+    // Without this partition the job is refused by the name that it gave.
+    state.partition(partition).is_some().then(|| partition.clone())
+}
+
 /// Fills in the defaults of a job's spec, and refuses a job that can never run.
 fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     if spec.nice < 0 && !ask.who.operator {
@@ -155,6 +163,9 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
         && let Some(array) = &mut Arc::make_mut(spec).array
     {
         array.limit = None;
+    }
+    if let Some(partition) = of_reservation(&c.state, spec) {
+        Arc::make_mut(spec).partition = Some(partition);
     }
     association::fill_defaults(&c.state, &ask.who.owner, spec)?;
     inherit(&c.state, spec);

@@ -183,6 +183,9 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             invariant!("no two jobs start and preempt each other for ever");
             c.timers.set(Timer::Pass, now + PASS_PAUSE);
         }
+        if !c.disk_full && c.leaving.is_none() {
+            reserve::replenish(c, now, out);
+        }
         lease::grant(c, now, out);
         if c.queue.kick && !c.disk_full && c.leaving.is_none() {
             continue;

@@ -315,7 +315,7 @@ fn released(c: &mut Controller, id: JobId) {
         Phase::Pending => {
             c.todo.again.extend(c.kept.contains_key(&id).then_some(id));
             let whole = job.task.map_or(id, |task| task.array);
-            c.queue.wake_starved(&job.spec);
+            c.queue.wake_starved(&c.state, &job.spec);
             c.queue.wake_throttled(&c.state, whole);
             c.queue.names.note(&c.state, whole);
             let single = c.queue.names.single_like(&c.state, whole);
@@ -333,7 +333,7 @@ fn ended(c: &mut Controller, id: JobId) {
     let job = c.state.jobs.get(&id);
     let task = job.and_then(|job| job.task);
     if let Some(job) = job {
-        c.queue.wake_starved(&job.spec);
+        c.queue.wake_starved(&c.state, &job.spec);
         let kept = job.checkpoints.iter().flat_map(|all| &all.kept).map(|one| one.node);
         for node in kept.collect::<BTreeSet<NodeId>>() {
             c.links.push(node, Down::ForgetCheckpoints { job: id });

@@ -57,6 +57,9 @@ pub(crate) struct Want {
     pub(crate) user: Option<u32>,
     /// The node that has the job's checkpoint: it may start there even where the node is a spare one. None: it has none.
     pub(crate) home: Option<NodeId>,
+    /// Hash of user, account and QOS, if the queue keeps jobs apart that magnetic reservations may treat differently;
+    /// otherwise None.
+    pub(crate) kin: Option<u64>,
 }
 
 /// All resource requests of pending jobs, each parsed once.

@@ -26,6 +26,7 @@ pub(crate) mod privacy;
 pub(crate) mod programs;
 pub(crate) mod queue;
 pub(crate) mod reckon;
+pub(crate) mod reserved;
 pub(crate) mod signals;
 pub(crate) mod size;
 pub(crate) mod starved;

@@ -7,7 +7,7 @@ use squall_model::config::PrivateData;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{AdminLevel, AssocKey, Policy};
-use squall_model::reservation::Reservation;
+use squall_model::reservation::{Asker, Reservation};
 use squall_model::set::NodeSet;
 use squall_model::wire::feed::{FeedEvent, FeedKind};
 use squall_model::wire::info::AccountingRow;
@@ -86,8 +86,9 @@ impl Sight {
 
     /// Returns whether the user sees a reservation.
     pub(crate) fn reservation(&self, reservation: &Reservation) -> bool {
-        let mut accounts = self.own.iter().map(String::as_str).chain([""]);
-        !self.private.reservations || accounts.any(|account| reservation.admits(&self.owner, account))
+        let accounts: Vec<&str> = self.own.iter().map(String::as_str).chain([""]).collect();
+        let who = Asker { owner: &self.owner, accounts: &accounts, qos: None, partitions: &[] };
+        !self.private.reservations || reservation.admits_user(who)
     }
 
     /// Returns whether the user sees what has happened to nodes, reservations and accounts. Cluster-wide sums are made

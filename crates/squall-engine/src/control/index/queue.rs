@@ -83,6 +83,8 @@ pub(crate) struct Queue {
     pub(crate) closed: Vec<Closed>,
     /// Whether some job has `--exclusive=user`, or had it since the queue was last rebuilt.
     pub(crate) keeps_apart: bool,
+    /// Whether some reservation is magnetic, so that users, accounts and QOS matter for what jobs may use.
+    pub(crate) magnetic: bool,
     /// Running jobs with their users, nodes and expected ends, to keep users apart. Empty unless `keeps_apart`.
     pub(crate) claims: Vec<Claim>,
     /// Nodes with free cores where jobs may start now.
@@ -112,7 +114,8 @@ impl Queue {
 
     fn shaped(&self, pending: &Pending<'_>, kind: ClassId) -> Shape {
         let (het, home) = (pending.het.map(|het| het.leader), pending.home);
-        let want = Want { kind, het, user: self.user(pending.owner), home };
+        let kin = self.magnetic.then(|| kin(pending));
+        let want = Want { kind, het, user: self.user(pending.owner), home, kin };
         Shape { want, limit_s: pending.limit_s() }
     }
 
@@ -135,6 +138,7 @@ impl Queue {
         self.names = Names::default();
         self.kinds = RequestClasses::default();
         self.keeps_apart = users::keeps_apart(state);
+        self.magnetic = state.reservations.values().any(|one| one.is(Flag::Magnetic));
         self.hets.clear();
         self.kick = true;
         self.ends.clear();
@@ -404,7 +408,7 @@ impl Queue {
     pub(crate) fn next_is_alike(&mut self, state: &State, partition: usize, gone: JobId) -> bool {
         let Some((place, shape)) = self.ready.get(partition).and_then(ReadyQueue::first) else { return true };
         let spec = state.jobs.get(&gone).map(|job| &job.spec);
-        let alike = spec.and_then(|spec| self.kinds.find(spec)) == Some(shape.want.kind);
+        let alike = !self.magnetic && spec.and_then(|spec| self.kinds.find(spec)) == Some(shape.want.kind);
         if alike {
             self.heads[partition] = Some(place);
         }
@@ -444,8 +448,14 @@ impl Queue {
         starved
     }
     /// Marks for examination jobs that lack licenses, as a job with the given spec has returned its licenses.
-    pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
-        if spec.need.licenses.is_some() {
+    pub(crate) fn wake_starved(&mut self, state: &State, spec: &JobSpec) {
+        if spec.need.licenses.is_none() {
+            return;
+        }
+        if state.reservations.values().any(|one| one.licenses.is_some()) {
+            // The first jobs may have to leave the licenses to a reservation, and others may not.
+            self.wake_parked(state);
+        } else {
             self.dirty.extend(self.starved.woken(spec));
         }
     }
@@ -609,4 +619,12 @@ impl Queue {
         }
         reason
     }
+}
+
+/// Returns a hash (FNV-1a) of what lets magnetic reservations admit one job and not another.
+fn kin(pending: &Pending<'_>) -> u64 {
+    let names = [pending.spec.account.as_deref(), pending.spec.qos.as_deref()];
+    let names = names.into_iter().flat_map(|name| name.unwrap_or_default().bytes().chain([0]));
+    let bytes = pending.owner.uid.to_le_bytes().into_iter().chain(names);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,6 +1,6 @@
 //! The scheduling policy's view of state and queue.
 
-use crate::control::index::bars::bars;
+use crate::control::index::bars::{Claims, bars, kept_licenses};
 use crate::control::index::victims::victims;
 use crate::control::state::gates;
 use std::cmp::Reverse;
@@ -15,8 +15,8 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::{Span, Time};
 use squall_sched::topology::Topology;
 use squall_sched::{
-    Bars, Candidate, Cap, Claim, Closed, End, Gate, Grain, Item, Lanes, Names, NodeView, PartitionView, Queues,
-    Request, Row, Victim, View,
+    Bars, Candidate, Cap, Claim, Closed, End, Gate, Grain, Item, KeptLicenses, Lanes, Names, NodeView, PartitionView,
+    Queues, Request, Row, Victim, View,
 };
 
 use crate::control::index::ordered::Ordered;
@@ -166,11 +166,19 @@ impl View for Sight<'_> {
         if state.reservations.is_empty() && own.is_none() {
             return Bars::Open;
         }
+        let claims = Claims::of(state, job.item, own, &state.partitions[partition].config.name);
         let partition = self.partition(partition);
         let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
-        let keeps_spares = state.reservations.values().any(|one| one.spares_of().is_some());
-        let home = if keeps_spares { pending(state, job.item).and_then(|job| job.home) } else { None };
-        bars(state, time, own, (limit, home), partition.nodes)
+        bars(state, time, &claims, limit, partition.nodes)
+    }
+    fn kept_licenses(&self, job: &Candidate<'_>, partition: usize) -> Vec<KeptLicenses> {
+        let state = self.state;
+        if state.reservations.values().all(|one| one.licenses.is_none()) {
+            return Vec::new();
+        }
+        let own = job.need.reservation.as_deref();
+        let claims = Claims::of(state, job.item, own, &state.partitions[partition].config.name);
+        kept_licenses(state, self.queue, self.now, &claims)
     }
     fn boots_from(&self, job: &Candidate<'_>) -> Option<(Time, &NodeSet)> {
         let (delay_s, asleep) = (job.need.delay_boot_s?, &self.state.index.asleep);
@@ -183,7 +191,7 @@ impl View for Sight<'_> {
         until.map(|until| (until, asleep))
     }
     fn turns(&self) -> impl Iterator<Item = Time> {
-        self.state.reservations.values().flat_map(|one| [one.start, one.end])
+        self.state.reservations.values().filter(|one| one.floats.is_none()).flat_map(|one| [one.start, one.end])
     }
     fn gres(&self, id: NodeId) -> Option<&NodeGres> {
         self.state.index.gres.get(&id)

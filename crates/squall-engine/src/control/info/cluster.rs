@@ -1,10 +1,13 @@
 //! Nodes and partitions as `sinfo` and `scontrol` show them.
 
+use std::collections::BTreeMap;
+
 use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::gres::NodeGres;
 use squall_model::hostlist::{self, compress};
 use squall_model::id::{JobId, NodeId};
-use squall_model::reservation::Flag;
+use squall_model::license;
+use squall_model::reservation::{Flag, Reservation};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, SpecResources};
@@ -117,25 +120,31 @@ fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
     }
 }
 
-/// Returns every reservation, by name.
-pub(crate) fn reservations(state: &State) -> Vec<ReservationInfo> {
-    let info = |one: &squall_model::reservation::Reservation| {
+/// Returns every reservation, by name, with its times as they are `now`.
+pub(crate) fn reservations(state: &State, now: Time) -> Vec<ReservationInfo> {
+    let info = |one: &Reservation| {
         let hardware = || one.nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.hardware);
         ReservationInfo {
             nodes: names(state, &one.nodes),
             cores: hardware().map(|has| has.cpus / has.threads_per_core.max(1)).sum(),
             cpus: hardware().map(|has| has.cpus).sum(),
-            reservation: one.clone(),
+            reservation: Reservation { start: one.times(now).0, end: one.times(now).1, ..one.clone() },
         }
     };
     state.reservations.values().map(info).collect()
 }
 
-/// Returns every license, by name.
-pub(crate) fn licenses(state: &State) -> Vec<LicenseInfo> {
+/// Returns every license, by name, with how many reservations keep `now`.
+pub(crate) fn licenses(state: &State, now: Time) -> Vec<LicenseInfo> {
     let used = |name: &str| state.index.licenses.get(name).copied().unwrap_or_default();
     let all = state.license_totals().into_iter();
-    all.map(|(name, total)| LicenseInfo { used: used(&name), name, total, reserved: 0 }).collect()
+    let on = state.reservations.values().filter(|one| one.is(Flag::Flex) || one.active(now));
+    let mut kept: BTreeMap<String, u32> = BTreeMap::new();
+    for (name, count) in on.filter_map(|one| license::parse(one.licenses.as_deref()?)).flatten() {
+        *kept.entry(name).or_default() += count;
+    }
+    let reserved = |name: &str| kept.get(name).copied().unwrap_or_default();
+    all.map(|(name, total)| LicenseInfo { used: used(&name), reserved: reserved(&name), name, total }).collect()
 }
 
 /// Returns the names of nodes as a compressed host list.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use squall_model::config::Config;
+use squall_model::event::NodeAdmin;
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::reservation::Flag;
@@ -10,7 +12,7 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 use squall_sched::Item;
 
-use crate::control::tests::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, array, batch};
 
 fn reason(d: &Driver, id: JobId) -> PendingReason {
     d.c.queue.reason(&d.c.state, d.now, Item { id, array: false })
@@ -181,4 +183,307 @@ fn a_job_of_several_reservations_runs_in_one_that_is_on() {
         matches!(refused[..], [Answer::Refused(Refusal::ReservationInvalid(_))]),
         "each must be there: {refused:?}"
     );
+}
+
+/// Numbers of the nodes of a reservation.
+fn nodes(d: &Driver, name: &str) -> Vec<u32> {
+    d.c.state.reservations.get(name).map_or(Vec::new(), |one| one.nodes.iter().map(|id| id.0).collect())
+}
+
+fn reserve_with(d: &mut Driver, edit: impl FnOnce(&mut ReservationChange)) -> Answer {
+    let mut change = change(d, "r", "n1", 0, 1000, &[]);
+    edit(&mut change);
+    ask(d, 0, change, true)
+}
+
+fn flags(change: &mut ReservationChange, flags: &[Flag]) {
+    change.flags = Some(ListChange::Add(flags.iter().map(|flag| flag.name().to_owned()).collect()));
+}
+
+fn in_it(seconds: u64) -> JobSpec {
+    JobSpec { reservation: Some("r".into()), ..lasting(seconds) }
+}
+
+fn refused(answer: &Answer) -> String {
+    match answer {
+        Answer::Refused(refusal) => format!("{refusal:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn of_licenses(spec: JobSpec, licenses: &str) -> JobSpec {
+    JobSpec { need: Need { licenses: Some(licenses.into()), ..Need::default() }, ..spec }
+}
+
+#[test]
+fn licenses_are_kept_for_jobs_of_a_reservation() {
+    let mut d = Driver::empty(Config { licenses: "foo:4".into(), ..Config::default() });
+    (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 8));
+    let alone = |change: &mut ReservationChange| {
+        (change.nodes, change.licenses) = (None, Some("foo:3".into()));
+        change.start = change.start.map(|start| start + Span::from_secs(100));
+    };
+    assert!(refused(&reserve_with(&mut d, alone)).contains("LICENSE_ONLY"));
+    let only = |change: &mut ReservationChange| {
+        alone(change);
+        flags(change, &[Flag::AnyNodes]);
+    };
+    let five = |change: &mut ReservationChange| {
+        only(change);
+        change.licenses = Some("foo:5".into());
+    };
+    assert!(refused(&reserve_with(&mut d, five)).contains("5 of foo, of which there are 4"));
+    assert_eq!(reserve_with(&mut d, only), Answer::Reserved("r".into()));
+    let more = |change: &mut ReservationChange| {
+        only(change);
+        (change.name, change.licenses) = (Some("more".into()), Some("foo:2".into()));
+    };
+    assert!(refused(&reserve_with(&mut d, more)).contains("5 of foo"), "beside those of others");
+    let short = d.submit(of_licenses(lasting(100), "foo:2"));
+    let long = d.submit(of_licenses(lasting(101), "foo:2"));
+    let one = d.submit(of_licenses(lasting(500), "foo"));
+    assert_eq!((d.state_of(short), d.state_of(one)), (Some(JobState::Running), Some(JobState::Running)));
+    assert_eq!(reason(&d, long), PendingReason::Licenses, "it would still hold two of four when three are kept");
+    d.finish(short, 0);
+    d.pass(100);
+    let own = d.submit(of_licenses(in_it(50), "foo:2"));
+    assert_eq!(d.state_of(own), Some(JobState::Running), "on any node");
+    let another = d.submit(of_licenses(lasting(10), "foo"));
+    assert_eq!(reason(&d, another), PendingReason::Licenses, "one is free, and is the reservation's");
+    d.finish(one, 0);
+    assert_eq!(d.state_of(another), Some(JobState::Running), "what own jobs hold counts once");
+    let Answer::Licenses(all) = d.ask(9, 0, Request::Licenses).remove(0) else { panic!("no licenses") };
+    assert_eq!((all[0].used, all[0].reserved), (3, 3));
+    d.pass(1000);
+    assert_eq!(d.state_of(own), Some(JobState::Completing(EndState::Timeout)));
+    d.finish(own, 0);
+    d.finish(another, 0);
+    assert_eq!(d.state_of(long), Some(JobState::Running), "the reservation is over");
+}
+
+#[test]
+fn magnetic_ones_take_jobs_that_do_not_ask() {
+    let mut d = Driver::new(1, 2);
+    assert_eq!(reserve_with(&mut d, |change| flags(change, &[Flag::Magnetic])), Answer::Reserved("r".into()));
+    let submit = |d: &mut Driver, uid: u32, spec: JobSpec| {
+        let key = d.key();
+        let script: Arc<[u8]> = b"#!/bin/sh\n".to_vec().into();
+        let request =
+            Request::Submit { spec: Arc::new(spec), script: script.to_vec().into(), env: Vec::new().into(), key };
+        match &d.ask(9, uid, request)[..] {
+            [Answer::Submitted { job, .. }] => *job,
+            other => panic!("{other:?}"),
+        }
+    };
+    let stranger = submit(&mut d, ADA + 1, lasting(100));
+    let fits = submit(&mut d, ADA, lasting(100));
+    let long = submit(&mut d, ADA, lasting(1001));
+    assert_eq!(d.state_of(fits), Some(JobState::Running), "an equal job of another user does not keep it");
+    assert_eq!(reason(&d, stranger), PendingReason::ReqNodeNotAvail);
+    assert_eq!(reason(&d, long), PendingReason::ReqNodeNotAvail, "it would not end with the reservation");
+    let flex = ReservationChange { name: Some("r".into()), ..ReservationChange::default() };
+    let flex = ReservationChange { flags: Some(ListChange::Add(vec!["FLEX".into()])), ..flex };
+    assert_eq!(ask(&mut d, 0, flex, false), Answer::Reserved("r".into()));
+    assert_eq!(d.state_of(long), Some(JobState::Running));
+    d.finish(fits, 0);
+    d.finish(long, 0);
+    assert_eq!(d.state_of(stranger), Some(JobState::Pending));
+    assert_eq!(d.ask(9, 0, Request::Unreserve { name: "r".into() }), [Answer::Done]);
+    assert_eq!(d.state_of(stranger), Some(JobState::Running));
+}
+
+fn set(d: &mut Driver, node: &str, admin: NodeAdmin) {
+    let reason = Some("test".into());
+    let request = Request::UpdateNodes { nodes: node.into(), admin: Some(admin), reason, change: None };
+    assert_eq!(d.ask(9, 0, request), [Answer::Done]);
+}
+
+#[test]
+fn nodes_that_were_chosen_are_replaced_when_they_are_lost() {
+    let chosen = |flags_: &'static [Flag]| {
+        move |change: &mut ReservationChange| {
+            (change.nodes, change.node_count) = (None, Some(2));
+            flags(change, flags_);
+        }
+    };
+    for (flags_, after) in
+        [(&[][..], [0, 2]), (&[Flag::ReplaceDown], [0, 2]), (&[Flag::StaticAlloc], [0, 1]), (&[Flag::Maint], [0, 1])]
+    {
+        let mut d = Driver::new(3, 1);
+        assert_eq!(reserve_with(&mut d, chosen(flags_)), Answer::Reserved("r".into()));
+        assert_eq!(nodes(&d, "r"), [0, 1]);
+        set(&mut d, "n2", NodeAdmin::Drain);
+        assert_eq!(nodes(&d, "r"), after, "{flags_:?}");
+    }
+    let mut d = Driver::new(3, 1);
+    assert_eq!(reserve_with(&mut d, |change| change.nodes = Some("n[1-2]".into())), Answer::Reserved("r".into()));
+    set(&mut d, "n2", NodeAdmin::Drain);
+    assert_eq!(nodes(&d, "r"), [0, 1], "they were named");
+    let mut d = Driver::new(3, 1);
+    let named = |change: &mut ReservationChange| flags(change, &[Flag::Replace]);
+    assert!(refused(&reserve_with(&mut d, named)).contains("NodeCnt"));
+    assert!(refused(&reserve_with(&mut d, chosen(&[Flag::Replace, Flag::Maint]))).contains("MAINT"));
+    assert_eq!(reserve_with(&mut d, chosen(&[Flag::Replace])), Answer::Reserved("r".into()));
+    let first = d.submit(in_it(100));
+    assert_eq!((d.state_of(first), nodes(&d, "r")), (Some(JobState::Running), vec![1, 2]), "an idle one comes instead");
+    let second = d.submit(in_it(100));
+    assert_eq!((d.state_of(second), nodes(&d, "r")), (Some(JobState::Running), vec![1, 2]), "there is no other");
+    d.finish(first, 0);
+    assert_eq!(nodes(&d, "r"), [0, 2]);
+}
+
+#[test]
+fn one_without_jobs_ends_by_itself() {
+    let mut d = Driver::new(2, 1);
+    let purged = |change: &mut ReservationChange| {
+        flags(change, &[Flag::PurgeComp]);
+        change.purge_s = Some(120);
+        change.start = change.start.map(|start| start + Span::from_secs(60));
+    };
+    assert_eq!(reserve_with(&mut d, purged), Answer::Reserved("r".into()));
+    let waits = d.submit(JobSpec { hold: true, ..in_it(10) });
+    d.pass(300);
+    assert!(d.c.state.reservations.contains_key("r"), "a job still asks for it");
+    d.cancel(waits);
+    d.pass(31);
+    assert!(d.c.state.reservations["r"].idle_since.is_some());
+    let own = d.submit(in_it(40));
+    d.pass(31);
+    assert_eq!((d.state_of(own), d.c.state.reservations["r"].idle_since), (Some(JobState::Running), None));
+    d.finish(own, 0);
+    d.restart();
+    d.register("n1", &[]);
+    d.register("n2", &[]);
+    d.pass(125);
+    assert!(d.c.state.reservations.contains_key("r"));
+    d.pass(60);
+    assert!(d.c.state.reservations.is_empty());
+}
+
+#[test]
+fn a_floating_one_is_always_ahead() {
+    let mut d = Driver::new(1, 4);
+    let floats = |change: &mut ReservationChange| {
+        flags(change, &[Flag::TimeFloat]);
+        change.start = change.start.map(|start| start + Span::from_secs(100));
+        change.duration_s = Some(60);
+    };
+    let daily = |change: &mut ReservationChange| {
+        floats(change);
+        flags(change, &[Flag::TimeFloat, Flag::Daily]);
+    };
+    assert!(refused(&reserve_with(&mut d, daily)).contains("TIME_FLOAT"));
+    assert_eq!(reserve_with(&mut d, floats), Answer::Reserved("r".into()));
+    d.pass(5000);
+    let (short, long) = (d.submit(lasting(100)), d.submit(lasting(101)));
+    assert_eq!((d.state_of(short), d.state_of(long)), (Some(JobState::Running), Some(JobState::Pending)));
+    let Answer::Reservations(all) = d.ask(9, 0, Request::Reservations).remove(0) else { panic!("no reservations") };
+    let shown = &all[0].reservation;
+    assert_eq!((shown.start, shown.end), (d.now + Span::from_secs(100), d.now + Span::from_secs(160)));
+    let key = d.key();
+    let inside = d.submit_with(key, in_it(10));
+    assert!(matches!(&inside[..], [Answer::Refused(Refusal::ReservationAccess(_))]), "{inside:?}");
+    let fixed = ReservationChange { name: Some("r".into()), ..ReservationChange::default() };
+    let fixed = ReservationChange { flags: Some(ListChange::Remove(vec!["TIME_FLOAT".into()])), ..fixed };
+    assert!(refused(&ask(&mut d, 0, fixed, false)).contains("TIME_FLOAT"));
+}
+
+#[test]
+fn users_may_delete_theirs_and_jobs_go_on_without() {
+    let mut d = Driver::new(1, 1);
+    let gone = |d: &mut Driver, uid: u32| d.ask(9, uid, Request::Unreserve { name: "r".into() }).remove(0);
+    assert_eq!(reserve_with(&mut d, |_| ()), Answer::Reserved("r".into()));
+    assert_eq!(gone(&mut d, ADA), Answer::Refused(Refusal::AccessDenied));
+    let later = d.submit(JobSpec { hold: true, ..in_it(10) });
+    assert_eq!(gone(&mut d, 0), Answer::Done);
+    assert_eq!(
+        d.c.state.jobs[&later].spec.reservation.as_deref(),
+        Some("r"),
+        "it waits for a reservation of that name"
+    );
+    d.cancel(later);
+    let free = |change: &mut ReservationChange| flags(change, &[Flag::UserDelete, Flag::NoHoldJobsAfterEnd]);
+    assert_eq!(reserve_with(&mut d, free), Answer::Reserved("r".into()));
+    assert_eq!(
+        reserve_with(&mut d, |change| change.name = Some("s".into())),
+        Answer::Refused(Refusal::ReservationOverlap("r has some of these nodes then".into()))
+    );
+    let first = d.submit(in_it(10));
+    assert!(matches!(gone(&mut d, ADA), Answer::Refused(Refusal::ReservationBusy(_))), "a job runs in it");
+    let (next, tasks) = (d.submit(in_it(2000)), d.submit(JobSpec { reservation: Some("r".into()), ..array(2, None) }));
+    d.finish(first, 0);
+    d.cancel(next);
+    assert_eq!(gone(&mut d, ADA + 1), Answer::Refused(Refusal::AccessDenied));
+    let next = d.submit(JobSpec { hold: true, ..in_it(10) });
+    d.pass(2000);
+    assert!(d.c.state.reservations.is_empty());
+    assert_eq!(d.c.state.jobs[&next].spec.reservation, None);
+    assert_eq!(d.c.state.arrays[&tasks].spec.reservation, None);
+}
+
+#[test]
+fn recurring_ones_are_skipped_and_may_have_begun() {
+    let mut d = Driver::new(1, 1);
+    let late = |change: &mut ReservationChange| {
+        change.start = change.start.map(|start| squall_model::time::Time(start.0 - 3_600_000_000));
+        change.duration_s = Some(7200);
+        flags(change, &[Flag::Daily]);
+    };
+    assert!(refused(&reserve_with(&mut d, late)).contains("FORCE_START"));
+    let once = |change: &mut ReservationChange| {
+        late(change);
+        flags(change, &[Flag::ForceStart]);
+    };
+    assert!(refused(&reserve_with(&mut d, once)).contains("comes again"));
+    let forced = |change: &mut ReservationChange| {
+        late(change);
+        flags(change, &[Flag::ForceStart, Flag::Daily]);
+    };
+    assert_eq!(reserve_with(&mut d, forced), Answer::Reserved("r".into()));
+    assert!(d.c.state.reservations["r"].active(d.now));
+    let before = d.c.state.reservations["r"].start;
+    let skip = ReservationChange { name: Some("r".into()), skip: true, ..ReservationChange::default() };
+    assert_eq!(ask(&mut d, 0, skip.clone(), false), Answer::Reserved("r".into()));
+    assert_eq!(d.c.state.reservations["r"].start, before + Span::from_secs(86_400));
+    assert!(refused(&ask(&mut d, 0, skip, true)).contains("Skip"));
+}
+
+#[test]
+fn it_is_for_groups_qos_and_partitions() {
+    let text = "[[nodes]]\nname = \"n[1-3]\"\n[[partitions]]\nname = \"debug\"\n[[partitions]]\nname = \"other\"\n";
+    let mut d = Driver::empty(Config::from_toml(text).expect("it is right"));
+    (1..=3).for_each(|n| d.add_node(&format!("n{n}"), 2));
+    let of = |change: &mut ReservationChange, groups: &str, partitions: &str| {
+        change.users = None;
+        let list = |text: &str| Some(ListChange::Set(vec![text.to_owned()])).filter(|_| !text.is_empty());
+        (change.groups, change.allowed_partitions) = (list(groups), list(partitions));
+    };
+    assert!(refused(&reserve_with(&mut d, |change| of(change, "", "nosuch"))).contains("nosuch"));
+    assert!(refused(&reserve_with(&mut d, |change| of(change, "", ""))).contains("AllowedPartitions"));
+    let both = |change: &mut ReservationChange| {
+        of(change, "bio:7", "");
+        change.users = Some(ListChange::Set(vec!["ada".into()]));
+    };
+    assert!(refused(&reserve_with(&mut d, both)).contains("not for both"));
+    assert!(refused(&reserve_with(&mut d, |change| of(change, "-bio:7", ""))).contains("kept out"));
+    let group = format!("g:{ADA}");
+    assert_eq!(reserve_with(&mut d, |change| of(change, &group, "other")), Answer::Reserved("r".into()));
+    let key = d.key();
+    let elsewhere = d.submit_with(key, JobSpec { partition: Some("debug".into()), ..in_it(10) });
+    assert!(matches!(&elsewhere[..], [Answer::Refused(Refusal::ReservationAccess(_))]), "{elsewhere:?}");
+    let own = d.submit(in_it(10));
+    let run = d.c.state.jobs[&own].run().map(|run| run.partition.clone());
+    assert_eq!(run.as_deref(), Some("other"), "the reservation's partition is the job's default");
+    let either = d.submit(JobSpec { partition: Some("debug,other".into()), ..in_it(10) });
+    let run = d.c.state.jobs[&either].run().map(|run| run.partition.clone());
+    assert_eq!(run.as_deref(), Some("other"));
+    let nodes_ = |more: Option<&str>, less: Option<&str>| ReservationChange {
+        name: Some("r".into()),
+        more_nodes: more.map(str::to_owned),
+        less_nodes: less.map(str::to_owned),
+        ..ReservationChange::default()
+    };
+    assert_eq!(ask(&mut d, 0, nodes_(Some("n[2-3]"), Some("n2")), false), Answer::Reserved("r".into()));
+    assert_eq!(nodes(&d, "r"), [0, 2]);
+    assert!(matches!(ask(&mut d, 0, nodes_(None, Some("n[1-3]")), false), Answer::Refused(Refusal::InvalidNode(_))));
 }

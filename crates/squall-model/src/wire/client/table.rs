@@ -146,7 +146,7 @@ impl Request {
             Self::Reservations => row("REQUEST_RESERVATION_INFO", Nothing, Lists).at_standby(),
             Self::Reserve { create: true, .. } => row("REQUEST_CREATE_RESERVATION", Operate, Parts),
             Self::Reserve { create: false, .. } => row("REQUEST_UPDATE_RESERVATION", Operate, Parts),
-            Self::Unreserve { .. } => row("REQUEST_DELETE_RESERVATION", Operate, Changes),
+            Self::Unreserve { .. } => row("REQUEST_DELETE_RESERVATION", Verb, Changes),
             Self::Why { job } => row("REQUEST_JOB_WHY", Nothing, OfJob(*job)),
             Self::Licenses => row("REQUEST_LICENSE_INFO", Nothing, Lists).at_standby(),
             Self::Ping => row("REQUEST_PING", Nothing, Lists).at_standby(),
