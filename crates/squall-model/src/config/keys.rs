@@ -378,6 +378,14 @@ const PARTITIONS: &[Key] = &[
         "Whether only root may submit jobs.").or("`false`"),
     key("req_resv", &["ReqResv"], "boolean", "true",
         "Whether jobs must name a reservation.").or("`false`"),
+    key("hidden", &["Hidden"], "boolean", "true",
+        "Whether lists leave the partition and its jobs out, unless `--all` or `--partition` asks for them.").or("`false`"),
+    key("alloc_nodes", &["AllocNodes"], "host list", "\"login[1-2]\"",
+        "Hosts from which jobs may be submitted; `ALL` or empty: all.").or("`\"\"`"),
+    key("alternate", &["Alternate"], "text", "\"long\"",
+        "Partition that takes new jobs while this one is drained or inactive.").or("none"),
+    key("def_cpu_per_gpu", &["DefCPUPerGPU"], "number", "8",
+        "CPUs for each GPU of a job that requests GPUs and no CPUs.").or("the cluster's"),
 ];
 
 #[rustfmt::skip]
@@ -397,6 +405,8 @@ const JOBS: &[Key] = &[
     key("def_mem_per_gpu_mb", &[], "number", "16000",
         "Memory for each GPU of a job that requests GPUs and no memory; 0: the other defaults hold.").of("MiB")
         .or("`0`").akin(&["DefMemPerGPU"]).called("JobDefaults").shown_as(After("DefMemPerGPU=")),
+    key("def_cpu_per_gpu", &["DefCPUPerGPU"], "number", "8",
+        "CPUs for each GPU of a job that requests GPUs and no CPUs; 0: as its tasks need.").or("`0`"),
     key("max_mem_per_cpu_mb", &[], "number", "4000",
         "Most memory for each CPU; a job that requests more gets more CPUs; 0: no limit.").of("MiB")
         .or("`0`").akin(&["MaxMemPerCPU"]).shown_as(Set),

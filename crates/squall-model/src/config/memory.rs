@@ -60,6 +60,12 @@ impl Config {
         partition.memory().within(self.memory())
     }
 
+    /// Returns the CPUs for each GPU of a job in a partition that does not say. None: as many as its tasks need.
+    pub fn cpus_per_gpu(&self, partition: &PartitionConfig) -> Option<u32> {
+        let cpus = if partition.def_cpu_per_gpu > 0 { partition.def_cpu_per_gpu } else { self.def_cpu_per_gpu };
+        u32::try_from(cpus).ok().filter(|cpus| *cpus > 0)
+    }
+
     /// Returns what is wrong with defaults and limits of memory. None: nothing.
     pub(super) fn memory_fault(&self) -> Option<String> {
         let of_partition =

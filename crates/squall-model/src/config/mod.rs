@@ -163,6 +163,9 @@ pub struct Config {
     /// Memory for each GPU of a job that requests GPUs and no memory, MiB. 0: no limit.
     #[serde(skip_serializing_if = "words::is_zero")]
     pub def_mem_per_gpu_mb: u64,
+    /// CPUs for each GPU of a job that requests GPUs and does not say. 0: none.
+    #[serde(alias = "DefCPUPerGPU", skip_serializing_if = "words::is_zero")]
+    pub def_cpu_per_gpu: u64,
     /// Most memory for each CPU of a job, MiB. A job that requests more gets more CPUs. 0: no limit.
     #[serde(skip_serializing_if = "words::is_zero")]
     pub max_mem_per_cpu_mb: u64,
@@ -445,6 +448,7 @@ impl Default for Config {
             def_mem_per_cpu_mb: 0,
             def_mem_per_node_mb: 0,
             def_mem_per_gpu_mb: 0,
+            def_cpu_per_gpu: 0,
             max_mem_per_cpu_mb: 0,
             max_mem_per_node_mb: 0,
             scheduler_type: SchedulerType::default(),

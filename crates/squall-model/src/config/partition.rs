@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{PartitionState, words};
 use crate::gang::OverSubscribe;
+use crate::hostlist;
 use crate::places::OnNodeFail;
 use crate::policy::{PreemptMode, Seconds};
 
@@ -143,6 +144,30 @@ pub struct PartitionConfig {
     /// Whether jobs must name a reservation.
     #[serde(alias = "ReqResv", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
     pub req_resv: bool,
+    /// Whether lists leave the partition and its jobs out unless they are asked for.
+    #[serde(alias = "Hidden", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
+    /// Hosts from which jobs may be submitted, as a host list. Empty or `ALL`: all.
+    #[serde(alias = "AllocNodes", skip_serializing_if = "String::is_empty")]
+    pub alloc_nodes: String,
+    /// Partition that takes new jobs while this one is drained or inactive. Empty or `NONE`: none.
+    #[serde(alias = "Alternate", skip_serializing_if = "String::is_empty")]
+    pub alternate: String,
+    /// CPUs for each GPU of a job that requests GPUs and does not say. 0: the cluster's.
+    #[serde(alias = "DefCPUPerGPU", skip_serializing_if = "words::is_zero")]
+    pub def_cpu_per_gpu: u64,
+}
+
+impl PartitionConfig {
+    /// Returns whether jobs may be submitted from a host.
+    pub fn takes_jobs_from(&self, host: &str) -> bool {
+        let all = self.alloc_nodes.is_empty() || self.alloc_nodes.eq_ignore_ascii_case("ALL");
+        all || hostlist::contains(&self.alloc_nodes, host)
+    }
+    /// Returns the partition that takes new jobs while this one takes none. None: none does.
+    pub fn alternate(&self) -> Option<&str> {
+        Some(self.alternate.as_str()).filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("NONE"))
+    }
 }
 
 impl Default for PartitionConfig {
@@ -190,6 +215,10 @@ impl Default for PartitionConfig {
             disable_root_jobs: None,
             root_only: false,
             req_resv: false,
+            hidden: false,
+            alloc_nodes: String::new(),
+            alternate: String::new(),
+            def_cpu_per_gpu: 0,
         }
     }
 }

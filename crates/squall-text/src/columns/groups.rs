@@ -151,7 +151,9 @@ type F = Field<Group>;
 /// Every field that sinfo can print.
 pub static FIELDS: &[F] = &[
     F::new(&["AllocMem"], '\0', "ALLOCMEM", |g| g.least(|n| n.memory_used_mb)),
-    F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| g.part(|_| "all".to_owned())),
+    F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| {
+        g.part(|p| if p.config.alloc_nodes.is_empty() { "all".to_owned() } else { p.config.alloc_nodes.clone() })
+    }),
     F::new(&["Available"], 'a', "AVAIL", |g| g.part(|p| words::partition_state(p.config.state).to_owned())),
     F::new(&["Cluster"], 'V', "CLUSTER", |g| g.cluster.to_string()),
     F::new(&["Comment"], '\0', "COMMENT", |g| null(g.node(|n| n.comment.clone(), ""))),

@@ -48,7 +48,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("name", With),
     ("nodes.configured", With),
     ("node_sets", With),
-    ("nodes.allowed_allocation", Only(&["ALL"])),
+    ("nodes.allowed_allocation", Take::Key("AllocNodes")),
     ("nodes.total", Without(FOLLOWS)),
     ("accounts.allowed", Take::Key("AllowAccounts")),
     ("accounts.deny", Take::Key("DenyAccounts")),
@@ -56,7 +56,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("qos.allowed", Take::Key("AllowQos")),
     ("qos.deny", Take::Key("DenyQos")),
     ("qos.assigned", Take::Key("QoS")),
-    ("alternate", Only(&["NONE"])),
+    ("alternate", Take::Key("Alternate")),
     ("tres.billing_weights", Only(&[])),
     ("tres.configured", Without(FOLLOWS)),
     ("cluster", Without(FOLLOWS)),
@@ -67,7 +67,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("defaults.partition_memory_per_cpu", Take::Key("DefMemPerCPU")),
     ("defaults.partition_memory_per_node", Take::Key("DefMemPerNode")),
     ("defaults.time", Take::Key("DefaultTime")),
-    ("defaults.job", Only(&[])),
+    ("defaults.job", Take::Key("JobDefaults")),
     ("flags", Own(flags)),
     ("grace_time", Take::Key("GraceTime")),
     ("maximums.cpus_per_node", Take::Key("MaxCPUsPerNode")),
@@ -212,22 +212,19 @@ fn nodes(order: &mut PartitionOrder, partition: &Value, (place, cluster): (&str,
 }
 
 fn flags(order: &mut PartitionOrder, value: &Value, place: &str) -> Result<(), Problem> {
-    const KNOWN: [(&str, &str); 6] = [
+    const KNOWN: [(&str, &str); 7] = [
         ("DEFAULT", "Default"),
         ("NO_ROOT", "DisableRootJobs"),
         ("ROOT_ONLY", "RootOnly"),
         ("REQ_RESV", "ReqResv"),
         ("LLN", "LLN"),
+        ("HIDDEN", "Hidden"),
         ("PDOI", "PowerDownOnIdle"),
     ];
     for flag in value.as_array().into_iter().flatten().filter_map(Value::as_str) {
         let (name, on) = flag.strip_suffix("_CLEAR").map_or((flag, "YES"), |name| (name, "NO"));
         match (KNOWN.iter().find(|(known, _)| *known == name), flag) {
             (Some((_, key)), _) => order.settings.push((*key, on.to_owned(), place.to_owned())),
-            (None, "HIDDEN_CLEAR") => {}
-            (None, "HIDDEN") => {
-                return Err(Problem::not_done(place, "HIDDEN: partitions are shown to all: use AllowGroups"));
-            }
             _ => return Err(Problem::malformed(place, format!("{flag}: there is no such flag"))),
         }
     }
@@ -396,8 +393,7 @@ mod tests {
             (problem.status, problem.source)
         };
         let of = |field: &str| format!("partitions[0].{field}");
-        assert_eq!(refused(json!({"name": "p", "alternate": "q"})), (501, of("alternate")));
-        assert_eq!(refused(json!({"name": "p", "flags": ["HIDDEN"]})), (501, of("flags")));
+        assert_eq!(refused(json!({"name": "p", "tres": {"billing_weights": "cpu=2"}})), (501, of("tres.billing_weights")));
         assert_eq!(refused(json!({"name": "p", "partition": {"exclusive": "TOPO"}})), (501, of("partition.exclusive")));
         assert_eq!(refused(json!({"maximums": {}})), (400, of("name")));
         let order =

@@ -28,7 +28,10 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
     };
     let minutes = |seconds: Option<u64>| seconds.map(|s| s.div_ceil(60));
     json!({
-        "nodes": {"configured": partition.nodes, "total": partition.num_nodes},
+        "nodes": {
+            "configured": partition.nodes, "total": partition.num_nodes, "allowed_allocation": config.alloc_nodes,
+        },
+        "alternate": config.alternate,
         "accounts": {"allowed": config.allow_accounts.join(","), "deny": config.deny_accounts.join(",")},
         "groups": {"allowed": config.allow_groups.join(",")},
         "qos": {
@@ -46,6 +49,7 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
             "partition_memory_per_cpu": number(positive(config.def_mem_per_cpu_mb)),
             "partition_memory_per_node": of_node(config.def_mem_per_cpu_mb, config.def_mem_per_node_mb),
             "time": number(minutes(config.default_time_s)),
+            "job": job_defaults(config),
         },
         "grace_time": config.grace_time_s.0,
         "maximums": {
@@ -85,6 +89,13 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
     })
 }
 
+/// Returns defaults of jobs in Slurm's words: `DefCPUPerGPU=4,DefMemPerGPU=1000`. Empty: there are none.
+pub fn job_defaults(config: &PartitionConfig) -> String {
+    let all = [("DefCPUPerGPU", config.def_cpu_per_gpu), ("DefMemPerGPU", config.def_mem_per_gpu_mb)];
+    let set = all.into_iter().filter(|(_, value)| *value > 0).map(|(name, value)| format!("{name}={value}"));
+    set.collect::<Vec<_>>().join(",")
+}
+
 fn exclusive(config: &PartitionConfig) -> &'static str {
     match config.oversubscribe {
         OverSubscribe::Exclusive => "NODE",
@@ -101,6 +112,7 @@ fn flags_of(config: &PartitionConfig) -> Vec<&'static str> {
         ("ROOT_ONLY", config.root_only),
         ("REQ_RESV", config.req_resv),
         ("LLN", config.lln),
+        ("HIDDEN", config.hidden),
         ("PDOI", config.power_down_on_idle),
     ];
     all.into_iter().filter(|(_, on)| *on).map(|(word, _)| word).collect()

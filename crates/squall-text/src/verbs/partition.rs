@@ -44,11 +44,16 @@ pub static KEYS: &[Key<PartitionConfig>] = &[
     row(&[("Nodes", 1)], Own(nodes)),
     row(&[("Default", 7)], Truth(|to, yes| to.default = yes)),
     row(&[("LLN", 1)], Truth(|to, yes| to.lln = yes)),
+    row(&[("Exclusive", 9)], Own(exclusive)),
     row(&[("ExclusiveUser", 1)], Truth(|to, yes| to.exclusive_user = yes)),
     row(&[("DisableRootJobs", 1)], Truth(|to, yes| to.disable_root_jobs = Some(yes))),
     row(&[("ReqResv", 3)], Truth(|to, yes| to.req_resv = yes)),
     row(&[("RootOnly", 3)], Truth(|to, yes| to.root_only = yes)),
     row(&[("OverTimeLimit", 5)], Own(over_time_limit)),
+    row(&[("Hidden", 1)], Truth(|to, yes| to.hidden = yes)),
+    row(&[("AllocNodes", 6)], Text(|to, hosts| to.alloc_nodes = unless(hosts, "ALL"))),
+    row(&[("Alternate", 3)], Text(|to, name| to.alternate = unless(name, "NONE"))),
+    row(&[("JobDefaults", 4)], Own(job_defaults)),
     row(&[("PowerDownOnIdle", 2)], Truth(|to, yes| to.power_down_on_idle = yes)),
     row(&[("OnNodeFail", 2)], Own(on_node_fail)),
     row(&[("SpareNodes", 6)], Number(|to, count| to.spare_nodes = Some(count).filter(|count| *count > 0))),
@@ -79,14 +84,9 @@ const fn row(names: &'static [(&'static str, usize)], set: Set<PartitionConfig>)
 /// Keys of scontrol(1) for features that Squall's partitions don't have: name, fewest letters, and the values that
 /// switch the feature off.
 const FIXED: &[(&str, usize, &[&str])] = &[
-    ("AllocNodes", 6, &["ALL", ""]),
-    ("Alternate", 3, &["NONE", ""]),
     ("CpuBind", 7, &["OFF", ""]),
-    ("Hidden", 1, NO),
-    ("JobDefaults", 4, &["(null)", ""]),
     ("TRESBillingWeights", 1, &[""]),
 ];
-const NO: &[&str] = &["NO", "N"];
 
 /// Returns whether a key is of a feature that partitions don't have, and the value switches it off.
 pub fn asks_for_nothing(word: &str, value: &str) -> bool {
@@ -133,6 +133,41 @@ fn oversubscribe(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Resul
     let word = text.split(':').next().unwrap_or_default();
     let name = ["NO", "EXCLUSIVE", "YES", "FORCE"].into_iter().find(|name| means(word, name, 1)).ok_or(Bad::Value)?;
     to.oversubscribe = OverSubscribe::try_from(format!("{name}{}", &text[word.len()..])).map_err(|_| Bad::Value)?;
+    Ok(())
+}
+
+/// Returns a text, or none in place of a word that means none.
+fn unless(text: String, none: &str) -> String {
+    if text.eq_ignore_ascii_case(none) { String::new() } else { text }
+}
+
+/// Reads who else may have jobs on the nodes of a job: `NO` (others), `NODE` (nobody), `USER` (its user).
+fn exclusive(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
+    let whole = to.oversubscribe == OverSubscribe::Exclusive;
+    let (nodes, user) = match text.to_ascii_uppercase().as_str() {
+        "NO" => (if whole { OverSubscribe::No } else { to.oversubscribe }, false),
+        "USER" => (if whole { OverSubscribe::No } else { to.oversubscribe }, true),
+        "NODE" => (OverSubscribe::Exclusive, false),
+        "TOPO" => return Err(Bad::NotDone("TOPO: a partition gives whole blocks to no job: use NODE".to_owned())),
+        _ => return Err(Bad::Value),
+    };
+    (to.oversubscribe, to.exclusive_user) = (nodes, user);
+    Ok(())
+}
+
+/// Reads `DefCPUPerGPU=4,DefMemPerGPU=1000`; empty or `(null)`: neither.
+fn job_defaults(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
+    let (mut cpus, mut memory_mb) = (0, 0);
+    for word in text.split(',').filter(|word| !word.is_empty() && *word != "(null)") {
+        let (name, value) = word.split_once('=').ok_or(Bad::Value)?;
+        let target = match name.to_ascii_lowercase().as_str() {
+            "defcpupergpu" => &mut cpus,
+            "defmempergpu" => &mut memory_mb,
+            _ => return Err(Bad::Value),
+        };
+        *target = value.parse().map_err(|_| Bad::Value)?;
+    }
+    (to.def_cpu_per_gpu, to.def_mem_per_gpu_mb) = (cpus, memory_mb);
     Ok(())
 }
 

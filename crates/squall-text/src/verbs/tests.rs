@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use jiff::Zoned;
 use serde_json::{Value, json};
 use squall_model::event::NodeAdmin;
+use squall_model::gang::OverSubscribe;
 use squall_model::wire::client::{JobUpdate, Request};
 use squall_model::wire::reservation::ListChange;
 
@@ -211,7 +212,10 @@ fn keys_of_partitions() {
     let fresh = squall_model::config::PartitionConfig { min_nodes: 9, default: false, ..Default::default() };
     let mut seen = Vec::new();
     for key in partition::KEYS {
-        let values = ["7", "0.5", "DRAIN", "YES", "EXCLUSIVE", "CANCEL", "REPLACE", "n[1-3]"];
+        if key.name() == "Exclusive" {
+            continue;
+        }
+        let values = ["7", "0.5", "DRAIN", "YES", "EXCLUSIVE", "CANCEL", "REPLACE", "n[1-3]", "DefCpuPerGPU=7"];
         let found = values.iter().find_map(|value| set(key.name(), None, value, &fresh).ok().filter(|to| *to != fresh));
         let found = found.unwrap_or_else(|| panic!("{} sets nothing", key.name()));
         assert!(!seen.contains(&found), "{} sets what another key sets", key.name());
@@ -223,5 +227,18 @@ fn keys_of_partitions() {
     assert_eq!(set("DenyAccounts", None, "c", &allowed).unwrap().allow_accounts, [""; 0]);
     assert_eq!(set("AllowAccounts", None, "ALL", &allowed).unwrap().allow_accounts, [""; 0]);
     assert_eq!(set("MaxTime", None, "soon", &fresh), Err(Bad::Value));
-    assert!(partition::asks_for_nothing("Hidden", "no") && !partition::asks_for_nothing("Hidden", "yes"));
+    assert!(partition::asks_for_nothing("CpuBind", "off") && !partition::asks_for_nothing("CpuBind", "core"));
+    let exclusive = |value: &str| {
+        let to = set("Exclusive", None, value, &fresh).unwrap();
+        (to.oversubscribe, to.exclusive_user)
+    };
+    assert_eq!(exclusive("node"), (OverSubscribe::Exclusive, false));
+    assert_eq!((exclusive("USER"), exclusive("NO")), ((OverSubscribe::No, true), (OverSubscribe::No, false)));
+    assert!(matches!(set("Exclusive", None, "TOPO", &fresh), Err(Bad::NotDone(_))));
+    let both = set("JobDefaults", None, "DefCpuPerGPU=2,DefMemPerGPU=100", &fresh).unwrap();
+    assert_eq!((both.def_cpu_per_gpu, both.def_mem_per_gpu_mb), (2, 100));
+    assert_eq!(set("JobDefaults", None, "(null)", &both).unwrap(), fresh);
+    let hosts = set("AllocNodes", None, "login[1-2]", &fresh).unwrap();
+    assert!(hosts.takes_jobs_from("login2") && !hosts.takes_jobs_from("n1") && fresh.takes_jobs_from("n1"));
+    assert_eq!(set("AllocN", None, "all", &hosts).unwrap(), fresh);
 }

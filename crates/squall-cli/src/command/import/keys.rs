@@ -136,7 +136,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("CryptoType", Moot(CREDENTIALS)),
     ("DataParserParameters", Moot("each command names the version that it wants: --json=v0.0.43")),
     ("DebugFlags", Missing(&["0", "none", "(null)"], "logs have levels only (SlurmctldDebug, SlurmdDebug)")),
-    ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
     ("DependencyParameters", By(value::dependency)),
     ("EioTimeout", Moot("srun waits until the last output has come")),
     ("EpilogMsgTime", Moot("ends of jobs are merged on their way to the controller")),

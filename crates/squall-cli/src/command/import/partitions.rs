@@ -16,16 +16,12 @@ const NONE: &[&str] = &["none", "(null)"];
 
 /// All keys of a `PartitionName` line but the first, and those that are the same in `[[partitions]]`.
 pub(super) const KEYS: &[(&str, Rule)] = &[
-    ("AllocNodes", Missing(&["ALL"], "jobs may be submitted wherever the cluster can be reached")),
-    ("Alternate", Missing(NONE, "jobs of a partition that is down wait for it")),
     ("CpuBind", Missing(NONE, "tasks are bound as `srun --cpu-bind` says")),
     ("Default", Elsewhere),
     ("DefaultTime", Elsewhere),
-    ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
-    ("Exclusive", Missing(NO, "use OverSubscribe=EXCLUSIVE or ExclusiveUser=YES")),
+    ("Exclusive", Elsewhere),
     ("ExclusiveTopo", Missing(NO, "no part of a topology is kept for one job")),
-    ("Hidden", Missing(NO, "the partition is shown to everybody")),
-    ("JobDefaults", Missing(NONE, "jobs say --cpus-per-gpu and --mem-per-gpu")),
+    ("JobDefaults", Elsewhere),
     ("MaxCPUsPerNode", Taken("MaxCPUsPerNode", value::count)),
     ("MaxCPUsPerSocket", Taken("MaxCPUsPerSocket", value::count)),
     ("MaxNodes", Elsewhere),
@@ -176,6 +172,27 @@ fn others(
         Err(problem) => wrong("OverSubscribe", problem),
     }
     preempt(line, settings, cluster, fields, report);
+    exclusive(line, settings, fields, report);
+    for word in settings.get("JobDefaults").map_or("", String::as_str).split(',').filter(|word| !word.is_empty()) {
+        let (name, number) = word.split_once('=').unwrap_or((word, ""));
+        let key = ["DefCPUPerGPU", "def_mem_per_gpu_mb"].into_iter().zip(["DefCPUPerGPU", "DefMemPerGPU"]);
+        match (key.into_iter().find(|(_, slurms)| slurms.eq_ignore_ascii_case(name)), value::number(number)) {
+            (Some((key, _)), Ok(number)) => fields.push((key, number)),
+            (Some(_), Err(problem)) => line.say(report, "JobDefaults", Fate::Wrong, problem),
+            (None, _) => line.say(report, "JobDefaults", Fate::Wrong, format!("`{name}` is no default of jobs")),
+        }
+    }
+}
+
+/// Adds what `Exclusive` means, which newer releases have in place of `ExclusiveUser` and `OverSubscribe=EXCLUSIVE`.
+fn exclusive(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+    match settings.get("Exclusive").map(|word| word.to_ascii_uppercase()).as_deref() {
+        None | Some("NO") => {}
+        Some("NODE") => fields.push(("OverSubscribe", value::quoted("EXCLUSIVE"))),
+        Some("USER") => fields.push(("ExclusiveUser", "true".to_owned())),
+        Some("TOPO") => line.say(report, "Exclusive", Fate::Missing, "no part of a topology is kept for one job"),
+        Some(word) => line.say(report, "Exclusive", Fate::Wrong, format!("`{word}`: NO, NODE, USER or TOPO is needed")),
+    }
 }
 
 /// Adds the partition's own `PreemptMode`.

@@ -46,6 +46,16 @@ pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, 
     }
 }
 
+/// Returns whether hidden partitions and their jobs are listed, too: for root, and where `--all` or a variable asks for
+/// them, unless `--hide` comes last.
+pub(crate) fn shows_hidden(call: &Call<'_>, given: &Arguments, variable: &str) -> bool {
+    let last = given.options.iter().rev().find(|option| matches!(option.name, "all" | "hide"));
+    match last {
+        Some(option) => option.name == "all",
+        None => call.variable(variable).is_some() || call.people.me() == 0,
+    }
+}
+
 /// Hints at names of partitions that do not exist.
 pub(crate) fn hint_partitions(call: &mut Call<'_>, wanted: &[String], known: &[PartitionInfo]) {
     let known: Vec<String> = known.iter().map(|partition| partition.config.name.clone()).collect();

@@ -27,7 +27,9 @@ const WHAT: &str = "slurm_load_jobs error";
 /// Runs `scontrol show job`: prints the jobs with these ids; without ids all jobs.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let targets = call.targets(&ids.join(","))?;
-    let selection = JobSelection { ids: targets.iter().map(|t| t.job.clone()).collect(), ..JobSelection::default() };
+    let ids: Vec<_> = targets.iter().map(|t| t.job.clone()).collect();
+    let no_hidden = ids.is_empty() && !manner.all;
+    let selection = JobSelection { ids, no_hidden, ..JobSelection::default() };
     let page = match call.controller.jobs(selection, true, manner.dialect.is_some()) {
         Ok(page) => page,
         Err(e) => return call.failed(WHAT, &e),

@@ -43,6 +43,7 @@ use std::process::ExitCode;
 use squall_model::wire::client::{Answer, HostRequest, Request};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
+use crate::command::listing::lists::shows_hidden;
 use crate::command::listing::structured::dialect;
 use squall_text::format::harmless;
 use squall_text::format::words;
@@ -53,14 +54,14 @@ use squall_text::shapes::Dialect;
 use squall_text::verbs::key::means;
 
 const OPTIONS: &[Flag] = &[
-    flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
+    flag("all", 'a', Arg::None, "show hidden partitions, and their jobs, too"),
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
     flag("clusters", 'M', Arg::Needed("names"), ""),
     flag("details", 'd', Arg::None, "show more of jobs and steps"),
     flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     FROM_STANDBY,
     flag("future", 'F', Arg::None, "show nodes in state FUTURE as well, which did not join yet"),
-    flag("hide", '\0', Arg::None, "").hint("no partition is hidden"),
+    flag("hide", '\0', Arg::None, "don't show hidden partitions and their jobs, which is the default"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output of show job, node, partition, ..."),
     flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("oneliner", 'o', Arg::None, "one line for each record"),
@@ -162,6 +163,8 @@ struct Manner {
     quiet: bool,
     verbose: bool,
     future: bool,
+    /// Hidden partitions and their jobs are shown, too.
+    all: bool,
     to_disk: bool,
     dialect: Option<Dialect>,
 }
@@ -193,6 +196,7 @@ fn manner(call: &mut Call<'_>, given: &Arguments) -> Result<Manner, Fail> {
         quiet: given.has("quiet"),
         verbose: given.has("verbose"),
         future: given.has("future"),
+        all: shows_hidden(call, given, "SCONTROL_ALL"),
         to_disk: given.has("to-disk"),
         dialect: dialect(call, given)?,
     })

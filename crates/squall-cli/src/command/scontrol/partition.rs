@@ -11,7 +11,7 @@ use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::words;
 use squall_text::shapes::AnswerKind;
-use squall_text::shapes::partition::partition as shape;
+use squall_text::shapes::partition::{job_defaults, partition as shape};
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -30,9 +30,10 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         }
     }
     let result = if missing.is_empty() { Ok(()) } else { Err(Fail(1)) };
-    if !wanted.is_empty() {
-        partitions.retain(|p| wanted.contains(&p.config.name.as_str()));
-    }
+    partitions.retain(|p| match wanted.is_empty() {
+        true => manner.all || !p.config.hidden,
+        false => wanted.contains(&p.config.name.as_str()),
+    });
     let memory = |p: &PartitionInfo| {
         nodes.iter().filter(|n| n.partitions.contains(&p.config.name)).map(|n| n.hardware.memory_mb).sum::<u64>()
     };
@@ -68,15 +69,19 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let max_nodes = most(config.max_nodes);
     let qos = if config.qos.is_empty() { "N/A" } else { &config.qos };
     let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
+    let hosts = if config.alloc_nodes.is_empty() { "ALL" } else { &config.alloc_nodes };
+    let alternate = config.alternate().map_or_else(String::new, |name| format!(" Alternate={name}"));
+    let defaults = job_defaults(config);
     let mut lines = vec![
         format!("PartitionName={}", config.name),
         format!("AllowGroups={groups} {} {}", accounts(config), levels(config)),
-        format!("AllocNodes=ALL Default={} QoS={qos}", yes(config.default)),
+        format!("AllocNodes={hosts}{alternate} Default={} QoS={qos}", yes(config.default)),
         format!(
-            "DefaultTime={default_time} DisableRootJobs={} ExclusiveUser={} GraceTime={} Hidden=NO",
+            "DefaultTime={default_time} DisableRootJobs={} ExclusiveUser={} GraceTime={} Hidden={}",
             yes(config.disable_root_jobs.unwrap_or(false)),
             yes(config.exclusive_user),
-            config.grace_time_s.0
+            config.grace_time_s.0,
+            yes(config.hidden)
         ),
         format!(
             "MaxNodes={max_nodes} MaxTime={} MinNodes={} LLN={} MaxCPUsPerNode={} MaxCPUsPerSocket={}",
@@ -106,7 +111,7 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
             partition.num_cpus,
             partition.num_nodes
         ),
-        "JobDefaults=(null)".to_owned(),
+        format!("JobDefaults={}", if defaults.is_empty() { "(null)" } else { &defaults }),
         memory_rules(config),
         match (partition.num_cpus, partition.num_nodes) {
             (_, 0) => "TRES=(null)".to_owned(),

@@ -597,11 +597,7 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
     // Keys for features that Squall's partitions don't have: switching the feature off changes nothing, any other value
     // is refused.
     for (none, some) in [
-        ("AllocNodes=ALL", "AllocNodes=n1"),
-        ("Alternate=NONE", "Alt=long"),
         ("CpuBind=off", "CpuBind=core"),
-        ("H=n", "Hidden=YES"),
-        ("JobDefaults=", "JobDefaults=DefCpuPerGPU=2"),
         ("TRESBillingWeights=", "TRESBillingWeights=cpu=2"),
         ("MaxTime=-1", "Nosuch=1"),
     ] {

@@ -15,7 +15,7 @@ use squall_model::power::PowerPhase;
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::lists::{all_partitions, hint_partitions, nodes_with};
+use crate::command::listing::lists::{all_partitions, hint_partitions, nodes_with, shows_hidden};
 use crate::command::listing::select::{lines, names};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
@@ -32,7 +32,7 @@ use squall_text::shapes::{AnswerKind, Dialect, group as shapes};
 const WHAT: &str = "slurm_load_partitions error";
 
 const OPTIONS: &[Flag] = &[
-    flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
+    flag("all", 'a', Arg::None, "show all partitions, hidden ones, too"),
     flag("clusters", 'M', Arg::Needed("names"), "clusters to issue commands to"),
     flag("cluster", 'M', Arg::Needed("names"), ""),
     flag("dead", 'd', Arg::None, "show only non-responding nodes"),
@@ -44,7 +44,7 @@ const OPTIONS: &[Flag] = &[
     flag("future", 'F', Arg::None, "report nodes in state FUTURE as well, which did not join yet"),
     flag("helpformat", '\0', Arg::None, "list the fields that a format may have"),
     flag("helpstate", '\0', Arg::None, "list the names of states"),
-    flag("hide", '\0', Arg::None, "").hint("no partition is hidden"),
+    flag("hide", '\0', Arg::None, "don't show hidden partitions, which is the default"),
     flag("iterate", 'i', Arg::Needed("seconds"), "specify an iteration period"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
     flag("list-reasons", 'R', Arg::None, "list reason nodes are down or drained"),
@@ -141,8 +141,12 @@ fn show(
     let wanted = given.last("partition").map(str::to_owned).or(named);
     let wanted = wanted.as_deref().map(names).unwrap_or_default();
     hint_partitions(call, &wanted, &partitions);
-    let partitions: Vec<Rc<PartitionInfo>> =
-        partitions.into_iter().filter(|p| wanted.is_empty() || wanted.contains(&p.config.name)).map(Rc::new).collect();
+    let all = shows_hidden(call, given, "SINFO_ALL");
+    let shown = |p: &PartitionInfo| match wanted.is_empty() {
+        true => all || !p.config.hidden,
+        false => wanted.contains(&p.config.name),
+    };
+    let partitions: Vec<Rc<PartitionInfo>> = partitions.into_iter().filter(shown).map(Rc::new).collect();
     let filter = Filter::new(call, given)?;
     for name in filter.names.iter().flatten().filter(|name| nodes.iter().all(|node| node.name != **name)) {
         call.hint(&Hint::Node(name.clone()));

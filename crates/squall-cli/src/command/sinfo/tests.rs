@@ -208,3 +208,16 @@ fn partitions_and_nodes_that_do_not_exist_are_hinted_at() {
     assert_eq!(squeue(&["-p", "gpuu"]), line.replace("sinfo", "squeue"));
     assert_eq!(squeue(&["-p", "debug"]), "");
 }
+
+#[test]
+fn hidden_partitions_are_shown_to_those_who_ask() {
+    let mut fake = fake();
+    fake.partitions[0].config.hidden = true;
+    let name = fake.partitions[0].config.name.clone();
+    let mut shows = |args: &[&str], env: &[(&str, &str)]| {
+        let args = [&["-h", "-o", "%R"], args].concat();
+        run_with(&mut fake, "sinfo", sinfo, &args, env).out.lines().any(|line| line == name)
+    };
+    assert!(!shows(&[], &[]) && !shows(&["-a", "--hide"], &[]));
+    assert!(shows(&["-a"], &[]) && shows(&["-p", "debug"], &[]) && shows(&[], &[("SINFO_ALL", "1")]));
+}

@@ -19,7 +19,7 @@ use squall_model::wire::client::{JobSelection, Refusal, StateFilter};
 use squall_model::wire::info::JobClass;
 
 use crate::command::listing::call::{COLOUR_NOTE, Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::lists::{Frame, all_partitions, expect, hint_partitions, known_users};
+use crate::command::listing::lists::{Frame, all_partitions, expect, hint_partitions, known_users, shows_hidden};
 use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::squeue::steps::StepRow;
@@ -40,7 +40,7 @@ const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
 
 const OPTIONS: &[Flag] = &[
     flag("accounts", 'A', Arg::Needed("accounts"), "comma separated list of accounts to view, default is all accounts"),
-    flag("all", 'a', Arg::None, "").hint("no partition is hidden"),
+    flag("all", 'a', Arg::None, "show jobs of hidden partitions, too"),
     flag("array", 'r', Arg::None, "display one job array element per line"),
     flag("array-unique", '\0', Arg::None, "display one unique pending job array element per line"),
     flag("clusters", 'M', Arg::Needed("cluster_name"), "cluster to issue commands to"),
@@ -54,7 +54,7 @@ const OPTIONS: &[Flag] = &[
     flag("helpformat", '\0', Arg::None, "list the fields that --format may have"),
     flag("helpFormat", '\0', Arg::None, "list the fields that --Format may have"),
     flag("helpstate", '\0', Arg::None, "list the names of states"),
-    flag("hide", '\0', Arg::None, "").hint("no partition is hidden"),
+    flag("hide", '\0', Arg::None, "don't show jobs of hidden partitions, which is the default"),
     flag("iterate", 'i', Arg::Needed("seconds"), "specify an interation period"),
     flag("jobs", 'j', Arg::Maybe("job(s)"), "comma separated list of jobs IDs to view, default is all"),
     flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
@@ -229,6 +229,8 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
     plan.selection.names = list(from("name", "SQUEUE_NAMES", call));
     plan.selection.accounts = list(from("accounts", "SQUEUE_ACCOUNT", call));
     plan.selection.qos = list(from("qos", "SQUEUE_QOS", call));
+    let named = !plan.selection.partitions.is_empty() || !plan.selection.ids.is_empty();
+    plan.selection.no_hidden = !named && !shows_hidden(call, given, "SQUEUE_ALL");
     let nodes = given.last("nodelist").or(given.last("nodes")).or(given.last("node"));
     plan.selection.nodes = nodes.map(str::to_owned).or_else(|| call.variable("SQUEUE_NODES"));
     if let Some(states) = from("states", "SQUEUE_STATES", call) {

@@ -321,3 +321,19 @@ fn p12_no_line_with_the_time_without_a_header() {
     assert!(first(&["-l"]).ends_with(" 2026"), "{}", first(&["-l"]));
     assert!(!first(&["-h", "-l"]).ends_with(" 2026"), "{}", first(&["-h", "-l"]));
 }
+
+#[test]
+fn hidden_partitions_are_left_out_unless_they_are_asked_for() {
+    let hides = |args: &[&str], env: &[(&str, &str)]| asked(args, env).0.no_hidden;
+    assert!(hides(&[], &[]) && hides(&["--all", "--hide"], &[]) && hides(&["--hide"], &[("SQUEUE_ALL", "1")]));
+    for (args, env) in [
+        (&["--all"][..], &[][..]),
+        (&["--hide", "-a"], &[]),
+        (&["-p", "debug"], &[]),
+        (&["-j", "10"], &[]),
+        (&[], &[("SQUEUE_ALL", "1")]),
+        (&[], &[("SQUEUE_PARTITION", "debug")]),
+    ] {
+        assert!(!hides(args, env), "{args:?} {env:?}");
+    }
+}

@@ -246,6 +246,10 @@ fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec
         if partition.config.req_resv && spec.reservation.is_none() {
             return Err(invalid("partition", name, "its jobs need a reservation: --reservation=NAME"));
         }
+        if !partition.config.takes_jobs_from(&spec.submit_host) {
+            let hosts = &partition.config.alloc_nodes;
+            return Err(invalid("partition", name, &format!("its jobs are submitted from {hosts}")));
+        }
         association::partition_takes(state, &partition.config, spec)?;
         if !partition.takes_jobs() {
             return Err(Refusal::PartitionNotAvailable(name.to_owned()));

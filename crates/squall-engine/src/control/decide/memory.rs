@@ -1,4 +1,4 @@
-//! Memory of submitted jobs: defaults for those that request none, and limits.
+//! Memory of submitted jobs: defaults for those that request none, and limits; CPUs of those with GPUs.
 
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ pub(super) fn settle(state: &State, spec: &mut Arc<JobSpec>) -> Result<(), Refus
         let rules = state.config.memory_rules(&partition.config);
         if at == 0 {
             fill_in(rules, spec);
+            cpus_of_gpus(state.config.cpus_per_gpu(&partition.config), spec);
         }
         if gpu_memory(spec).is_some() {
             continue;
@@ -47,10 +48,7 @@ fn fill_in(rules: MemoryRules, spec: &mut Arc<JobSpec>) {
     if spec.need.memory != Memory::Unset || gpu_memory(spec).is_some() {
         return;
     }
-    let gpus = spec.options.get().map(|options| &options.gpus);
-    let has_gpus = gpus.is_some_and(|gpus| gpus.total.is_some() || gpus.per_node.is_some() || gpus.per_task.is_some());
-    let by_gres = spec.need.gres.as_deref().is_some_and(|gres| gres.split(',').any(is_gpu));
-    if rules.def_per_gpu_mb > 0 && (has_gpus || by_gres) {
+    if rules.def_per_gpu_mb > 0 && wants_gpus(spec) {
         let memory_mb = AsGiven { text: rules.def_per_gpu_mb.to_string(), value: rules.def_per_gpu_mb };
         Arc::make_mut(spec).options.gpus.memory_mb = Some(memory_mb);
     } else if rules.def_per_node_mb > 0 {
@@ -58,6 +56,20 @@ fn fill_in(rules: MemoryRules, spec: &mut Arc<JobSpec>) {
     } else if rules.def_per_cpu_mb > 0 {
         Arc::make_mut(spec).need.memory = Memory::PerCpuMb(rules.def_per_cpu_mb);
     }
+}
+
+/// Fills in the CPUs for each GPU of a job that requests GPUs, and no CPUs for its tasks (`DefCPUPerGPU`).
+fn cpus_of_gpus(cpus: Option<u32>, spec: &mut Arc<JobSpec>) {
+    let said = spec.need.cpus_per_task.is_some() || spec.options.get().is_some_and(|options| options.gpus.cpus.is_some());
+    if cpus.is_some() && !said && wants_gpus(spec) {
+        Arc::make_mut(spec).options.gpus.cpus = cpus;
+    }
+}
+
+fn wants_gpus(spec: &JobSpec) -> bool {
+    let gpus = spec.options.get().map(|options| &options.gpus);
+    let has_gpus = gpus.is_some_and(|gpus| gpus.total.is_some() || gpus.per_node.is_some() || gpus.per_task.is_some());
+    has_gpus || spec.need.gres.as_deref().is_some_and(|gres| gres.split(',').any(is_gpu))
 }
 
 fn is_gpu(gres: &str) -> bool {

@@ -322,6 +322,8 @@ pub(crate) struct Filter<'a> {
     wanted: &'a JobSelection,
     nodes: Option<NodeSet>,
     ended: bool,
+    /// Whether jobs are left out that are in hidden partitions only, of which there are some.
+    leaves_hidden: bool,
     /// What the user sees. None: everything; other checks decide.
     sight: Option<&'a Sight>,
 }
@@ -329,7 +331,8 @@ pub(crate) struct Filter<'a> {
 impl<'a> Filter<'a> {
     fn new(state: &State, wanted: &'a JobSelection) -> Result<Self, Refusal> {
         let nodes = wanted.nodes.as_deref().map(|list| nodes_of(state, "nodelist", list)).transpose()?;
-        Ok(Self { wanted, nodes, ended: false, sight: None })
+        let leaves_hidden = wanted.no_hidden && state.partitions.iter().any(|partition| partition.config.hidden);
+        Ok(Self { wanted, nodes, ended: false, leaves_hidden, sight: None })
     }
 
     /// Makes a filter for a list: with jobs that have ended if `ended`, or if the selection names states.
@@ -352,7 +355,8 @@ impl<'a> Filter<'a> {
     fn is_open(&self) -> bool {
         let w = self.wanted;
         let texts = [&w.partitions, &w.names, &w.accounts, &w.qos];
-        w.users.is_empty() && w.states.is_empty() && self.nodes.is_none() && texts.iter().all(|list| list.is_empty())
+        let any = w.users.is_empty() && w.states.is_empty() && self.nodes.is_none() && !self.leaves_hidden;
+        any && texts.iter().all(|list| list.is_empty())
     }
 
     fn takes_job(&self, state: &State, id: JobId, job: &Job) -> bool {
@@ -385,7 +389,12 @@ impl<'a> Filter<'a> {
             Some(partition) => has(&w.partitions, partition),
             None => state.partitions_of(spec).any(|partition| has(&w.partitions, &partition.config.name)),
         };
+        let hidden = || match partition {
+            Some(partition) => state.partition(partition).is_some_and(|partition| partition.config.hidden),
+            None => state.partitions_of(spec).all(|partition| partition.config.hidden),
+        };
         (w.users.is_empty() || w.users.contains(&owner.uid))
+            && !(self.leaves_hidden && hidden())
             && has(&w.names, &spec.name)
             && set_up(&w.accounts, spec.account.as_deref().unwrap_or(&state.config.default_account))
             && set_up(&w.qos, spec.qos.as_deref().unwrap_or(&state.config.default_qos))

@@ -29,6 +29,7 @@ use crate::control::index::view::Sight;
 use crate::control::info::forecast;
 use crate::control::port::Out;
 use crate::control::state::State;
+use crate::control::state::node::Partition;
 use crate::control::state::users::note_content;
 
 /// The script and environment of a submission, in the form in which they are stored.
@@ -145,6 +146,27 @@ fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out
     c.state.free_ids(ids, specs).ok_or(Refusal::OutOfIds)
 }
 
+/// Returns a job's partitions, with each that is drained or inactive replaced by its alternate. None: all take jobs.
+fn alternates(state: &State, spec: &JobSpec) -> Option<String> {
+    let named: Vec<&Partition> = state.partitions_of(spec).collect();
+    if named.iter().all(|partition| partition.takes_jobs() || partition.config.alternate().is_none()) {
+        return None;
+    }
+    let open = |partition: &Partition| {
+        let next = |name: &String| state.partition(name)?.config.alternate().map(str::to_owned);
+        let chain = std::iter::successors(Some(partition.config.name.clone()), next).take(state.partitions.len());
+        let takes = |name: &String| state.partition(name).is_some_and(Partition::takes_jobs);
+        chain.into_iter().find(takes).unwrap_or_else(|| partition.config.name.clone())
+    };
+    let mut names: Vec<String> = Vec::new();
+    for name in named.into_iter().map(open) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Some(names.join(","))
+}
+
 /// Returns the partition of the reservation that a job names, if the job names no partition.
 fn of_reservation(state: &State, spec: &JobSpec) -> Option<String> {
     let mut names = spec.reservations().filter(|_| spec.partition.is_none());
@@ -166,6 +188,9 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
     }
     if let Some(partition) = of_reservation(&c.state, spec) {
         Arc::make_mut(spec).partition = Some(partition);
+    }
+    if let Some(partitions) = alternates(&c.state, spec) {
+        Arc::make_mut(spec).partition = Some(partitions);
     }
     association::fill_defaults(&c.state, &ask.who.owner, spec)?;
     inherit(&c.state, spec);

@@ -1,8 +1,9 @@
 //! Keys by which a site says what jobs inherit, when they end and who may submit them.
 
-use squall_model::job::{EndState, JobSpec, JobState};
+use squall_model::config::Config;
+use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::step::{Program, StepDefaults, StepSpec, TaskProgram};
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::node::Down;
 
 use crate::control::tests::driver::{ADA, Driver, batch};
@@ -106,4 +107,60 @@ fn srun_is_told_what_the_site_wants_of_steps() {
     let answers = d.ask(8, ADA, Request::CreateStep { job: id, spec: Box::<StepSpec>::default(), program, key });
     let [Answer::StepCreated { usual, .. }] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(*usual, Some(StepDefaults { kill_on_bad_exit: true, wait_s: 30 }));
+}
+
+#[test]
+fn a_partition_takes_jobs_from_its_hosts_and_gives_others_its_alternate() {
+    let two = "[[partitions]]\nname = \"a\"\nAlternate = \"b\"\nState = \"DRAIN\"\n[[partitions]]\nname = \"b\"\n";
+    let mut d = cluster(two);
+    let id = d.submit(batch());
+    assert_eq!(d.c.state().jobs[&id].spec.partition.as_deref(), Some("b"));
+    let both = d.submit(JobSpec { partition: Some("a,b".into()), ..batch() });
+    assert_eq!(d.c.state().jobs[&both].spec.partition.as_deref(), Some("b"));
+    let mut d = cluster(&two.replace("name = \"b\"", "name = \"b\"\nAlternate = \"a\"\nState = \"INACTIVE\""));
+    let answers = submitted(&mut d, ADA, batch());
+    assert!(matches!(&answers[..], [Answer::Refused(Refusal::PartitionNotAvailable(_))]), "{answers:?}");
+    let mut d = cluster("[[partitions]]\nname = \"p\"\nAllocNodes = \"login[1-2]\"\n");
+    let from = |host: &str| JobSpec { submit_host: host.into(), ..batch() };
+    let answers = submitted(&mut d, ADA, from("n1"));
+    let [Answer::Refused(Refusal::InvalidValue { problem, .. })] = &answers[..] else { panic!("{answers:?}") };
+    assert!(problem.contains("login[1-2]"), "{problem}");
+    let answers = submitted(&mut d, ADA, from("login2"));
+    assert!(matches!(&answers[..], [Answer::Submitted { .. }]), "{answers:?}");
+}
+
+#[test]
+fn jobs_of_hidden_partitions_are_left_out_unless_they_are_asked_for() {
+    let mut d = cluster("[[partitions]]\nname = \"a\"\n[[partitions]]\nname = \"b\"\nHidden = \"YES\"\n");
+    let seen = d.submit(batch());
+    let hidden = d.submit(JobSpec { partition: Some("b".into()), ..batch() });
+    let both = d.submit(JobSpec { partition: Some("a,b".into()), hold: true, ..batch() });
+    let mut listed = |no_hidden: bool| {
+        let jobs = JobSelection { no_hidden, ..JobSelection::default() };
+        let answers = d.ask(9, ADA, Request::Jobs { jobs, ended: true, steps: false });
+        let [Answer::Jobs(page)] = &answers[..] else { panic!("{answers:?}") };
+        page.jobs.iter().map(|job| job.info.id).collect::<Vec<_>>()
+    };
+    assert_eq!((listed(false), listed(true)), (vec![seen, hidden, both], vec![seen, both]));
+}
+
+#[test]
+fn a_job_with_gpus_gets_the_cpus_of_its_partition_for_each() {
+    let text = "DefCPUPerGPU = 2\n[[nodes]]\nname = \"n1\"\ngres = \"gpu:2\"\n[[partitions]]\nname = \"a\"\n\
+                [[partitions]]\nname = \"b\"\nDefCPUPerGPU = 3\n";
+    let mut d = Driver::empty(Config::from_toml(text).expect("it is right"));
+    d.add_node("n1", 8);
+    let gpu = |partition: &str| {
+        let need = Need { gres: Some("gpu:1".into()), ..Need::default() };
+        JobSpec { partition: Some(partition.into()), need, ..batch() }
+    };
+    let cpus = |d: &mut Driver, spec: JobSpec| {
+        let id = d.submit(JobSpec { hold: true, ..spec });
+        d.c.state().jobs[&id].spec.options.get().and_then(|options| options.gpus.cpus)
+    };
+    assert_eq!((cpus(&mut d, gpu("a")), cpus(&mut d, gpu("b"))), (Some(2), Some(3)));
+    assert_eq!(cpus(&mut d, batch()), None, "it asks for no GPU");
+    let mut said = gpu("a");
+    said.need.cpus_per_task = Some(1);
+    assert_eq!(cpus(&mut d, said), None);
 }

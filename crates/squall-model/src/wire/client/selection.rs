@@ -33,6 +33,10 @@ pub struct JobSelection {
     /// Nodes as a host list, at least one of which the job must hold. None: any.
     #[n(7)]
     pub nodes: Option<String>,
+    /// Whether jobs of hidden partitions are left out.
+    #[n(8)]
+    #[cbor(with = "crate::encoding::truth", has_nil)]
+    pub no_hidden: bool,
 }
 
 impl JobSelection {
