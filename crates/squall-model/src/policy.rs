@@ -131,6 +131,19 @@ pub enum Scope {
     /// Resources of each single job, of which the limit is the least that it must request.
     #[n(8)]
     Least,
+    /// Usage still to come of all running jobs of a user in a QOS.
+    #[n(9)]
+    UserDue,
+    /// Usage still to come of all running jobs of an account in a QOS.
+    #[n(10)]
+    AccountDue,
+}
+
+impl Scope {
+    /// Returns whether limits over these jobs are on usage that is still to come.
+    pub fn is_due(self) -> bool {
+        matches!(self, Self::GrpDue | Self::UserDue | Self::AccountDue)
+    }
 }
 
 /// A resource. Its usage is accounted and can be limited (Slurm's TRES). Variants are added at the end only.
@@ -245,7 +258,7 @@ impl Limit {
 
     /// Returns whether the amount left below the limit changes even while no job starts or ends.
     pub fn moves(self) -> bool {
-        matches!(self.scope(), Scope::GrpUsed | Scope::GrpDue)
+        self.scope() == Scope::GrpUsed || self.scope().is_due()
     }
 }
 
@@ -437,6 +450,24 @@ pub struct Qos {
     /// Limits set on the QOS.
     #[n(9)]
     pub limits: Limits,
+}
+
+impl Qos {
+    /// Flags with an effect, as sacctmgr spells them.
+    pub const FLAGS: [&str; 7] = [
+        "DenyOnLimit",
+        "NoDecay",
+        "NoReserve",
+        "PartitionMaxNodes",
+        "PartitionMinNodes",
+        "PartitionTimeLimit",
+        "RequiresReservation",
+    ];
+
+    /// Returns whether the QOS has a flag.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|own| own.eq_ignore_ascii_case(flag))
+    }
 }
 
 impl Default for Qos {

@@ -87,6 +87,7 @@ impl<'a> Iterator for SubmissionQueue<'a> {
                 alone: false,
                 others: &[],
                 user: None,
+                reserves: true,
             });
         }
     }

@@ -77,7 +77,7 @@ impl Share {
             None => 1,
         };
         match limit.scope() {
-            Scope::GrpDue => amount.saturating_mul(self.span_s),
+            scope if scope.is_due() => amount.saturating_mul(self.span_s),
             Scope::GrpUsed if safe => amount.saturating_mul(self.span_s),
             // A job may start as long as anything is left of the limit.
             Scope::GrpUsed => amount.min(1),

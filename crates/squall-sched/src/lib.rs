@@ -31,7 +31,7 @@ pub use place::{deal_evenly, deal_in_turn};
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;
 pub use preempt::{Eviction, Victim};
-pub use request::{Request, preferred};
+pub use request::{Exemptions, Request, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{

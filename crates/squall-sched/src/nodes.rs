@@ -564,7 +564,8 @@ pub(crate) fn fitting<'a>(
     partition: &PartitionView<'_>,
     job: &Candidate<'a>,
 ) -> Result<Cow<'a, Request>, PendingReason> {
-    let over_time = match (job.time_limit_s, partition.time_max_s) {
+    let exempt = job.need.exempt;
+    let over_time = match (job.time_limit_s, partition.time_max_s.filter(|_| !exempt.time)) {
         (Some(Some(limit)), Some(max)) => limit > max,
         (Some(None), Some(_)) => true,
         _ => false,
@@ -580,18 +581,19 @@ pub(crate) fn fitting<'a>(
         let request = request.to_mut();
         (request.least_loaded, request.cap) = (partition.least_loaded, partition.cap);
     }
-    let most = partition.nodes_max.unwrap_or(u32::MAX);
-    if request.nodes_min > most || request.nodes_max < partition.nodes_min {
+    let most = partition.nodes_max.filter(|_| !exempt.nodes_max).unwrap_or(u32::MAX);
+    let fewest = if exempt.nodes_min { 0 } else { partition.nodes_min };
+    if request.nodes_min > most || request.nodes_max < fewest {
         return Err(PendingReason::PartitionNodeLimit);
     }
     if request.nodes_max > most {
         request.to_mut().nodes_max = most;
     }
-    if request.nodes_max < partition.nodes_min {
+    if request.nodes_max < fewest {
         return Err(PendingReason::PartitionNodeLimit);
     }
-    if request.nodes_min < partition.nodes_min {
-        request.to_mut().nodes_min = partition.nodes_min;
+    if request.nodes_min < fewest {
+        request.to_mut().nodes_min = fewest;
     }
     Ok(request)
 }

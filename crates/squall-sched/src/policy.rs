@@ -117,6 +117,7 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
         rules,
         plan: Plan::default(),
         owed: Vec::new(),
+        without: BTreeMap::new(),
         started: BTreeSet::new(),
         groups: BTreeMap::new(),
     };
@@ -197,6 +198,8 @@ struct Pass<'a, 'r, N, R: Room<Need = N>> {
     /// Jobs that are to get a reservation, each with its partition, in order. Reservations are placed only when another
     /// job could start.
     owed: Vec<(Candidate<'a, N>, usize)>,
+    /// By partition: jobs that must wait and get no reservation, whichever job they are.
+    without: BTreeMap<usize, usize>,
     /// Jobs that this pass has started.
     started: BTreeSet<Item>,
     /// Number of tasks that this pass has started of each array with a limit on running tasks.
@@ -256,13 +259,19 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
 
     /// Handles a job that must wait. `behind`: number of jobs before it that must wait, too.
     fn wait(&mut self, job: Candidate<'a, N>, partition: usize, behind: usize) {
-        let first = behind == 0;
-        if first {
+        if behind == 0 {
             self.plan.heads.push(Head { item: job.item, partition });
             if self.make_room(&job, partition) {
                 return;
             }
         }
+        let without = self.without.entry(partition).or_default();
+        let behind = behind.saturating_sub(*without);
+        if !job.reserves {
+            *without += 1;
+            return;
+        }
+        let first = behind == 0;
         let owed = match self.rules.discipline {
             Discipline::Fifo => false,
             Discipline::Easy | Discipline::EasyShortest => first,

@@ -68,10 +68,25 @@ pub struct Request {
     pub delay_boot_s: Option<u64>,
     /// Name of the reservation in which the job runs. None: it runs outside reservations.
     pub reservation: Option<String>,
+    /// Rules that do not hold for the job.
+    pub exempt: Exemptions,
     /// Number of licenses by license name.
     pub licenses: BTreeMap<String, u32>,
     /// The job's requirements on the network.
     pub wish: Wish,
+}
+
+/// Rules from which a job's QOS exempts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exemptions {
+    /// The partition's longest time limit.
+    pub time: bool,
+    /// The partition's most nodes of a job.
+    pub nodes_max: bool,
+    /// The partition's fewest nodes of a job.
+    pub nodes_min: bool,
+    /// The reservation of resources for a job that waits: others may always go before it.
+    pub reserve: bool,
 }
 
 impl Request {
@@ -129,6 +144,7 @@ impl Request {
             gres,
             delay_boot_s: None,
             reservation: None,
+            exempt: Exemptions::default(),
             licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
             wish: Wish::default(),
         };

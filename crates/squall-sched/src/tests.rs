@@ -20,7 +20,7 @@ use crate::grain::Grain;
 use crate::nodes::Nodes;
 use crate::policy::{Discipline, Rules};
 use crate::preempt::Victim;
-use crate::request::Request;
+use crate::request::{Exemptions, Request};
 use crate::scratch::Scratch;
 use crate::topology::Wish;
 use crate::view::{
@@ -47,6 +47,7 @@ struct Job {
     limit_s: u64,
     copies: u32,
     group: Option<Group>,
+    reserves: bool,
 }
 
 /// A running job of the test cluster.
@@ -85,6 +86,8 @@ struct Cluster {
     unit: Unit,
     /// Rules of all partitions.
     rules: PartitionRules,
+    /// Rules that do not hold for the jobs.
+    exempt: Exemptions,
     /// Weight of each node, and the nodes in the order of their weights; empty: all weights are equal.
     weights: (Vec<u32>, Vec<NodeId>),
 }
@@ -98,6 +101,9 @@ struct PartitionRules {
     socket: Option<u32>,
     /// Whether nodes are filled one after the other.
     packs: bool,
+    /// Most and fewest nodes of a job.
+    most: Option<u32>,
+    fewest: u32,
 }
 
 /// Time at which plans are made.
@@ -123,6 +129,7 @@ impl Cluster {
             rows: 1,
             unit: Unit::Cpu,
             rules: PartitionRules::default(),
+            exempt: Exemptions::default(),
             weights: (Vec::new(), Vec::new()),
         }
     }
@@ -140,6 +147,7 @@ impl Cluster {
         for job in cluster.partitions.iter_mut().flat_map(|partition| &mut partition.jobs) {
             job.request =
                 Request::of(&job.need, gres::Ask::of(job.need.gres.as_deref(), &Gpus::default()).unwrap(), self);
+            job.request.iter_mut().for_each(|request| request.exempt = self.exempt);
         }
         let mut room = Nodes::new(&cluster, scratch, NOW, Span::from_secs(1_000_000_000));
         crate::plan(&cluster, &mut room, Rules { discipline, ..Rules::default() })
@@ -208,7 +216,7 @@ impl Cluster {
 }
 
 fn job(id: u32, need: Need) -> Job {
-    Job { id, priority: 1000 - id, need, request: None, limit_s: 100, copies: 1, group: None }
+    Job { id, priority: 1000 - id, need, request: None, limit_s: 100, copies: 1, group: None, reserves: true }
 }
 
 fn tasks(n: u32) -> Need {
@@ -237,6 +245,7 @@ impl Queues for Cluster {
             alone: false,
             others: &[],
             user: None,
+            reserves: job.reserves,
         }))
     }
 }
@@ -255,9 +264,9 @@ impl View for Cluster {
     fn partition(&self, at: usize) -> PartitionView<'_> {
         let Partition { nodes, tier, .. } = &self.partitions[at];
         let (time_max_s, time_default_s) = (None, None);
-        let PartitionRules { least_loaded, cpus, socket, .. } = self.rules;
+        let PartitionRules { least_loaded, cpus, socket, most, fewest, .. } = self.rules;
         let cap = Cap::of(at, cpus, socket);
-        let (nodes_min, nodes_max, starts, tier) = (1, None, true, *tier);
+        let (nodes_min, nodes_max, starts, tier) = (fewest.max(1), most, true, *tier);
         PartitionView { nodes, tier, nodes_min, nodes_max, time_max_s, time_default_s, starts, least_loaded, cap }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
@@ -569,6 +578,35 @@ fn who_does_not_delay_the_first_passes_it() {
     assert_eq!(queue(vec![tasks(8), tasks(1), tasks(1)], &[10, 91, 90]), (vec![3], vec![(1, 90)]));
     // No job can start, so no reservation is calculated.
     assert_eq!(queue(vec![tasks(4), tasks(3)], &[10, 1]), (vec![], vec![]));
+}
+
+#[test]
+fn a_job_that_reserves_nothing_lets_others_go_before_it() {
+    let queue = |reserves: [bool; 3]| {
+        // The first job gets the second node in 50 s.
+        let mut cluster = Cluster::new(&[4, 4]).run(0, 3, 90).run(1, 3, 50);
+        cluster = cluster.queue(vec![tasks(4), tasks(1), tasks(1)]).limits(&[10, 1000, 51]);
+        cluster.partitions[0].jobs.iter_mut().zip(reserves).for_each(|(job, reserves)| job.reserves = reserves);
+        cluster.backfilled()
+    };
+    assert_eq!(queue([true, true, true]), (vec![2], vec![(1, 50)]), "the last one is in its way");
+    assert_eq!(queue([false, true, true]), (vec![2, 3], vec![]));
+}
+
+#[test]
+fn a_qos_lifts_limits_of_partitions() {
+    let starts = |need: Need, rules: PartitionRules, exempt: Exemptions| {
+        let mut cluster = Cluster::new(&[4, 4]).queue(vec![need]);
+        (cluster.rules, cluster.exempt) = (rules, exempt);
+        cluster.plan().starts.len()
+    };
+    let nodes = |nodes_min, nodes_max| Need { nodes_min, nodes_max, ..Need::default() };
+    let most = PartitionRules { most: Some(1), ..PartitionRules::default() };
+    let fewest = PartitionRules { fewest: 2, ..PartitionRules::default() };
+    let (none, all) = (Exemptions::default(), Exemptions { nodes_max: true, nodes_min: true, ..Exemptions::default() });
+    assert_eq!((starts(nodes(Some(2), None), most, none), starts(nodes(Some(2), None), most, all)), (0, 1));
+    let one = || nodes(Some(1), Some(1));
+    assert_eq!((starts(one(), fewest, none), starts(one(), fewest, all)), (0, 1));
 }
 
 #[test]

@@ -352,6 +352,8 @@ pub struct Candidate<'a, N = Request> {
     pub others: &'a [Component<N>],
     /// User ID, set only where a job may exclude other users from its nodes.
     pub user: Option<u32>,
+    /// Whether resources are reserved for the job when it has to wait.
+    pub reserves: bool,
 }
 
 /// A component of a heterogeneous job other than the first.
@@ -389,6 +391,7 @@ impl<N> Component<N> {
             alone: true,
             others: &[],
             user: self.user,
+            reserves: true,
         }
     }
 }

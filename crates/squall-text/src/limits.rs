@@ -238,6 +238,28 @@ pub static ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        what: Each(Scope::AccountDue), name: "MaxTRESRunMinsPerAccount", least: 18,
+        aliases: &[("maxtresrunminsperacct", 21), ("maxtresrunminspa", 16)],
+        columns: &[
+            C::titled("MaxTRESRunMinsPerAccount", "MaxTRESRunMinsPA", 16, |r| r.tres(Scope::AccountDue)),
+            C::titled("MaxTRESRunMinsPA", "MaxTRESRunMinsPA", 16, |r| r.tres(Scope::AccountDue)),
+        ],
+        qos: at("limits.max.tres.minutes.per.account", &["QOSMaxCpuRunMinsPerAccount", "QOSMaxMemoryRunMinsPerAccount", "QOSMaxNodeRunMinsPerAccount", "QOSMaxGRESRunMinsPerAccount"]),
+        why: "running jobs of its account will use up their budget of {noun}",
+        ..ROW
+    },
+    Row {
+        what: Each(Scope::UserDue), name: "MaxTRESRunMinsPerUser", least: 18,
+        aliases: &[("maxtresrunminspu", 16)],
+        columns: &[
+            C::titled("MaxTRESRunMinsPerUser", "MaxTRESRunMinsPU", 16, |r| r.tres(Scope::UserDue)),
+            C::titled("MaxTRESRunMinsPU", "MaxTRESRunMinsPU", 16, |r| r.tres(Scope::UserDue)),
+        ],
+        qos: at("limits.max.tres.minutes.per.user", &["QOSMaxCpuRunMinsPerUser", "QOSMaxMemoryRunMinsPerUser", "QOSMaxNodeRunMinsPerUser", "QOSMaxGRESRunMinsPerUser"]),
+        why: "running jobs of its user will use up their budget of {noun}",
+        ..ROW
+    },
+    Row {
         what: One(Limit::MaxWall), name: "MaxWallDurationPerJob", least: 4,
         columns: &[C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall))],
         association: at("max.jobs.per.wall_clock", &["AssocMaxWallDurationPerJobLimit"]),
@@ -326,7 +348,9 @@ mod tests {
 
     #[test]
     fn each_limit_has_a_row_and_each_row_all_parts() {
-        const SCOPES: [Scope; 9] = [
+        const SCOPES: [Scope; 11] = [
+            Scope::UserDue,
+            Scope::AccountDue,
             Scope::Grp,
             Scope::GrpUsed,
             Scope::GrpDue,

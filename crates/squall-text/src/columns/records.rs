@@ -147,7 +147,7 @@ impl Row {
 
 /// Returns whether limits of this scope are in resource-seconds. Users write them in resource-minutes.
 pub fn is_timed(scope: Scope) -> bool {
-    matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue)
+    matches!(scope, Scope::GrpUsed | Scope::JobDue) || scope.is_due()
 }
 
 type C = Column<Row>;

@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 use squall_model::duration::format_elapsed;
-use squall_model::policy::{Account, AdminLevel, AssocKey, Association, PolicyChange, ROOT, User, Whose};
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, PolicyChange, Qos, ROOT, User, Whose};
 
 use super::body::{self, ENDLESS, list, text, warn};
 use crate::limits::{self, LimitKind};
+use crate::shapes::policy::FLAGS;
 use crate::shapes::problem::path;
 use crate::shapes::table::Shape;
 use crate::shapes::{AnswerKind, Problem, Version, Warning};
@@ -533,11 +534,12 @@ fn flags(words: &[String], place: &str) -> Result<(Option<bool>, String), Proble
     let sign = if has("REMOVE") { Some(false) } else { (has("ADD") || has("NOT_SET")).then_some(true) };
     let mut names = Vec::new();
     for word in words.iter().filter(|word| !["ADD", "REMOVE", "NOT_SET"].contains(&word.as_str())) {
-        names.push(match word.as_str() {
-            "DENY_LIMIT" => "DenyOnLimit",
-            "NO_DECAY" => "NoDecay",
-            _ => return Err(Problem::not_done(place, format!("{word} is of no effect: DENY_LIMIT and NO_DECAY are"))),
-        });
+        let known = || FLAGS.iter().filter(|(name, _)| Qos::FLAGS.contains(name));
+        let Some((name, _)) = known().find(|(_, known)| known == word) else {
+            let all: Vec<&str> = known().map(|(_, name)| *name).collect();
+            return Err(Problem::not_done(place, format!("{word} is of no effect here: use {}", all.join(", "))));
+        };
+        names.push(*name);
     }
     Ok((sign, names.join(",")))
 }

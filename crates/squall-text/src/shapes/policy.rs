@@ -148,7 +148,12 @@ fn cluster(row: &Row) -> Value {
 
 /// Returns the name of a QOS flag in Slurm's JSON, which differs from the one in sacctmgr.
 fn flag(flag: &str) -> String {
-    const NAMES: &[(&str, &str)] = &[
+    let known = FLAGS.iter().find(|(name, _)| name.eq_ignore_ascii_case(flag));
+    known.map_or_else(|| flag.to_uppercase(), |(_, name)| (*name).to_owned())
+}
+
+/// QOS flags as sacctmgr spells them, and in Slurm's JSON.
+pub(crate) const FLAGS: &[(&str, &str)] = &[
         ("DenyOnLimit", "DENY_LIMIT"),
         ("EnforceUsageThreshold", "ENFORCE_USAGE_THRESHOLD"),
         ("NoDecay", "NO_DECAY"),
@@ -159,10 +164,7 @@ fn flag(flag: &str) -> String {
         ("PartitionTimeLimit", "PARTITION_TIME_LIMIT"),
         ("RequiresReservation", "REQUIRED_RESERVATION"),
         ("UsageFactorSafe", "USAGE_FACTOR_SAFE"),
-    ];
-    let known = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(flag));
-    known.map_or_else(|| flag.to_uppercase(), |(_, name)| (*name).to_owned())
-}
+];
 
 fn qos(row: &Row) -> Value {
     let Qos { description, priority, preempt, preempt_mode, grace_s, exempt_s, usage_factor, flags, .. } = &row.level;

@@ -83,7 +83,7 @@ impl Setting {
 
     /// Checks flags of a QOS and spells them as Slurm does. Flags without effect in Squall are refused.
     fn as_flags(&self) -> Result<Self, Wrong> {
-        const KNOWN: [&str; 2] = ["DenyOnLimit", "NoDecay"];
+        const KNOWN: [&str; 7] = Qos::FLAGS;
         let named = |word: &str| {
             let bare = word.trim_start_matches(['+', '-']);
             let known = KNOWN.into_iter().find(|flag| flag.eq_ignore_ascii_case(bare)).map(str::to_owned);
@@ -92,8 +92,8 @@ impl Setting {
             let name = known.or_else(|| goes.then(|| bare.to_owned()));
             let name = name.ok_or_else(|| {
                 Wrong::NotDone(format!(
-                    " Bad value for flags: {bare} is of no effect here: {} are",
-                    KNOWN.join(" and ")
+                    " Bad value for flags: {bare} is of no effect here; these are known: {}",
+                    KNOWN.join(", ")
                 ))
             })?;
             Ok(format!("{}{name}", &word[..word.len() - bare.len()]))

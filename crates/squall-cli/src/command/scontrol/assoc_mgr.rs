@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use squall_model::job::JobState;
+use squall_text::columns::records::is_timed;
 use squall_model::policy::{AssocKey, Association, Limit, Limits, NORMAL, Policy, Qos, ROOT, Scope, Tres};
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::info::JobsPage;
@@ -199,7 +200,7 @@ fn minutes(limits: &Limits, limit: Limit) -> String {
 /// Formats limits of resources. With usage: all resources, as `cpu=10(4),mem=N(0),...`. Without it: only those with a
 /// limit, as `cpu=10`.
 fn tres(limits: &Limits, scope: Scope, used: Option<&dyn Fn(&str) -> u64>) -> String {
-    let seconds = if matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue) { 60 } else { 1 };
+    let seconds = if is_timed(scope) { 60 } else { 1 };
     let one = |name: &&str| {
         let kind = Tres::ALL.into_iter().find(|tres| tres.name() == *name);
         let most = kind.and_then(|tres| limits.get(&Limit::of(scope, tres))).map(|most| most / seconds);
@@ -394,7 +395,7 @@ impl AssocData {
                 counted(limits, jobs, tally.running),
                 counted(limits, submit, tally.submitted),
                 tres(limits, scope, Some(&|name| tally.of(name))),
-                tres(&Limits::new(), scope, Some(&|_| 0)),
+                tres(limits, if scope == Scope::User { Scope::UserDue } else { Scope::AccountDue }, Some(&|_| 0)),
             );
         }
         text

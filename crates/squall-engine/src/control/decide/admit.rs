@@ -28,9 +28,11 @@ use crate::control::decide::rights::{Deed, can};
 use crate::control::decide::select::nodes_named;
 use crate::control::effects::checkpoint::without_checkpoints;
 use crate::control::index::bars;
+use crate::control::index::lanes::exemptions;
 use crate::control::index::network;
 use crate::control::port::Who;
 use crate::control::state::State;
+use crate::control::state::gates::qos_of;
 use crate::control::state::node::{Node, Partition};
 use crate::control::state::users::content_of;
 
@@ -107,16 +109,18 @@ fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Re
     let (config, need) = (&partition.config, &spec.need);
     let name = &config.name;
     let limit = spec.limit_s();
-    if let Some(most) = config.max_time_s
+    let exempt = exemptions(state, spec);
+    if let Some(most) = config.max_time_s.filter(|_| !exempt.time)
         && limit.is_some_and(|limit| limit.is_none_or(|limit| limit > most))
     {
         let problem = format!("partition {name} allows {} at most", format_limit(Some(most)));
         return Err(invalid("time", &format_limit(limit.flatten()), &problem));
     }
     let least = need.nodes_min.unwrap_or(1);
-    let most = config.max_nodes.unwrap_or(u32::MAX).min(partition.nodes.len() as u32);
-    if least > most || need.nodes_max.is_some_and(|most| most < config.min_nodes) {
-        let problem = format!("jobs of partition {name} have {} to {most} nodes", config.min_nodes.max(1));
+    let most = config.max_nodes.filter(|_| !exempt.nodes_max).unwrap_or(u32::MAX).min(partition.nodes.len() as u32);
+    let fewest = if exempt.nodes_min { 1 } else { config.min_nodes };
+    if least > most || need.nodes_max.is_some_and(|most| most < fewest) {
+        let problem = format!("jobs of partition {name} have {} to {most} nodes", fewest.max(1));
         return Err(invalid("nodes", &least.to_string(), &problem));
     }
     let tasks = need.ntasks.unwrap_or_else(|| least.saturating_mul(need.ntasks_per_node.unwrap_or(1)));
@@ -284,6 +288,10 @@ pub(crate) fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
 
 /// Checks that the reservations that a job names exist and admit its user. Root may use any.
 pub(crate) fn reservation(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    if spec.reservation.is_none() && qos_of(state, spec).is_some_and(|qos| qos.has("RequiresReservation")) {
+        let qos = spec.qos.as_deref().unwrap_or(&state.config.default_qos);
+        return Err(invalid("qos", qos, "its jobs need a reservation: --reservation=NAME"));
+    }
     let partitions: Vec<&str> = match &spec.partition {
         Some(names) => names.split(',').collect(),
         None => state.default_partition().map(|p| p.config.name.as_str()).into_iter().collect(),

@@ -96,9 +96,7 @@ pub(crate) fn within_limits(state: &State, owner: &Owner, spec: &JobSpec, size: 
     if let Some((whose, limit)) = limits::refused(state, owner, spec, size) {
         return Err(Refusal::Limit(whose, limit));
     }
-    let denies =
-        |qos: &squall_model::policy::Qos| qos.flags.iter().any(|flag| flag.eq_ignore_ascii_case("DenyOnLimit"));
-    if gates::qos_of(state, spec).is_some_and(denies)
+    if gates::qos_of(state, spec).is_some_and(|qos| qos.has("DenyOnLimit"))
         && let Some((whose, limit)) =
             limits::broken(state, owner, spec, &Queue::default(), gates::first_partition(state, spec))
     {

@@ -229,7 +229,7 @@ impl Target<'_> {
             let limit = update.time_limit_s.map(|limit| limit.unwrap_or(UNLIMITED_S));
             admit::times(now, &JobSpec { time_limit_s: limit.or(spec.time_limit_s), ..JobSpec::clone(&spec) })?;
         }
-        if update.reservation.is_some() {
+        if update.reservation.is_some() || update.qos.is_some() {
             admit::reservation(state, self.owner, &spec)?;
         }
         if update.reboot == Some(true) {

@@ -153,6 +153,7 @@ pub(crate) fn free_for(c: &mut Controller, now: Time, id: JobId, vacancy: &Vacan
             alone: false,
             others: &[],
             user: c.queue.user(&owner),
+            reserves: true,
         };
         if let Some(given) = room.replacement(&candidate, at) {
             return given.alloc.nodes().first().map(|node| (node, given));

@@ -10,7 +10,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::inside::Inside;
 use squall_model::job::{JobSpec, Need};
 use squall_sched::topology::Wish;
-use squall_sched::{Item, Request, preferred};
+use squall_sched::{Exemptions, Item, Request, preferred};
 
 use crate::control::state::State;
 use crate::invariant::invariant;
@@ -83,6 +83,8 @@ struct Key {
     /// Whether the job has `--use-min-nodes`: it then gets the lowest number of a range of node counts.
     few: bool,
     reservation: Option<String>,
+    /// The job's QOS, whose flags may lift limits of partitions.
+    qos: Option<String>,
     /// Value of `--delay-boot`, seconds; None: zero.
     delay_boot_s: Option<u64>,
     /// Whether the job has `--exclusive=user`.
@@ -170,6 +172,7 @@ impl Key {
             need: spec.need.clone(),
             gres: gres::Ask::of_job(spec).unwrap_or_default(),
             reservation: spec.reservation.clone(),
+            qos: spec.qos.clone(),
             ..Self::default()
         };
         let Some(options) = spec.options.get() else { return plain };
@@ -189,6 +192,7 @@ impl Key {
         request.wish_for(self.wish, &self.need, Some(&state.index.topology));
         request.prefer = self.prefer.as_deref().and_then(|text| preferred(self.need.constraint.as_deref(), text));
         request.reservation.clone_from(&self.reservation);
+        request.exempt = exemptions_of(state, self.qos.as_deref());
         request.inside = self.inside;
         request.delay_boot_s = self.delay_boot_s;
         if state.config.select_type_parameters.one_task_per_core && self.inside.tasks_per_core == 0 {
@@ -202,6 +206,24 @@ impl Key {
             request.add_spares(self.spares);
         }
         Some(request)
+    }
+}
+
+/// Returns the rules from which the QOS of a job exempts it.
+pub(crate) fn exemptions(state: &State, spec: &JobSpec) -> Exemptions {
+    exemptions_of(state, spec.qos.as_deref())
+}
+
+fn exemptions_of(state: &State, qos: Option<&str>) -> Exemptions {
+    let Some(qos) = state.policy.qos.get(qos.unwrap_or(&state.config.default_qos)) else {
+        // because most clusters define no QOS
+        return Exemptions::default();
+    };
+    Exemptions {
+        time: qos.has("PartitionTimeLimit"),
+        nodes_max: qos.has("PartitionMaxNodes"),
+        nodes_min: qos.has("PartitionMinNodes"),
+        reserve: qos.has("NoReserve"),
     }
 }
 

@@ -45,8 +45,8 @@ fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
             limits
         }
         Gate::Qos(id) => of_qos(id, &of_all),
-        Gate::QosUser(id, _) => of_qos(id, &|limit| limit.scope() == Scope::User),
-        Gate::QosAccount(id, _) => of_qos(id, &|limit| limit.scope() == Scope::Account),
+        Gate::QosUser(id, _) => of_qos(id, &|limit| matches!(limit.scope(), Scope::User | Scope::UserDue)),
+        Gate::QosAccount(id, _) => of_qos(id, &|limit| matches!(limit.scope(), Scope::Account | Scope::AccountDue)),
     }
 }
 
@@ -64,13 +64,13 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     }
     let tally = state.index.tallies.by_gate.get(&gate).copied().unwrap_or_default();
     let safe = state.config.accounting_storage_enforce.safe;
-    let due = |limit: Limit| if safe || limit.scope() == Scope::GrpDue { due_s(state, gate, limit, now) } else { 0 };
+    let due = |limit: Limit| if safe || limit.scope().is_due() { due_s(state, gate, limit, now) } else { 0 };
     let left = |(limit, most): (Limit, u64)| {
         let used = match (limit.scope(), limit.counts()) {
             (_, Counts::Running) => tally.jobs,
             (_, Counts::Submitted) => return None,
             (Scope::GrpUsed, _) => used_s(state, gate, limit, now).saturating_add(due(limit)),
-            (Scope::GrpDue, _) => due(limit),
+            (scope, _) if scope.is_due() => due(limit),
             (_, Counts::Of(tres)) => tally.of(tres),
             (_, Counts::Time) => return None,
         };
@@ -188,7 +188,8 @@ pub(crate) fn broken(
     let asked = |limit: Limit| match (limit.scope(), limit.counts()) {
         (Scope::GrpUsed, _) if !safe => 0,
         (_, Counts::Time) => wall,
-        (Scope::GrpUsed | Scope::GrpDue | Scope::JobDue, Counts::Of(tres)) => all.of(tres).saturating_mul(wall),
+        (Scope::GrpUsed | Scope::JobDue, Counts::Of(tres)) => all.of(tres).saturating_mul(wall),
+        (scope, Counts::Of(tres)) if scope.is_due() => all.of(tres).saturating_mul(wall),
         (Scope::Node, Counts::Of(tres)) => all.of(tres) / nodes.max(1),
         (_, Counts::Of(tres)) => all.of(tres),
         (_, Counts::Running) => 1,

@@ -143,6 +143,7 @@ impl<'a> Iterator for Ordered<'a> {
                 alone: shape.want.het.is_some(),
                 others: shape.want.het.map_or(&[], |leader| queue.others(leader)),
                 user: shape.want.user,
+                reserves: !need.exempt.reserve,
             });
         }
     }

@@ -19,7 +19,7 @@ use squall_sched::{Claim, Closed, Component, Gate, Item, Request, Skip, UNLIMITE
 use crate::control::index::depend;
 use crate::control::index::depend::Verdict;
 use crate::control::index::facts;
-use crate::control::index::lanes::{ClassId, Place, ReadyQueue, RequestClasses, Shape, Want};
+use crate::control::index::lanes::{ClassId, Place, ReadyQueue, RequestClasses, Shape, Want, exemptions};
 use crate::control::index::names::Names;
 use crate::control::index::power;
 use crate::control::index::reckon;
@@ -593,8 +593,9 @@ impl Queue {
             let inactive = states.contains(&PartitionState::Inactive);
             return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
         }
+        let exempt = exemptions(state, pending.spec);
         let too_long = |&at: &usize| {
-            let most = state.partitions[at].config.max_time_s;
+            let most = state.partitions[at].config.max_time_s.filter(|_| !exempt.time);
             most.zip(pending.limit_s()).is_some_and(|(most, limit)| limit > most)
         };
         if !indices.is_empty() && indices.iter().all(too_long) {

@@ -103,6 +103,7 @@ pub(crate) fn candidate<'a>(
         alone: pending.het.is_some(),
         others: if pending.het.is_some() { queue.others(pending.item.id) } else { &[] },
         user: queue.user(pending.owner),
+        reserves: true,
         ..single(pending.item, need)
     }
 }
@@ -231,5 +232,6 @@ fn single(item: Item, need: &Request) -> Candidate<'_> {
         alone: false,
         others: &[],
         user: None,
+        reserves: true,
     }
 }

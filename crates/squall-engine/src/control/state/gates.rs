@@ -148,7 +148,7 @@ pub(crate) fn qos_by_id(state: &State, id: u32) -> Option<&Qos> {
 
 /// Returns how usage of a QOS decays; with the flag `NoDecay` it does not.
 pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
-    let kept = qos.flags.iter().any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
+    let kept = qos.has("NoDecay");
     if kept { Decay::NEVER } else { Decay::of(&state.config) }
 }
 

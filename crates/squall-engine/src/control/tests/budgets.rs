@@ -7,7 +7,7 @@ use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::policy::{
     Account, AssocKey, Association, Enforce, Limit, PolicyChange, Qos, ROOT, Scope, Seconds, Tres, User, Whose,
 };
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
 
 use crate::control::tests::driver::{ADA, Driver, batch};
@@ -177,4 +177,49 @@ fn a_qos_remembers_how_long_its_jobs_ran() {
     assert_eq!(d.state_of(second), Some(JobState::Completing(EndState::Timeout)));
     let third = d.submit(job(1, 1));
     waits_for(&d, third, Whose::Qos, Limit::GrpWall);
+}
+
+#[test]
+fn what_the_jobs_of_a_user_or_an_account_may_still_use_is_bounded() {
+    for scope in [Scope::UserDue, Scope::AccountDue] {
+        let due = Limit::Tres(scope, Tres::Cpu);
+        let mut d = cluster("", &[], &[(due, 60 * 60)]);
+        let first = d.submit(job(1, 50));
+        let second = d.submit(job(1, 20));
+        let never = d.submit(job(1, 61));
+        runs(&d, first);
+        waits_for(&d, second, Whose::Qos, due);
+        waits_for(&d, never, Whose::Qos, due);
+        let apart = d.submit(JobSpec { qos: None, ..job(1, 100) });
+        runs(&d, apart);
+        d.pass(12 * 60);
+        runs(&d, second);
+    }
+}
+
+/// Gives the QOS `gpu` these flags.
+fn flagged(d: &mut Driver, flags: &[&str]) {
+    let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    change(d, vec![PolicyChange::Qos("gpu".into(), Some(Qos { flags, ..Qos::default() }))]);
+}
+
+#[test]
+fn flags_of_a_qos_lift_limits_of_partitions_and_ask_for_reservations() {
+    let mut d = cluster("", &[], &[]);
+    let mut config = d.config.clone();
+    config.partitions[0].max_time_s = Some(600);
+    d.config = config;
+    d.restart();
+    d.register("n1", &[]);
+    d.register("n2", &[]);
+    let long = d.submit(job(1, 20));
+    assert_eq!(reason(&d, long), PendingReason::PartitionTimeLimit);
+    flagged(&mut d, &["PartitionTimeLimit"]);
+    runs(&d, long);
+    flagged(&mut d, &["RequiresReservation"]);
+    let key = d.key();
+    let refused = d.submit_with(key, job(1, 1));
+    assert!(matches!(&refused[..], [Answer::Refused(Refusal::InvalidValue { .. })]), "{refused:?}");
+    let free = d.submit(JobSpec { qos: None, ..job(1, 1) });
+    runs(&d, free);
 }
