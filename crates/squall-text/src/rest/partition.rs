@@ -393,7 +393,10 @@ mod tests {
             (problem.status, problem.source)
         };
         let of = |field: &str| format!("partitions[0].{field}");
-        assert_eq!(refused(json!({"name": "p", "tres": {"billing_weights": "cpu=2"}})), (501, of("tres.billing_weights")));
+        assert_eq!(
+            refused(json!({"name": "p", "tres": {"billing_weights": "cpu=2"}})),
+            (501, of("tres.billing_weights"))
+        );
         assert_eq!(refused(json!({"name": "p", "partition": {"exclusive": "TOPO"}})), (501, of("partition.exclusive")));
         assert_eq!(refused(json!({"maximums": {}})), (400, of("name")));
         let order =

@@ -154,16 +154,16 @@ fn flag(flag: &str) -> String {
 
 /// QOS flags as sacctmgr spells them, and in Slurm's JSON.
 pub(crate) const FLAGS: &[(&str, &str)] = &[
-        ("DenyOnLimit", "DENY_LIMIT"),
-        ("EnforceUsageThreshold", "ENFORCE_USAGE_THRESHOLD"),
-        ("NoDecay", "NO_DECAY"),
-        ("NoReserve", "NO_RESERVE"),
-        ("OverPartQOS", "OVERRIDE_PARTITION_QOS"),
-        ("PartitionMaxNodes", "PARTITION_MAXIMUM_NODE"),
-        ("PartitionMinNodes", "PARTITION_MINIMUM_NODE"),
-        ("PartitionTimeLimit", "PARTITION_TIME_LIMIT"),
-        ("RequiresReservation", "REQUIRED_RESERVATION"),
-        ("UsageFactorSafe", "USAGE_FACTOR_SAFE"),
+    ("DenyOnLimit", "DENY_LIMIT"),
+    ("EnforceUsageThreshold", "ENFORCE_USAGE_THRESHOLD"),
+    ("NoDecay", "NO_DECAY"),
+    ("NoReserve", "NO_RESERVE"),
+    ("OverPartQOS", "OVERRIDE_PARTITION_QOS"),
+    ("PartitionMaxNodes", "PARTITION_MAXIMUM_NODE"),
+    ("PartitionMinNodes", "PARTITION_MINIMUM_NODE"),
+    ("PartitionTimeLimit", "PARTITION_TIME_LIMIT"),
+    ("RequiresReservation", "REQUIRED_RESERVATION"),
+    ("UsageFactorSafe", "USAGE_FACTOR_SAFE"),
 ];
 
 fn qos(row: &Row) -> Value {

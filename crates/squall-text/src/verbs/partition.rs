@@ -83,10 +83,7 @@ const fn row(names: &'static [(&'static str, usize)], set: Set<PartitionConfig>)
 
 /// Keys of scontrol(1) for features that Squall's partitions don't have: name, fewest letters, and the values that
 /// switch the feature off.
-const FIXED: &[(&str, usize, &[&str])] = &[
-    ("CpuBind", 7, &["OFF", ""]),
-    ("TRESBillingWeights", 1, &[""]),
-];
+const FIXED: &[(&str, usize, &[&str])] = &[("CpuBind", 7, &["OFF", ""]), ("TRESBillingWeights", 1, &[""])];
 
 /// Returns whether a key is of a feature that partitions don't have, and the value switches it off.
 pub fn asks_for_nothing(word: &str, value: &str) -> bool {

@@ -185,7 +185,12 @@ fn others(
 }
 
 /// Adds what `Exclusive` means, which newer releases have in place of `ExclusiveUser` and `OverSubscribe=EXCLUSIVE`.
-fn exclusive(line: &ConfigLine<'_>, settings: &Settings, fields: &mut Vec<(&'static str, String)>, report: &mut Report) {
+fn exclusive(
+    line: &ConfigLine<'_>,
+    settings: &Settings,
+    fields: &mut Vec<(&'static str, String)>,
+    report: &mut Report,
+) {
     match settings.get("Exclusive").map(|word| word.to_ascii_uppercase()).as_deref() {
         None | Some("NO") => {}
         Some("NODE") => fields.push(("OverSubscribe", value::quoted("EXCLUSIVE"))),

@@ -10,6 +10,7 @@ use squall_model::wire::info::{JobsPage, NodeInfo, PartitionInfo};
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
 use squall_text::hints::Hint;
+use squall_text::options::flag::Arguments;
 
 use super::call::{Call, Fail};
 use super::select::parts;

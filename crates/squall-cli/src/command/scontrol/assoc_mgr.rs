@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use squall_model::job::JobState;
-use squall_text::columns::records::is_timed;
 use squall_model::policy::{AssocKey, Association, Limit, Limits, NORMAL, Policy, Qos, ROOT, Scope, Tres};
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::info::JobsPage;
 use squall_model::wire::priority_info::Share;
+use squall_text::columns::records::is_timed;
 
 use super::Manner;
 use crate::command::listing::call::{Call, Fail};

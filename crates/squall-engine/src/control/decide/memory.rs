@@ -60,7 +60,8 @@ fn fill_in(rules: MemoryRules, spec: &mut Arc<JobSpec>) {
 
 /// Fills in the CPUs for each GPU of a job that requests GPUs, and no CPUs for its tasks (`DefCPUPerGPU`).
 fn cpus_of_gpus(cpus: Option<u32>, spec: &mut Arc<JobSpec>) {
-    let said = spec.need.cpus_per_task.is_some() || spec.options.get().is_some_and(|options| options.gpus.cpus.is_some());
+    let said =
+        spec.need.cpus_per_task.is_some() || spec.options.get().is_some_and(|options| options.gpus.cpus.is_some());
     if cpus.is_some() && !said && wants_gpus(spec) {
         Arc::make_mut(spec).options.gpus.cpus = cpus;
     }
