@@ -434,6 +434,11 @@ const JOBS: &[Key] = &[
         "Exit codes of batch scripts after which their jobs are requeued and held, in state `SPECIAL_EXIT`.").or("none"),
     key("job_file_append", &["JobFileAppend"], "boolean", "true",
         "Whether output files of batch jobs are appended to, unless `--open-mode` says.").or("`false`").shown_as(Digit),
+    key("resv_over_run_min", &["ResvOverRun"], "number", "5",
+        "Time that jobs run on after the end of their reservation; 65535: they are not ended by it.").of("minutes")
+        .or("`0`").shown_as(In("min")),
+    key("max_tasks_per_node", &["MaxTasksPerNode"], "number", "512",
+        "Most tasks of a step on a node, and most of `--ntasks-per-node`; at most 4096.").or("`4096`"),
     key("mpi_ports", &["MpiParams"], "range of ports", "\"12000-12999\"",
         "Ports of which each step reserves as many as the node with the most tasks has tasks, and one more (`SLURM_STEP_RESV_PORTS`).")
         .or("steps reserve none").shown_as(After("ports=")),

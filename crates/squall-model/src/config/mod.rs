@@ -368,6 +368,12 @@ pub struct Config {
     /// Whether output files of batch jobs are appended to, unless `--open-mode` says.
     #[serde(alias = "JobFileAppend", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
     pub job_file_append: bool,
+    /// Minutes that jobs run on after the end of their reservation. 65535: they are not ended by it.
+    #[serde(alias = "ResvOverRun", deserialize_with = "words::minutes", skip_serializing_if = "words::is_zero")]
+    pub resv_over_run_min: u64,
+    /// Most tasks of a step on a node. Default, and the most: 4096.
+    #[serde(alias = "MaxTasksPerNode", skip_serializing_if = "words::is_most_tasks")]
+    pub max_tasks_per_node: u32,
     /// Ports that steps reserve on their nodes. None: steps reserve none. Written only if set.
     #[serde(alias = "MpiParams", skip_serializing_if = "Option::is_none")]
     pub mpi_ports: Option<Ports>,
@@ -507,6 +513,8 @@ impl Default for Config {
             kill_on_bad_exit: false,
             wait_time_s: 0,
             over_time_limit_min: 0,
+            resv_over_run_min: 0,
+            max_tasks_per_node: limits::TASKS_PER_NODE_MAX,
             disable_root_jobs: false,
             requeue_exit: String::new(),
             requeue_exit_hold: String::new(),

@@ -4,7 +4,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::duration::parse_limit;
-use crate::limits::OVER_TIME_UNLIMITED;
+use crate::limits::{OVER_TIME_UNLIMITED, TASKS_PER_NODE_MAX};
 
 /// A value of a configuration file, as a number or a text.
 #[derive(Deserialize)]
@@ -69,6 +69,12 @@ pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
         Word::Text(text) if is_unlimited(&text) => Ok(None),
         Word::Text(text) => text.trim().parse().map(Some).map_err(|_| wrong(&text)),
     }
+}
+
+/// Returns whether a number is the most tasks of a step on a node.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+pub(super) fn is_most_tasks(number: &u32) -> bool {
+    *number == TASKS_PER_NODE_MAX
 }
 
 /// Reads a list of names, given as a list or as a text with commas. The result is empty for `ALL`, which restricts

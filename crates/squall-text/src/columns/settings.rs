@@ -3,7 +3,6 @@
 use squall_model::config::{Config, Key, SECTIONS, Shown};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::hostlist;
-use squall_model::limits;
 use squall_model::policy::PriorityType;
 
 use crate::columns::entities::{gres_types, resources};
@@ -164,7 +163,6 @@ fn facts(config: &Config) -> Vec<(&'static str, String)> {
     vec![
         ("AccountingStorageTRES", accounted(config)),
         ("MaxNodeCount", nodes(config).to_string()),
-        ("MaxTasksPerNode", limits::TASKS_PER_NODE_MAX.to_string()),
         ("MULTIPLE_SLURMD", if nodes(config) > 1 { "Yes" } else { "No" }.to_owned()),
         ("SLURM_VERSION", words::slurm_version()),
         ("SlurmdParameters", or(if forced { "config_overrides" } else { "" }, "(null)")),

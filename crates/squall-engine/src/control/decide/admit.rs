@@ -12,7 +12,7 @@ use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
 use squall_model::license;
 use squall_model::limits::{
-    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, SPACE_MB_MAX, STRING_BYTES_MAX, TASKS_MAX,
+    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, SPACE_MB_MAX, STRING_BYTES_MAX, TASKS_MAX, TASKS_PER_NODE_MAX,
 };
 use squall_model::places::OnNodeFail;
 use squall_model::policy::{EnforcePartLimits, Limit, Whose};
@@ -84,6 +84,11 @@ fn share(state: &State, uid: u32, size: u64, spec: &JobSpec) -> Result<(), Refus
 pub(crate) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let partitions = partitions(state, owner, spec)?;
     counts(&spec.need)?;
+    let most = state.config.max_tasks_per_node.min(TASKS_PER_NODE_MAX);
+    if let Some(tasks) = spec.need.ntasks_per_node.filter(|tasks| *tasks > most) {
+        let problem = format!("steps have {most} tasks on a node at most (max_tasks_per_node)");
+        return Err(invalid("ntasks-per-node", &tasks.to_string(), &problem));
+    }
     names(state, spec)?;
     resources(state, &partitions, &spec.need)?;
     devices(state, &partitions, spec)

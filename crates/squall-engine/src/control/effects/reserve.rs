@@ -5,11 +5,13 @@ use std::sync::Arc;
 use squall_model::event::{Event, JobChange};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::JobSpec;
+use squall_model::limits::OVER_TIME_UNLIMITED;
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::time::{Span, Time};
 
 use crate::control::controller::Controller;
 use crate::control::effects::notice::arm_limit;
+use crate::control::index::facts;
 use crate::control::index::reserved::{free_nodes, within};
 use crate::control::index::timers::Timer;
 use crate::control::port::Out;
@@ -49,6 +51,7 @@ pub(crate) fn turn(c: &mut Controller, now: Time, out: &mut Out) {
 
 /// Ends a reservation: it comes again later, or is removed.
 pub(crate) fn end(c: &mut Controller, now: Time, one: &Reservation, out: &mut Out) {
+    over_run(c, now, one, out);
     let mut next = one.next();
     while let Some(later) = next.as_ref().filter(|next| next.end <= now) {
         next = later.next();
@@ -59,6 +62,24 @@ pub(crate) fn end(c: &mut Controller, now: Time, one: &Reservation, out: &mut Ou
             c.commit(now, Event::ReservationSet { reservation }, out);
         }
         None => remove(c, now, &one.name, out),
+    }
+}
+
+/// Gives the jobs that run in a reservation which ends a time limit, so that they end `ResvOverRun` later without it.
+fn over_run(c: &mut Controller, now: Time, one: &Reservation, out: &mut Out) {
+    let minutes = c.state.config.resv_over_run_min;
+    if minutes == 0 || minutes >= OVER_TIME_UNLIMITED || one.is(Flag::Flex) {
+        return;
+    }
+    let limit = |job: &Job| {
+        let run = job.run().filter(|run| job.is_running() && facts::runs_in(&job.spec, run, one))?;
+        let limit_s = run.elapsed(now).secs() + 60 * minutes;
+        facts::time_limit_s(&c.state, job, &run.partition).is_none_or(|before| before > limit_s).then_some(limit_s)
+    };
+    let limits = c.state.jobs.iter().filter_map(|(id, job)| Some((*id, limit(job)?))).collect::<Vec<_>>();
+    for (id, limit_s) in limits {
+        let change = JobChange { time_limit_s: Some(Some(limit_s)), ..JobChange::default() };
+        c.commit(now, Event::JobUpdated { id, change, whole: false }, out);
     }
 }
 

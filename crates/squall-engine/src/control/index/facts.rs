@@ -73,26 +73,35 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
 /// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None: it
 /// has none of these.
 pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
-    end_with(state, (id, job, run), Some(0))
+    end_with(state, (id, job, run), Some(0), Some(0))
 }
 
 /// Returns when an attempt is ended: at its time limit and the time that partition or cluster give beyond it
-/// (`OverTimeLimit`), or by its reservation or deadline. None: never.
+/// (`OverTimeLimit`), or by its reservation (and `ResvOverRun`) or deadline. None: never.
 pub(crate) fn kill_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     let of_partition = state.partition(&run.partition).and_then(|partition| partition.config.over_time_limit_min);
     let minutes = of_partition.unwrap_or(state.config.over_time_limit_min);
-    end_with(state, (id, job, run), Some(minutes).filter(|minutes| *minutes < OVER_TIME_UNLIMITED))
+    let some = |minutes: u64| Some(minutes).filter(|minutes| *minutes < OVER_TIME_UNLIMITED);
+    end_with(state, (id, job, run), some(minutes), some(state.config.resv_over_run_min))
 }
 
-/// Returns when an attempt ends if it may exceed its time limit by so many minutes. None of them: without end.
-fn end_with(state: &State, (id, job, run): (JobId, &Job, &Run), over_min: Option<u64>) -> Option<Time> {
+/// Returns when an attempt ends if it may exceed its time limit and the end of its reservation by so many minutes. None
+/// of them: without end.
+fn end_with(
+    state: &State,
+    (id, job, run): (JobId, &Job, &Run),
+    over_min: Option<u64>,
+    resv_over_min: Option<u64>,
+) -> Option<Time> {
     // What the job ran before its checkpoint counts.
     let before = run.restore.map_or(0, |restore| restore.ran.0);
     let limit =
         time_limit_s(state, job, &run.partition).map(|limit| Span(Span::from_secs(limit).0.saturating_sub(before)));
     let over = |limit: Span| over_min.map(|minutes| Span(limit.0.saturating_add(Span::from_secs(60 * minutes).0)));
     let end = limit.and_then(over).and_then(|limit| limit_end(state, id, run, limit));
-    let others = [reservation_end(state, &job.spec, run), deadline_end(state, id, job, run)];
+    let reserved = reservation_end(state, &job.spec, run);
+    let reserved = reserved.and_then(|end| Some(end + Span::from_secs(60 * resv_over_min?)));
+    let others = [reserved, deadline_end(state, id, job, run)];
     end.into_iter().chain(others.into_iter().flatten()).min()
 }
 

@@ -7,7 +7,7 @@ use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::hostlist::expand_within;
 use squall_model::id::NodeId;
 use squall_model::inside::Inside;
-use squall_model::limits::{TASKS_MAX, TASKS_PER_NODE_MAX};
+use squall_model::limits::TASKS_MAX;
 use squall_model::resource::{Alloc, Memory};
 use squall_model::runs::Runs;
 use squall_model::set::CoreSet;
@@ -73,6 +73,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) inside: Inside,
     /// Generic resources; None: the step shares those of the job.
     pub(crate) gres: Option<&'a gres::Ask>,
+    /// Most tasks on a node.
+    pub(crate) most_tasks: u32,
 }
 
 impl Wanted<'_> {
@@ -389,7 +391,7 @@ fn capacity(room: &Room, wanted: Wanted<'_>, vacant: bool) -> u32 {
     let (free, free_mb) = if vacant { (&room.cores, room.memory_mb) } else { (&room.free, room.free_mb) };
     let whole = !spec.exact && !spec.overlap;
     let cpus = if whole && *free != room.cores { 0 } else { free.len() as u32 };
-    let by_cpus = if spec.overcommit && cpus > 0 { TASKS_PER_NODE_MAX } else { tasks_in(room, wanted, cpus) };
+    let by_cpus = if spec.overcommit && cpus > 0 { wanted.most_tasks } else { tasks_in(room, wanted, cpus) };
     let by_memory = match spec.memory {
         _ if room.memory_mb == 0 => u32::MAX,
         Memory::PerNodeMb(mb) if mb > free_mb => 0,
@@ -403,7 +405,7 @@ fn capacity(room: &Room, wanted: Wanted<'_>, vacant: bool) -> u32 {
     let devices = if vacant { &room.gres } else { &room.gres_free };
     let by_gres = wanted.gres.map_or(Some(u32::MAX), |gres| devices.tasks(&gres.per_node, &gres.per_task));
     let Some(by_gres) = by_gres else { return 0 };
-    by_cpus.min(by_gres).min(by_memory).min(per_node).min(TASKS_PER_NODE_MAX)
+    by_cpus.min(by_gres).min(by_memory).min(per_node).min(wanted.most_tasks)
 }
 
 /// Distributes tasks over nodes that can take all of them. The nodes get tasks in turn: one each, or as many at a time

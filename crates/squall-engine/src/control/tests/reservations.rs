@@ -487,3 +487,24 @@ fn it_is_for_groups_qos_and_partitions() {
     assert_eq!(nodes(&d, "r"), [0, 2]);
     assert!(matches!(ask(&mut d, 0, nodes_(None, Some("n[1-3]")), false), Answer::Refused(Refusal::InvalidNode(_))));
 }
+
+#[test]
+fn jobs_run_on_after_their_reservation_where_the_site_allows_it() {
+    for (minutes, ends_after) in [(0, Some(0)), (2, Some(120)), (65_535, None)] {
+        let mut d = Driver::empty(Config { resv_over_run_min: minutes, ..Config::default() });
+        d.add_node("n1", 1);
+        reserve(&mut d, "r", "n1", 0, 100, &[Flag::Daily]);
+        let id = d.submit(in_it(5000));
+        d.pass(100);
+        if let Some(seconds) = ends_after.filter(|seconds| *seconds > 0) {
+            assert_eq!(d.state_of(id), Some(JobState::Running), "{minutes}");
+            d.restart();
+            d.register("n1", &[d.attempt(id)]);
+            d.pass(seconds - 1);
+            assert_eq!(d.state_of(id), Some(JobState::Running), "{minutes}");
+            d.pass(2);
+        }
+        let expected = ends_after.map_or(JobState::Running, |_| JobState::Completing(EndState::Timeout));
+        assert_eq!(d.state_of(id), Some(expected), "{minutes}");
+    }
+}

@@ -164,3 +164,22 @@ fn a_job_with_gpus_gets_the_cpus_of_its_partition_for_each() {
     said.need.cpus_per_task = Some(1);
     assert_eq!(cpus(&mut d, said), None);
 }
+
+#[test]
+fn a_step_has_no_more_tasks_on_a_node_than_the_site_allows() {
+    let mut d = Driver::empty(Config { max_tasks_per_node: 2, ..Config::default() });
+    d.add_node("n1", 8);
+    let many = JobSpec { need: Need { ntasks_per_node: Some(3), ..Need::default() }, ..batch() };
+    let answers = submitted(&mut d, ADA, many);
+    let [Answer::Refused(Refusal::InvalidValue { option, .. })] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(option, "ntasks-per-node");
+    let id = d.submit(JobSpec { need: Need { cpus_min: Some(8), ..Need::default() }, ..batch() });
+    let mut step = |tasks: u32| {
+        let spec = StepSpec { ntasks: Some(tasks), overcommit: true, ..StepSpec::default() };
+        let (program, key) = (Box::new(TaskProgram::default()), d.key());
+        d.ask(8, ADA, Request::CreateStep { job: id, spec: Box::new(spec), program, key })
+    };
+    assert!(matches!(&step(2)[..], [Answer::StepCreated { .. }]));
+    let refused = step(3);
+    assert!(matches!(&refused[..], [Answer::Refused(_)]), "{refused:?}");
+}

@@ -7,6 +7,7 @@ use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::places::Replacement;
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::CoreSet;
+use squall_model::limits::TASKS_PER_NODE_MAX;
 use squall_model::step::{Program, StepDefaults, StepStart, TaskProgram};
 use squall_model::wire::client::Answer;
 use squall_sched::Grain;
@@ -106,7 +107,8 @@ pub(super) fn wanted<'a>(state: &State, job: JobId, request: &'a Waiting, gres: 
         let of_job = state.jobs.get(&job).map_or(0, |job| job.spec.options.inside().tasks_per_core);
         inside.tasks_per_core = of_job.max(1);
     }
-    Wanted { spec: &request.spec, inside, gres }
+    let most_tasks = state.config.max_tasks_per_node.min(TASKS_PER_NODE_MAX);
+    Wanted { spec: &request.spec, inside, gres, most_tasks }
 }
 
 /// Nodes and resources that a waiting step may get.
