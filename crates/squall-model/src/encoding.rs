@@ -233,7 +233,7 @@ pub mod names {
     }
 
     /// Decodes a list of texts. Null gives an empty one.
-    pub fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<String>, Error> {
+    pub fn decode<C>(d: &mut Decoder<'_>, ctx: &mut C) -> Result<Vec<String>, Error> {
         Ok(Option::<Vec<String>>::decode(d, ctx)?.unwrap_or_default())
     }
 
@@ -253,13 +253,12 @@ pub mod truth {
     use super::{Decode, Decoder, Encoder, Error, Write, encode as write};
 
     /// Encodes true, or null.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the derived encoder calls it so")]
     pub fn encode<C, W: Write>(is: &bool, e: &mut Encoder<W>, _: &mut C) -> Result<(), write::Error<W::Error>> {
         if *is { e.bool(true)?.ok() } else { e.null()?.ok() }
     }
 
     /// Decodes a truth. Null is false.
-    pub fn decode<'b, C>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<bool, Error> {
+    pub fn decode<C>(d: &mut Decoder<'_>, ctx: &mut C) -> Result<bool, Error> {
         Ok(Option::<bool>::decode(d, ctx)?.unwrap_or_default())
     }
 
@@ -269,7 +268,6 @@ pub mod truth {
     }
 
     /// Returns whether the field may be left out of the encoding.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the derived encoder calls it so")]
     pub fn is_nil(is: &bool) -> bool {
         !is
     }

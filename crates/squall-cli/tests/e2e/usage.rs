@@ -25,9 +25,8 @@ fn what_steps_use_over_time_is_reported_while_they_run_and_afterwards() {
     assert_eq!(live["nodes"], 2, "{live}");
     c.until("the job ends", || c.ok(&["squeue", "-h", "-j", job.trim()]).is_empty());
     let kept = over_time(&c, job.trim(), 1);
-    let numbers = |name: &str| -> Vec<f64> {
-        kept[name].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
-    };
+    let numbers =
+        |name: &str| -> Vec<f64> { kept[name].as_array().into_iter().flatten().filter_map(Value::as_f64).collect() };
     assert!(numbers("cpus").len() >= 3 && numbers("memory_kb").iter().all(|kb| *kb > 100.0), "{kept}");
     let (low, high) = (numbers("node_cpus_min"), numbers("node_cpus_max"));
     assert!(low.iter().all(|cpus| *cpus < 0.2) && high.iter().any(|cpus| *cpus > 0.2), "{kept}");

@@ -71,13 +71,12 @@ fn closed(ports: &[u16]) -> Vec<(String, SocketAddr, SocketAddr)> {
 
 /// Has the kernel remove a connection (`SOCK_DESTROY`). `link`: a socket to the kernel; None: it is made.
 fn remove(link: &mut Option<File>, own: SocketAddr, other: SocketAddr) -> io::Result<()> {
-    let link = match link {
-        Some(link) => link,
-        None => {
-            let kernel = Some(netlink::SOCK_DIAG);
-            let made = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, kernel)?;
-            link.insert(File::from(made))
-        }
+    let link = if let Some(link) = link {
+        link
+    } else {
+        let kernel = Some(netlink::SOCK_DIAG);
+        let made = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, kernel)?;
+        link.insert(File::from(made))
     };
     link.write_all(&removal(own, other))?;
     let mut answer = [0; 256];
@@ -86,7 +85,7 @@ fn remove(link: &mut Option<File>, own: SocketAddr, other: SocketAddr) -> io::Re
     let error = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match error {
         Some(0) => Ok(()),
-        Some(error) => Err(io::Error::from_raw_os_error(-error)),
+        Some(error) => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
         None => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -78,15 +78,19 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
             },
         },
         "flags": flags_of(config),
-        "preempt_mode": [match config.preempt_mode {
-            None => "CLUSTER_GLOBAL",
-            Some(PreemptMode::Off) => "DISABLED",
-            Some(PreemptMode::Cancel) => "CANCEL",
-            Some(PreemptMode::Requeue) => "REQUEUE",
-            Some(PreemptMode::Suspend) => "SUSPEND",
-            Some(PreemptMode::Checkpoint) => "CHECKPOINT",
-        }],
+        "preempt_mode": [preempt_mode(config)],
     })
+}
+
+fn preempt_mode(config: &PartitionConfig) -> &'static str {
+    match config.preempt_mode {
+        None => "CLUSTER_GLOBAL",
+        Some(PreemptMode::Off) => "DISABLED",
+        Some(PreemptMode::Cancel) => "CANCEL",
+        Some(PreemptMode::Requeue) => "REQUEUE",
+        Some(PreemptMode::Suspend) => "SUSPEND",
+        Some(PreemptMode::Checkpoint) => "CHECKPOINT",
+    }
 }
 
 /// Returns defaults of jobs in Slurm's words: `DefCPUPerGPU=4,DefMemPerGPU=1000`. Empty: there are none.

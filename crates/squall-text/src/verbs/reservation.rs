@@ -70,7 +70,7 @@ fn tres(one: &mut ReservationChange, sign: Option<char>, value: &str) -> Result<
             }
             _ => match name.get(.."license/".len()).zip(name.get("license/".len()..)) {
                 Some((kind, name)) if kind.eq_ignore_ascii_case("license/") => {
-                    licenses.push(format!("{name}:{amount}"))
+                    licenses.push(format!("{name}:{amount}"));
                 }
                 _ => return Err(Bad::Value),
             },
@@ -83,6 +83,7 @@ fn tres(one: &mut ReservationChange, sign: Option<char>, value: &str) -> Result<
 }
 
 /// Changes the nodes. `ALL` means all; with `+=` or `-=`, and with `+` or `-` before a name, nodes are added or taken.
+#[expect(clippy::unnecessary_wraps, reason = "as the others of the table")]
 fn nodes(one: &mut ReservationChange, sign: Option<char>, value: &str) -> Result<(), Bad> {
     if sign.is_none() && !value.starts_with(['+', '-']) {
         // In REST each name is a value.

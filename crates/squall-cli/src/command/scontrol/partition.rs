@@ -30,10 +30,9 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         }
     }
     let result = if missing.is_empty() { Ok(()) } else { Err(Fail(1)) };
-    partitions.retain(|p| match wanted.is_empty() {
-        true => manner.all || !p.config.hidden,
-        false => wanted.contains(&p.config.name.as_str()),
-    });
+    let all = wanted.is_empty();
+    let shown = |p: &PartitionConfig| if all { manner.all || !p.hidden } else { wanted.contains(&p.name.as_str()) };
+    partitions.retain(|p| shown(&p.config));
     let memory = |p: &PartitionInfo| {
         nodes.iter().filter(|n| n.partitions.contains(&p.config.name)).map(|n| n.hardware.memory_mb).sum::<u64>()
     };
@@ -119,7 +118,13 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         },
     ];
     lines.extend(power(config));
-    // Settings that Slurm does not have.
+    lines.extend(own_settings(config));
+    lines
+}
+
+/// Returns lines of settings that Slurm does not have.
+fn own_settings(config: &PartitionConfig) -> Vec<String> {
+    let mut lines = Vec::new();
     if !config.allow_users.is_empty() {
         lines.push(format!("AllowUsers={}", config.allow_users.join(",")));
     }

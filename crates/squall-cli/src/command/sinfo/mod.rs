@@ -142,9 +142,8 @@ fn show(
     let wanted = wanted.as_deref().map(names).unwrap_or_default();
     hint_partitions(call, &wanted, &partitions);
     let all = shows_hidden(call, given, "SINFO_ALL");
-    let shown = |p: &PartitionInfo| match wanted.is_empty() {
-        true => all || !p.config.hidden,
-        false => wanted.contains(&p.config.name),
+    let shown = |p: &PartitionInfo| {
+        if wanted.is_empty() { all || !p.config.hidden } else { wanted.contains(&p.config.name) }
     };
     let partitions: Vec<Rc<PartitionInfo>> = partitions.into_iter().filter(shown).map(Rc::new).collect();
     let filter = Filter::new(call, given)?;

@@ -12,7 +12,8 @@ use squall_model::job::options::Chosen;
 use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
 use squall_model::license;
 use squall_model::limits::{
-    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, SPACE_MB_MAX, STRING_BYTES_MAX, TASKS_MAX, TASKS_PER_NODE_MAX,
+    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, SPACE_MB_MAX, STRING_BYTES_MAX, TASKS_MAX,
+    TASKS_PER_NODE_MAX,
 };
 use squall_model::places::OnNodeFail;
 use squall_model::policy::{EnforcePartLimits, Limit, Whose};

@@ -158,7 +158,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         Request::Reservations => Ok(Some(query::reservations(c, ask))),
         Request::Reserve { change, create } => reserve::reserve(c, ask, &change, create, out),
         Request::Why { job } => why::why(c, ask, job),
-        Request::Unreserve { name } => reserve::unreserve(c, ask, name, out),
+        Request::Unreserve { name } => reserve::unreserve(c, ask, &name, out),
         Request::Licenses => Ok(Some(query::licenses(c, ask.now))),
         Request::Config => Ok(Some(query::config(c))),
         Request::Caller => Ok(Some(query::caller(ask.who))),

@@ -55,8 +55,8 @@ fn codec_size(change: &ReservationChange) -> usize {
 }
 
 /// Deletes a reservation that no running job uses. Operators may, and with `USER_DELETE` also its users.
-pub(crate) fn unreserve(c: &mut Controller, ask: &Ask<'_>, name: String, out: &mut Out) -> Reply {
-    let known = c.state.reservations.get(&name);
+pub(crate) fn unreserve(c: &mut Controller, ask: &Ask<'_>, name: &str, out: &mut Out) -> Reply {
+    let known = c.state.reservations.get(name);
     if !ask.who.operator && !known.is_some_and(|known| known.is(Flag::UserDelete) && is_user(&c.state, ask, known)) {
         return Err(Refusal::AccessDenied);
     }
@@ -64,7 +64,7 @@ pub(crate) fn unreserve(c: &mut Controller, ask: &Ask<'_>, name: String, out: &m
         return Err(invalid(format!("there is no reservation called {name}")));
     };
     unused(&c.state, known)?;
-    remove(c, ask.now, &name, out);
+    remove(c, ask.now, name, out);
     Ok(Some(Answer::Done))
 }
 

@@ -17,6 +17,7 @@ use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::Job;
+use crate::control::state::node::Node;
 
 /// How often the jobs of reservations with `PURGE_COMP` are looked for.
 const WATCHED_EVERY: Span = Span::from_secs(30);
@@ -145,7 +146,7 @@ pub(crate) fn replenish(c: &mut Controller, now: Time, out: &mut Out) {
         let idle: Vec<NodeId> = free_nodes(&c.state, &one, &within).into_iter().filter(is_idle).collect();
         let mut gone: Vec<NodeId> = lost(&c.state, &one).collect();
         // Those that are down go first.
-        gone.sort_by_key(|id| (c.state.node(*id).is_some_and(|node| node.usable()), *id));
+        gone.sort_by_key(|id| (c.state.node(*id).is_some_and(Node::usable), *id));
         if idle.is_empty() {
             continue;
         }

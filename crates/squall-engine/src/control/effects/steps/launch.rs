@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::limits::TASKS_PER_NODE_MAX;
 use squall_model::places::Replacement;
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::CoreSet;
-use squall_model::limits::TASKS_PER_NODE_MAX;
 use squall_model::step::{Program, StepDefaults, StepStart, TaskProgram};
 use squall_model::wire::client::Answer;
 use squall_sched::Grain;
