@@ -87,6 +87,8 @@ pub(crate) enum Placement {
 pub(crate) struct Booking {
     pub(crate) name: String,
     pub(crate) nodes: String,
+    /// Number of nodes that the controller chooses, instead of `nodes`.
+    pub(crate) count: Option<u32>,
     /// Time from the statement's execution until the reservation begins.
     pub(crate) starts_in: Span,
     pub(crate) lasts: Span,
@@ -400,18 +402,20 @@ fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::Qos { name: name.into(), qos: Box::new(qos) })
 }
 
-/// Parses the rest of a line such as `reserve r nodes=n[1-2] in=60s for=10m users=user1001 flags=maint,daily`.
+/// Parses the rest of a line such as `reserve r nodes=n[1-2] in=60s for=10m users=user1001 flags=maint,daily`; `count=2`
+/// instead of `nodes=`: any two.
 fn reserve(name: &str, rest: &[&str]) -> Result<Statement, String> {
     let mut booking = Booking { name: name.into(), ..Booking::default() };
     let list = |value: &str| value.split(',').map(str::to_owned).collect();
     for pair in rest {
         match pair.split_once('=') {
             Some(("nodes", value)) => booking.nodes = value.into(),
+            Some(("count", value)) => booking.count = u32::try_from(number(value)?).ok(),
             Some(("in", value)) => booking.starts_in = span(value)?,
             Some(("for", value)) => booking.lasts = span(value)?,
             Some(("users", value)) => booking.users = list(value),
             Some(("flags", value)) => booking.flags = list(value),
-            _ => return Err(format!("a reservation has nodes=, in=, for=, users= and flags=, not `{pair}`")),
+            _ => return Err(format!("a reservation has nodes= or count=, in=, for=, users= and flags=, not `{pair}`")),
         }
     }
     Ok(Statement::Reserve(Box::new(booking)))

@@ -401,7 +401,8 @@ impl World {
             name: Some(booking.name),
             start: Some(self.now + booking.starts_in),
             duration_s: Some(booking.lasts.secs()),
-            nodes: Some(booking.nodes),
+            nodes: Some(booking.nodes).filter(|nodes| !nodes.is_empty()),
+            node_count: booking.count,
             users: Some(ListChange::Set(users)),
             flags: Some(ListChange::Set(booking.flags)),
             ..ReservationChange::default()

@@ -766,3 +766,14 @@ fn d10_the_configuration_has_every_key() {
     let missing: Vec<&str> = KEYS.lines().filter(|key| !has(key)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+#[test]
+fn hidden_partitions_are_shown_on_demand() {
+    let mut fake = fake();
+    fake.partitions[0].config.hidden = true;
+    let mut shows = |args: &[&str]| {
+        let args = [args, &["show", "partition"]].concat();
+        run_with(&mut fake, "scontrol", scontrol, &args, &[]).out.contains("PartitionName=debug\n")
+    };
+    assert!(!shows(&[]) && !shows(&["-a", "--hide"]) && shows(&["--all"]));
+}

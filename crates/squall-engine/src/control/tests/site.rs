@@ -139,7 +139,7 @@ fn jobs_of_hidden_partitions_are_left_out_unless_they_are_asked_for() {
         let jobs = JobSelection { no_hidden, ..JobSelection::default() };
         let answers = d.ask(9, ADA, Request::Jobs { jobs, ended: true, steps: false });
         let [Answer::Jobs(page)] = &answers[..] else { panic!("{answers:?}") };
-        page.jobs.iter().map(|job| job.info.id).collect::<Vec<_>>()
+        page.jobs.iter().map(|job| job.id).collect::<Vec<_>>()
     };
     assert_eq!((listed(false), listed(true)), (vec![seen, hidden, both], vec![seen, both]));
 }

@@ -14,7 +14,10 @@ use squall_sched::Grain;
 use crate::control::index::layout::{Placed, Room, Unplaced, Wanted};
 
 fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
-    crate::control::index::layout::place(rooms, Wanted { spec, inside: Inside::default(), gres: None })
+    crate::control::index::layout::place(
+        rooms,
+        Wanted { spec, inside: Inside::default(), gres: None, most_tasks: 4096 },
+    )
 }
 
 fn rooms(cores: &[usize]) -> Vec<Room> {
@@ -299,7 +302,7 @@ fn steps_hold_whole_cores_where_jobs_do() {
     let none = Inside::default();
     // The numbers of CPUs that a step holds; 0: it never fits.
     let held = |unit, spec: &StepSpec, inside| {
-        let placed = super::place(&smt(unit), Wanted { spec, inside, gres: None });
+        let placed = super::place(&smt(unit), Wanted { spec, inside, gres: None, most_tasks: 4096 });
         placed.map_or(0, |placed| placed.alloc.cpus())
     };
     for (ntasks, cpus, inside, by_cpu, by_core) in [
@@ -330,7 +333,8 @@ fn steps_hold_whole_cores_where_jobs_do() {
         "both threads of a core"
     );
     let over = StepSpec { overlap: true, ..exact(16, 1) };
-    let overlap = |inside| super::place(&smt(Unit::Core), Wanted { spec: &over, inside, gres: None }).unwrap();
+    let overlap =
+        |inside| super::place(&smt(Unit::Core), Wanted { spec: &over, inside, gres: None, most_tasks: 4096 }).unwrap();
     assert_eq!(overlap(one_thread).alloc.cpus(), 0, "steps that overlap hold nothing");
 }
 
