@@ -406,7 +406,7 @@ const JOBS: &[Key] = &[
         "Memory for each GPU of a job that requests GPUs and no memory; 0: the other defaults hold.").of("MiB")
         .or("`0`").akin(&["DefMemPerGPU"]).called("JobDefaults").shown_as(After("DefMemPerGPU=")),
     key("def_cpu_per_gpu", &["DefCPUPerGPU"], "number", "8",
-        "CPUs for each GPU of a job that requests GPUs and no CPUs; 0: as its tasks need.").or("`0`"),
+        "CPUs for each GPU of a job that requests GPUs and no CPUs; 0: as its tasks need.").or("`0`").shown_as(Set),
     key("max_mem_per_cpu_mb", &[], "number", "4000",
         "Most memory for each CPU; a job that requests more gets more CPUs; 0: no limit.").of("MiB")
         .or("`0`").akin(&["MaxMemPerCPU"]).shown_as(Set),
@@ -438,7 +438,8 @@ const JOBS: &[Key] = &[
         "Time that jobs run on after the end of their reservation; 65535: they are not ended by it.").of("minutes")
         .or("`0`").shown_as(In("min")),
     key("max_tasks_per_node", &["MaxTasksPerNode"], "number", "512",
-        "Most tasks of a step on a node, and most of `--ntasks-per-node`; at most 4096.").or("`4096`"),
+        "Most tasks of a step on a node, and most of `--ntasks-per-node`; at most 4096.").or("`4096`")
+        .shown_as(Or("4096")),
     key("mpi_ports", &["MpiParams"], "range of ports", "\"12000-12999\"",
         "Ports of which each step reserves as many as the node with the most tasks has tasks, and one more (`SLURM_STEP_RESV_PORTS`).")
         .or("steps reserve none").shown_as(After("ports=")),

@@ -312,7 +312,8 @@ impl Book {
                 self.step_started(time, *job, *step, spec, alloc, layout)
             }
             Event::StepNodesEnded { job, attempt, step, nodes, end, cut } => {
-                self.note_series(time, (*job, *attempt, *step), end.series.as_deref())?;
+                let (at, step_of) = ((time, &mut self.series_swept), (*job, *attempt, *step));
+                series::note(&self.db, at, step_of, end.series.as_deref())?;
                 self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end, *cut)
             }
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),

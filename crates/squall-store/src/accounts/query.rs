@@ -18,6 +18,7 @@ use super::book::Book;
 use super::encode::{Packed, state_of};
 use super::rescue::Lost;
 use super::retire::GENERATION;
+use super::series;
 
 /// Rows of one page, at most.
 const PAGE_ROWS: usize = 512;
@@ -493,7 +494,8 @@ impl<'a> Reader<'a> {
         if self.query.series {
             for step in &mut found {
                 let number = step.step.unwrap_or(StepNo::BATCH);
-                step.series = sensible(self.book.series(job.id, attempt.rem_euclid(GENERATION), number))?.flatten();
+                step.series =
+                    sensible(series::read(&self.book.db, job.id, attempt.rem_euclid(GENERATION), number))?.flatten();
             }
         }
         Ok(found)

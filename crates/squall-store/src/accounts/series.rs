@@ -1,12 +1,11 @@
 //! What steps used over time. It is kept for some days: it is for people who look at a job, not for bills.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::limits::SERIES_DAYS;
 use squall_model::series::Series;
 use squall_model::time::{Span, Time};
 
-use super::book::{Book, SqlResult};
 use super::encode::Packed;
 
 /// SQL that makes the table; databases of earlier versions get it when they are opened.
@@ -21,34 +20,32 @@ CREATE INDEX IF NOT EXISTS series_by_end ON series (end);
 /// Time between two removals of old series.
 const SWEEP: Span = Span::from_secs(3600);
 
-impl Book {
-    /// Adds what the tasks of a step used on some of its nodes.
-    pub(super) fn note_series(
-        &mut self,
-        now: Time,
-        (job, attempt, step): (JobId, Attempt, StepNo),
-        series: Option<&Series>,
-    ) -> SqlResult {
-        // because most steps are short
-        let Some(series) = series else { return Ok(()) };
-        if self.series_swept + SWEEP <= now {
-            let oldest = now - Span::from_secs(SERIES_DAYS * 86_400);
-            self.db.prepare_cached("DELETE FROM series WHERE end < ?1")?.execute([oldest.0 as i64])?;
-            self.series_swept = now;
-        }
-        let mut sum = self.series(job, i64::from(attempt.0), step)?;
-        Series::merge_into(&mut sum, Some(series));
-        let Some(sum) = sum else { return Ok(()) };
-        let sql = "INSERT OR REPLACE INTO series (job, attempt, step, end, points) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![job.0, attempt.0, step.0, now.0 as i64, Packed(*sum)];
-        self.db.prepare_cached(sql)?.execute(values).map(drop)
+/// Adds what the tasks of a step used on some of its nodes. `swept`: when old series were removed last.
+pub(super) fn note(
+    db: &Connection,
+    (now, swept): (Time, &mut Time),
+    (job, attempt, step): (JobId, Attempt, StepNo),
+    series: Option<&Series>,
+) -> rusqlite::Result<()> {
+    // because most steps are short
+    let Some(series) = series else { return Ok(()) };
+    if *swept + SWEEP <= now {
+        let oldest = now - Span::from_secs(SERIES_DAYS * 86_400);
+        db.prepare_cached("DELETE FROM series WHERE end < ?1")?.execute([oldest.0 as i64])?;
+        *swept = now;
     }
+    let mut sum = read(db, job, i64::from(attempt.0), step)?;
+    Series::merge_into(&mut sum, Some(series));
+    let Some(sum) = sum else { return Ok(()) };
+    let sql = "INSERT OR REPLACE INTO series (job, attempt, step, end, points) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let values = params![job.0, attempt.0, step.0, now.0 as i64, Packed(*sum)];
+    db.prepare_cached(sql)?.execute(values).map(drop)
+}
 
-    /// Returns what a step of a run used over time, by the number of the attempt. None: it is not known.
-    pub(super) fn series(&self, job: JobId, attempt: i64, step: StepNo) -> rusqlite::Result<Option<Box<Series>>> {
-        let sql = "SELECT points FROM series WHERE job = ?1 AND attempt = ?2 AND step = ?3";
-        let read = |r: &rusqlite::Row<'_>| r.get::<_, Packed<Series>>(0);
-        let found = self.db.prepare_cached(sql)?.query_row(params![job.0, attempt, step.0], read).optional()?;
-        Ok(found.map(|Packed(series)| Box::new(series)))
-    }
+/// Returns what a step of a run used over time, by the number of the attempt. None: it is not known.
+pub(super) fn read(db: &Connection, job: JobId, attempt: i64, step: StepNo) -> rusqlite::Result<Option<Box<Series>>> {
+    let sql = "SELECT points FROM series WHERE job = ?1 AND attempt = ?2 AND step = ?3";
+    let value = |r: &Row<'_>| r.get::<_, Packed<Series>>(0);
+    let found = db.prepare_cached(sql)?.query_row(params![job.0, attempt, step.0], value).optional()?;
+    Ok(found.map(|Packed(series)| Box::new(series)))
 }

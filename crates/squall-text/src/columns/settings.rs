@@ -115,7 +115,6 @@ const FIXED: &[(&str, &str)] = &[
     ("PowerPlugin", ""),
     ("ProctrackType", "proctrack/cgroup"),
     ("PropagatePrioProcess", "0"),
-    ("ResvOverRun", "0 min"),
     ("SelectType", "select/cons_tres"),
     ("SlurmSchedLogLevel", "0"),
     ("SrunPortRange", "0-0"),

@@ -1,7 +1,7 @@
 //! Limits on GPUs, on each node, and on resources over time: which jobs may start, which wait and why, and which have
 //! used up their time.
 
-use squall_model::config::{Config, NodeConfig};
+use squall_model::config::{Config, NodeConfig, PartitionConfig};
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::policy::{
@@ -207,7 +207,7 @@ fn flagged(d: &mut Driver, flags: &[&str]) {
 fn flags_of_a_qos_lift_limits_of_partitions_and_ask_for_reservations() {
     let mut d = cluster("", &[], &[]);
     let mut config = d.config.clone();
-    config.partitions[0].max_time_s = Some(600);
+    config.partitions = vec![PartitionConfig { max_time_s: Some(600), ..PartitionConfig::default() }];
     d.config = config;
     d.restart();
     d.register("n1", &[]);
