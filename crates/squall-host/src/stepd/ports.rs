@@ -43,11 +43,14 @@ pub(super) fn free(ports: &[u16]) {
         return;
     }
     let until = Instant::now() + PATIENCE;
-    let mut link = None;
+    let link = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG));
+    let mut link = link.map(File::from);
     loop {
         for (_, own, other) in closed(ports).iter().filter(|(state, ..)| state == TIME_WAIT) {
             // What the kernel can't remove is waited for.
-            drop(remove(&mut link, *own, *other));
+            if let Ok(link) = &mut link {
+                drop(remove(link, *own, *other));
+            }
         }
         if closed(ports).is_empty() || Instant::now() > until {
             return;
@@ -69,15 +72,8 @@ fn closed(ports: &[u16]) -> Vec<(String, SocketAddr, SocketAddr)> {
     found
 }
 
-/// Has the kernel remove a connection (`SOCK_DESTROY`). `link`: a socket to the kernel; None: it is made.
-fn remove(link: &mut Option<File>, own: SocketAddr, other: SocketAddr) -> io::Result<()> {
-    let link = if let Some(link) = link {
-        link
-    } else {
-        let kernel = Some(netlink::SOCK_DIAG);
-        let made = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, kernel)?;
-        link.insert(File::from(made))
-    };
+/// Has the kernel remove a connection (`SOCK_DESTROY`). `link`: a socket to the kernel.
+fn remove(link: &mut File, own: SocketAddr, other: SocketAddr) -> io::Result<()> {
     link.write_all(&removal(own, other))?;
     let mut answer = [0; 256];
     let length = link.read(&mut answer)?;
@@ -85,7 +81,7 @@ fn remove(link: &mut Option<File>, own: SocketAddr, other: SocketAddr) -> io::Re
     let error = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match error {
         Some(0) => Ok(()),
-        Some(error) => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
+        Some(error) => Err(io::Error::from_raw_os_error(-error)),
         None => Err(io::ErrorKind::InvalidData.into()),
     }
 }
