@@ -1,5 +1,6 @@
 //! Whatever is killed while jobs are checkpointed and restored, their results are right.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -151,18 +152,19 @@ pub(super) fn awaits_result(c: &Cluster, more: impl Fn() -> String) {
 /// Returns how the processes of a cluster stand, and its jobs.
 fn stand(c: &Cluster) -> String {
     let of = |pid: u32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let mut told = vec![text(&c.squall(&["scontrol", "show", "job", "1"]))];
+    let mut told = text(&c.squall(&["scontrol", "show", "job", "1"]));
     for (pid, line) in processes(&c.dir) {
         let group = of(pid, "cgroup").lines().filter_map(|line| line.strip_prefix("0::")).collect::<String>();
         let frozen = fs::read_to_string(format!("/sys/fs/cgroup/unified{group}/cgroup.events")).unwrap_or_default();
         let frozen = frozen.lines().last().unwrap_or_default().to_owned();
-        told.push(format!("{line}: {} {} {group} {frozen}", of(pid, "stat"), of(pid, "wchan")));
+        let (stat, at) = (of(pid, "stat"), of(pid, "wchan"));
+        writeln!(told, "{line}: {stat} {at} {group} {frozen}").unwrap();
     }
     for entry in fs::read_dir(c.state().join("node/n1/steps")).into_iter().flatten().flatten() {
         let pids = fs::read_to_string(entry.path().join("pids")).unwrap_or_default();
-        told.push(format!("{}: {:?}", entry.path().display(), pids.lines().next()));
+        writeln!(told, "{}: {:?}", entry.path().display(), pids.lines().next()).unwrap();
     }
-    told.join("\n")
+    told
 }
 
 /// Has CRIU killed while it dumps a job.
