@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use squall_model::cost::{Loss, LostTime};
 use squall_model::event::{Event, Record};
-use squall_model::id::{JobId, NodeId, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId, StepNo};
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 
@@ -27,16 +28,23 @@ impl Judge {
         if let Some(id) = self.lost_runs(record).into_iter().find(untold) {
             self.violate("a node that costs a job its run is recorded as lost", format!("job {id}"));
         }
+        let mut started = BTreeMap::new();
         for event in &record.events {
-            self.loss_event(record.time, event);
+            if let Event::JobStarted { id, attempt, alloc, .. } = event {
+                started.insert(*id, (*attempt, alloc.nodes()));
+            }
+            self.loss_event(record.time, event, &started);
         }
     }
 
-    fn loss_event(&mut self, time: Time, event: &Event) {
+    /// `started`: jobs that an earlier event of the record has started, as a controller that did not run for long may find a
+    /// node silent that it gives to a job in the same turn.
+    fn loss_event(&mut self, time: Time, event: &Event, started: &BTreeMap<JobId, (Attempt, NodeSet)>) {
         match event {
             Event::NodeLost { id, attempt, node, heard, kept } => {
                 let runs = |file: &super::JobFile| file.attempt == attempt.0 && file.nodes.contains(*node);
-                let start = self.files.get(id).filter(|file| runs(file)).and_then(|file| file.started);
+                let now = started.get(id).filter(|(of, nodes)| of == attempt && nodes.contains(*node)).map(|_| time);
+                let start = self.files.get(id).filter(|file| runs(file)).and_then(|file| file.started).or(now);
                 let all = self.losses.entry(*id).or_default();
                 let is_open = |loss: &Loss| loss.again.or(loss.replaced).is_none() && loss.kept <= *kept;
                 // A controller that has just started knows of none before.
