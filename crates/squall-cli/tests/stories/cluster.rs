@@ -152,7 +152,9 @@ impl Cluster {
     pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !holds() {
-            assert!(Instant::now() < end, "in vain: {what}\n{}\n{}", self.run(&["squeue"]).out, self.logs());
+            let ended = || self.run(&["sacct", "-X", "-P", "-o", "JobID,JobName,State,ExitCode,Start,End"]).out;
+            let seen = || format!("{}\n{}\n{}", self.run(&["squeue"]).out, ended(), self.logs());
+            assert!(Instant::now() < end, "in vain: {what}\n{}", seen());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
