@@ -18,8 +18,8 @@ fn what_steps_use_over_time_is_reported_while_they_run_and_afterwards() {
     c.ok(&["up", "--nodes", "2"]);
     // One of the two tasks is idle.
     let task = "test $SLURM_PROCID = 1 && sleep 33 || timeout 33 sh -c 'while :; do :; done'; true";
-    let script = format!("srun -N2 -n2 sh -c \"{}\"", task.replace('$', "\\$"));
-    let job = c.ok(&["sbatch", "--parsable", "-N2", "-o", "/dev/null", "--wrap", &script]);
+    let script = format!("SQUALL srun -N2 -n2 sh -c \"{}\"", task.replace('$', "\\$"));
+    let job = c.ok(&["sbatch", "--parsable", "-N2", "-o", "/dev/null", "--wrap", &c.filled(&script)]);
     std::thread::sleep(std::time::Duration::from_secs(26));
     let live = over_time(&c, job.trim(), 1);
     assert_eq!(live["nodes"], 2, "{live}");

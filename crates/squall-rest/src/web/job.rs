@@ -365,10 +365,10 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
     body.raw("</section>");
 }
 
-/// Draws what the step used for which it is known for longest.
+/// Draws what the step used that used most CPU time: a script waits for its steps.
 fn over_time(body: &mut Html, view: &View, steps: &[StepLine<'_>]) {
     let known = steps.iter().filter_map(|step| Some((step, step.start?, step.series?)));
-    let Some((step, start, series)) = known.max_by_key(|(_, _, series)| span_s(series)) else { return };
+    let Some((step, start, series)) = known.max_by_key(|(_, _, series)| cpu_ms(series)) else { return };
     let timed = |values: Vec<Option<f64>>, part: f64| {
         let at = |at: usize| start + Span::from_secs(u64::from(series.point_s) * (at as u64 + 1));
         values.into_iter().enumerate().filter_map(|(n, value)| Some((at(n), value? / part))).collect::<Vec<_>>()
@@ -414,9 +414,9 @@ fn over_time(body: &mut Html, view: &View, steps: &[StepLine<'_>]) {
     body.raw("</div>");
 }
 
-/// Returns the time for which a series has points, seconds.
-fn span_s(series: &UsageSeries) -> u64 {
-    u64::from(series.point_s) * series.points.len() as u64
+/// Returns the CPU time of a series, milliseconds.
+fn cpu_ms(series: &UsageSeries) -> u64 {
+    series.points.iter().map(|point| point.cpu_ms).fold(0, u64::saturating_add)
 }
 
 /// A line of the table of steps.

@@ -41,6 +41,8 @@ fn greatest(values: &[Option<f64>]) -> f64 {
 pub(super) fn text(steps: &[Row]) -> String {
     let with: Vec<(&Row, &Series)> =
         steps.iter().filter_map(|step| Some((step, step.data.series.as_deref()?))).collect();
+    // A script that waits for its steps is not idle.
+    let idle = with.iter().all(|(_, series)| series.idle_s() >= IDLE_S);
     let mut text = String::new();
     for (step, series) in with.iter().take(STEPS) {
         let number = step.data.step.map_or(String::new(), |step| step.to_string());
@@ -65,7 +67,7 @@ pub(super) fn text(steps: &[Row]) -> String {
             let most = points().map(|point| point.high_kb).max().unwrap_or(0);
             let _ = writeln!(text, "  nodes  {low:.1} to {high:.1} CPUs, and up to {} on one", amount(most));
         }
-        if series.idle_s() >= IDLE_S {
+        if idle {
             let _ = writeln!(text, "  idle   no CPU was used in the last {}", format_elapsed(series.idle_s()));
         }
     }
