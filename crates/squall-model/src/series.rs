@@ -163,6 +163,11 @@ impl Series {
         while kept.points.len() > SERIES_KEPT && kept.thin() {}
         (kept.points.iter().map(|point| point.samples).fold(0, u32::saturating_add) > 1).then(|| Box::new(kept))
     }
+    /// Returns what is stored of a series that another machine has sent with a step's end: no more than a step may have.
+    /// None: its numbers can't be those of a step.
+    pub fn accepted(&self) -> Option<Box<Self>> {
+        self.is_sound().then(|| self.kept()).flatten()
+    }
     /// Returns whether the numbers can be those of a step: another machine may have sent anything.
     fn is_sound(&self) -> bool {
         let times = self.point_s / SERIES_POINT_S;
@@ -269,6 +274,9 @@ mod tests {
         series.merge(&Series { point_s: 0, ..steady(50) });
         series.merge(&Series { point_s: 7, ..steady(50) });
         assert_eq!(series, before);
+        let long = vec![Point { samples: 1, ..Point::default() }; SERIES_MAX + 1];
+        assert_eq!(Series { points: long, ..Series::default() }.accepted(), None);
+        assert!(steady(2000).accepted().is_some_and(|stored| stored.points.len() <= SERIES_KEPT));
     }
 
     fn any_series() -> impl Strategy<Value = Series> {

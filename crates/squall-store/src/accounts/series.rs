@@ -1,4 +1,4 @@
-//! What steps used over time. It is kept for some days: it is for people who look at a job, not for bills.
+//! What steps used over time. It is kept for 30 days: it is for people who look at a job, not for bills.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use squall_model::id::{Attempt, JobId, StepNo};

@@ -77,7 +77,7 @@ pub(super) fn text(steps: &[Row]) -> String {
     text
 }
 
-/// Returns the GPUs that were at work on average. None: nobody measured them.
+/// Returns the GPUs that were at work on average. None: they were not measured.
 pub(super) fn gpus(steps: &[Row]) -> Option<f64> {
     let all = steps.iter().filter_map(|step| step.data.series.as_deref()).map(Series::gpus);
     let values: Vec<f64> = all.flatten().flatten().collect();

@@ -138,7 +138,7 @@ fn unless(text: String, none: &str) -> String {
     if text.eq_ignore_ascii_case(none) { String::new() } else { text }
 }
 
-/// Reads who else may have jobs on the nodes of a job: `NO` (others), `NODE` (nobody), `USER` (its user).
+/// Reads which other jobs may share the nodes of a job: `NO` (all), `NODE` (none), `USER` (those of its user).
 fn exclusive(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
     let whole = to.oversubscribe == OverSubscribe::Exclusive;
     let (nodes, user) = match text.to_ascii_uppercase().as_str() {

@@ -2,7 +2,9 @@
 
 use squall_model::event::Event;
 use squall_model::limits::{POLICY_CHANGES_MAX, STRING_BYTES_MAX};
-use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, PolicyChange, PreemptMode, ROOT};
+use squall_model::policy::{
+    AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, PolicyChange, PreemptMode, ROOT, Scope,
+};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_sched::Gate;
@@ -60,6 +62,11 @@ fn readable(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
     let PolicyChange::Qos(_, Some(qos)) = change else { return Ok(()) };
     if qos.preempt_mode == Some(PreemptMode::Checkpoint) && state.cluster_version < ClusterVersion::CHECKPOINTS {
         return Err(Refusal::NotSupported("PreemptMode=checkpoint before `scontrol upgrade`".into()));
+    }
+    let newer = |limit: &Limit| matches!(limit.scope(), Scope::UserDue | Scope::AccountDue);
+    if state.cluster_version < ClusterVersion::NODES_REPLACED && qos.limits.keys().any(newer) {
+        let what = "MaxTRESRunMinsPerUser and MaxTRESRunMinsPerAccount before `scontrol upgrade`";
+        return Err(Refusal::NotSupported(what.into()));
     }
     Ok(())
 }

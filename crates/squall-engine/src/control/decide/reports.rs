@@ -210,8 +210,9 @@ fn launch_time(step: &Step, end: &StepEnd) -> Option<Span> {
 }
 
 /// Converts the end of a step that was started at `start` to the controller's clock. If the node's clock differs, the
-/// step's duration is kept.
+/// step's duration is kept. Of the usage over time no more is stored than a step may have, whatever the node says.
 fn on_our_clock(now: Time, start: Time, end: &StepEnd) -> StepEnd {
+    let end = &StepEnd { series: end.series.as_ref().and_then(|series| series.accepted()), ..end.clone() };
     if (start..=now + Span::from_secs(CLOCK_SLACK_S)).contains(&end.ended) {
         return end.clone();
     }

@@ -1,6 +1,7 @@
 //! The version of the cluster: raising it, what hinders that, and which nodes are refused afterwards.
 
 use squall_model::config::Config;
+use squall_model::policy::{Limit, PolicyChange, Qos, Scope, Tres};
 use squall_model::rotation::ControllerKeys;
 use squall_model::time::Time;
 use squall_model::version::ClusterVersion;
@@ -54,6 +55,19 @@ fn a_new_cluster_has_the_version_of_its_controller() {
     assert_eq!(d.c.state().cluster_version, OLD);
     assert_eq!(d.ask(9, 0, raise(None, &[])), [Answer::Done]);
     assert_eq!(d.c.state().cluster_version, NEW);
+}
+
+#[test]
+fn limits_that_an_older_release_can_not_read_come_with_the_version() {
+    let mut d = mixed();
+    let limits = [(Limit::of(Scope::UserDue, Tres::Cpu), 60)].into();
+    let changes = vec![PolicyChange::Qos("long".into(), Some(Qos { limits, ..Qos::default() }))];
+    let change = |d: &Driver| Request::ChangePolicy { version: d.c.state().policy.version, changes: changes.clone() };
+    let asked = change(&d);
+    assert!(matches!(&d.ask(9, 0, asked)[..], [Answer::Refused(Refusal::NotSupported(_))]));
+    let mut d = Driver::empty(Config::default());
+    let asked = change(&d);
+    assert_eq!(d.ask(9, 0, asked), [Answer::Done]);
 }
 
 #[test]
