@@ -22,8 +22,6 @@ use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
 
-use crate::gang::{FREEZE, IDLE};
-
 pub(crate) mod detect;
 pub(crate) mod devices;
 mod groups;
@@ -32,6 +30,12 @@ pub(crate) mod member;
 use detect::{Mounts, Version};
 use devices::{Device, Means};
 pub(crate) use groups::StepGroups;
+
+/// Name of the file in a v2 cgroup by which the cgroup is frozen.
+pub(crate) const FREEZE: &str = "cgroup.freeze";
+
+/// Name of the file in a cgroup of the CPU controller (v1, v2) that makes all members step back.
+pub(crate) const IDLE: &str = "cpu.idle";
 
 /// One node's folders in the cgroup hierarchies that it may use.
 #[derive(Clone, Debug, Default)]

@@ -9,6 +9,7 @@ pub mod checkup;
 pub mod config_files;
 mod content;
 pub mod controld;
+mod descendants;
 mod detect;
 mod dump_mark;
 pub mod fence;

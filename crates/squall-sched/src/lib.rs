@@ -30,13 +30,12 @@ pub use nodes::{Nodes, UNLIMITED};
 pub use place::{deal_evenly, deal_in_turn};
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;
-pub use preempt::{Eviction, Victim};
 pub use request::{Exemptions, Request, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Bars, Candidate, Cap, Claim, Closed, Component, End, Given, Group, Head, Item, KeptLicenses, Lanes, Names,
-    NodeView, PartitionView, Plan, Queues, Reserved, Row, Single, Skip, Start, View,
+    Bars, Candidate, Cap, Claim, Closed, Component, End, Eviction, Given, Group, Head, Item, KeptLicenses, Lanes,
+    Names, NodeView, PartitionView, Plan, Queues, Reserved, Row, Single, Skip, Start, Victim, View,
 };
 
 #[cfg(test)]

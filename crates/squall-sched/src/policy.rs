@@ -13,8 +13,7 @@ use squall_model::id::JobId;
 use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
 
-use crate::preempt::Eviction;
-use crate::view::{Candidate, Head, Item, Lanes, Plan, Queues, Reserved, Skip, Start};
+use crate::view::{Candidate, Eviction, Head, Item, Lanes, Plan, Queues, Reserved, Skip, Start};
 
 /// Discipline that decides which jobs may start before earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

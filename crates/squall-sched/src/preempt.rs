@@ -2,47 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::gres::{Grant, NodeGres};
+use squall_model::gres::NodeGres;
 use squall_model::id::{JobId, NodeId};
-use squall_model::resource::{Alloc, AllocGroup};
+use squall_model::resource::AllocGroup;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::place::{self, Condition, fits, place};
 use crate::request::Request;
 use crate::scratch::{List, Scratch};
-use crate::view::{Closed, Given, Item, Row, View};
+use crate::view::{Closed, Given, Row, Victim, View};
 
 /// Maximum number of victims that are considered for one job.
 const VICTIMS_MAX: usize = 512;
-
-/// A running job that may be preempted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Victim<'a> {
-    /// Id of the job.
-    pub id: JobId,
-    /// The job's allocation.
-    pub alloc: &'a Alloc,
-    /// The job's generic resources.
-    pub gres: &'a [Grant],
-    /// Nodes of the allocation that the job has not released.
-    pub left: &'a NodeSet,
-    /// Cost of preempting the job; jobs with the lowest cost are preempted first.
-    pub cost: (u64, u64),
-    /// Whether the job is ending already, for any reason.
-    pub leaves: bool,
-    /// Whether the job would only be suspended while others run on its cores; it keeps everything else.
-    pub stays: bool,
-}
-
-/// A preemption: one running job ends or is suspended for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Eviction {
-    /// The job to be preempted.
-    pub victim: JobId,
-    /// The job for which it is preempted.
-    pub by: Item,
-}
 
 /// A way to make a request fit by preemption.
 pub(crate) struct Clearing {

@@ -20,12 +20,12 @@ use squall_model::time::{Span, Time};
 use crate::grain::Grain;
 use crate::nodes::Nodes;
 use crate::policy::{Discipline, Rules};
-use crate::preempt::Victim;
 use crate::request::{Exemptions, Request};
 use crate::scratch::Scratch;
 use crate::topology::Wish;
 use crate::view::{
-    Bars, Candidate, Cap, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Row, Single, View,
+    Bars, Candidate, Cap, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Row, Single, Victim,
+    View,
 };
 
 /// A node of the test cluster.

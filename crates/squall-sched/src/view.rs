@@ -12,7 +12,6 @@ use squall_model::time::{Span, Time};
 
 use crate::gate::Gate;
 use crate::grain::Grain;
-use crate::preempt::{Eviction, Victim};
 use crate::request::Request;
 use crate::topology::{Topology, Wish};
 
@@ -24,6 +23,34 @@ pub struct Item {
     /// Whether the entry stands for all tasks of the array that have no event of their own in the log. Distinguishes
     /// them from the array's last task, which has the same id.
     pub array: bool,
+}
+
+/// A running job that may be preempted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim<'a> {
+    /// Id of the job.
+    pub id: JobId,
+    /// The job's allocation.
+    pub alloc: &'a Alloc,
+    /// The job's generic resources.
+    pub gres: &'a [Grant],
+    /// Nodes of the allocation that the job has not released.
+    pub left: &'a NodeSet,
+    /// Cost of preempting the job; jobs with the lowest cost are preempted first.
+    pub cost: (u64, u64),
+    /// Whether the job is ending already, for any reason.
+    pub leaves: bool,
+    /// Whether the job would only be suspended while others run on its cores; it keeps everything else.
+    pub stays: bool,
+}
+
+/// A preemption: one running job ends or is suspended for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// The job to be preempted.
+    pub victim: JobId,
+    /// The job for which it is preempted.
+    pub by: Item,
 }
 
 /// Access to the queues of pending jobs, one queue for each partition.

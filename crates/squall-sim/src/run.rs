@@ -12,16 +12,18 @@ use squall_model::policy::{Limit, PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::Span;
 
 use crate::cells;
-use crate::client::Wish;
 use crate::coverage::{Coverage, Phase};
 use crate::judge::Violation;
 use crate::mutation::Mutation;
-use crate::nemesis::Profile;
-use crate::node::SKEW_MAX;
-use crate::restore;
 use crate::seed::Seed;
-use crate::workload::{FAST, HIGH, LOW, Workload};
-use crate::world::{BEGIN, Happening, Setup, World};
+use crate::setup::{BEGIN, Setup};
+use crate::setup::{FAST, HIGH, LOW};
+use crate::world::client::Wish;
+use crate::world::nemesis::Profile;
+use crate::world::node::SKEW_MAX;
+use crate::world::restore;
+use crate::world::workload::Workload;
+use crate::world::{Happening, World};
 
 /// Settings of one simulation.
 #[derive(Clone, Copy, Debug)]

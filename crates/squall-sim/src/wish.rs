@@ -1,6 +1,6 @@
 //! What a request of a simulated user is about.
 
-use crate::client::Wish;
+use crate::world::client::Wish;
 
 impl Wish {
     /// Returns the job order that the request is about, if any.

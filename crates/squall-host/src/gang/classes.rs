@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::means::Root;
 use crate::cgroup::members_within;
-use crate::stepd::descendants;
+use crate::descendants::descendants;
 
 /// Time between two readings of the counters.
 const PERIOD: Duration = Duration::from_millis(500);

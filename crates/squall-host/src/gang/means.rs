@@ -17,18 +17,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::cgroup::members;
-use crate::stepd::{descendants, stat_field};
+use crate::cgroup::{FREEZE, IDLE, members};
+use crate::descendants::{descendants, stat_field};
 use crate::sys::signals::{kill, kill_group};
 
 /// Greatest age of the list of process groups while a job runs.
 const FRESH: Duration = Duration::from_millis(50);
-
-/// Name of the file in a v2 cgroup by which the cgroup is frozen.
-pub(crate) const FREEZE: &str = "cgroup.freeze";
-
-/// Name of the file in a cgroup of the CPU controller (v1, v2) that makes all members step back.
-pub(crate) const IDLE: &str = "cpu.idle";
 
 /// Levels from a job's group up to the folder common to all nodes of the machine: node, cluster, all clusters.
 const COMMON: usize = 3;
@@ -265,7 +259,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    use super::{Hold, IDLE, Leave, Means, Root};
+    use super::{Hold, Leave, Means, Root};
+    use crate::cgroup::IDLE;
     use crate::processes::Stat;
 
     fn until(pid: u32, wanted: impl Fn(u8) -> bool) {

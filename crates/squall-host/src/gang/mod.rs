@@ -27,7 +27,6 @@ use squall_model::time::{Span, Time};
 
 use crate::sys::spawn::{Session, Spawn};
 
-pub(crate) use means::{FREEZE, IDLE};
 pub use means::{Hold, Leave, Means, Root};
 pub use switcher::serve;
 pub use trial::trial;

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Means, Root};
+use crate::cgroup::FREEZE;
 use crate::cgroup::detect::Mounts;
 use crate::sys::realtime::prefer_me;
 
@@ -85,7 +86,7 @@ pub fn trial(processes: usize) -> io::Result<Vec<(&'static str, [Duration; 2])>>
 
 fn can_freeze(root: &Path) -> bool {
     let dir = root.join(format!("squall-trial-{}", std::process::id()));
-    let can = fs::create_dir(&dir).is_ok() && File::options().write(true).open(dir.join(super::FREEZE)).is_ok();
+    let can = fs::create_dir(&dir).is_ok() && File::options().write(true).open(dir.join(FREEZE)).is_ok();
     let _ = fs::remove_dir(&dir);
     can
 }

@@ -33,6 +33,7 @@ use squall_model::encoding::{self, ByteBuf};
 use squall_model::job::JobAttempt;
 use squall_model::step::StepLaunch;
 
+use crate::cgroup::FREEZE as FREEZE_SWITCH;
 use crate::dump_mark::Mark;
 use crate::processes::Stat;
 use crate::removal::remove;
@@ -453,7 +454,7 @@ impl Job {
         let script = script.into_os_string().into_vec().into();
         let ports = ports_of(&members);
         let mut manifest = Manifest { script, files, read, shared: Vec::new(), connected, ports };
-        let (pid, switch) = (root.to_string(), self.group.join(FREEZE_FILE));
+        let (pid, switch) = (root.to_string(), self.group.join(FREEZE_SWITCH));
         let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--ghost-limit", "256M", "--leave-running"]);
         let args = args.chain(connected.then_some(CONNECTED)).map(OsStr::new);
         let args = args.chain([OsStr::new("--freeze-cgroup"), self.group.as_os_str()]);
@@ -502,12 +503,9 @@ impl Job {
     }
 }
 
-/// Name of the file by which a cgroup is frozen.
-const FREEZE_FILE: &str = "cgroup.freeze";
-
 /// Freezes or thaws a cgroup.
 pub(crate) fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
-    fs::write(group.join(FREEZE_FILE), if frozen { "1" } else { "0" })
+    fs::write(group.join(FREEZE_SWITCH), if frozen { "1" } else { "0" })
 }
 
 /// Returns the processes of a job: those in its cgroup and in the groups of its steps.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use squall_model::id::StepKey;
 use squall_model::job::ExitCode;
 
-use super::tree::{descendants, signal_all, stat_field};
+use crate::descendants::{descendants, signal_all, stat_field};
 use crate::processes::{Stat, may_belong};
 use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;

@@ -11,8 +11,8 @@ use squall_model::limits::SERIES_POINT_S;
 use squall_model::series::Sample;
 use squall_model::step::StepLaunch;
 
-use super::tree::descendants;
 use crate::cgroup::StepGroups;
+use crate::descendants::descendants;
 use crate::detect::Places;
 use crate::sys::host::{page_bytes, tick_us};
 use crate::sys::wait::own_peak_kb;
@@ -223,7 +223,7 @@ pub(super) fn io_bytes(pid: u32) -> (u64, u64) {
 
 /// Returns user and system time of a process and its awaited children, microseconds.
 fn cpu_time(pid: u32) -> (u64, u64) {
-    let field = |n| super::tree::stat_field(pid, n).unwrap_or(0);
+    let field = |n| crate::descendants::stat_field(pid, n).unwrap_or(0);
     let tick_us = tick_us();
     ((field(14) + field(16)) * tick_us, (field(15) + field(17)) * tick_us)
 }

@@ -13,7 +13,7 @@ use super::meter::{Meter, io_bytes};
 use super::prepare::{Prepared, Ready};
 use super::scripts::Epilog;
 use super::search::NotFound;
-use super::tree::{descendants, signal_all};
+use crate::descendants::{descendants, signal_all};
 use crate::processes::catches;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;

@@ -27,10 +27,10 @@ use squall_model::wire::client::{Answer, AnyRequest, HostRequest};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 
 use crate::agenda::Agenda;
-use crate::controller::PAGE;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
-use crate::world::BEGIN;
+use crate::setup::BEGIN;
+use crate::world::controller::PAGE;
 use carrier::COURIER;
 use client::Client;
 use judge::Judge;

@@ -17,7 +17,7 @@ use super::{Happening, World, owner};
 use crate::coverage::Coverage;
 use crate::run::{Report, Settings, panicked};
 use crate::seed::mix;
-use crate::world::BEGIN;
+use crate::setup::BEGIN;
 
 /// Time after the last fault within which all requests must be answered.
 const PATIENCE: Span = Span::from_secs(600);

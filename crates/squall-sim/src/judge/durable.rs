@@ -14,9 +14,9 @@ use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 
 use super::{JobFile, Judge};
-use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::order::Order;
+use crate::world::client::Clients;
 
 /// Number of the signal SIGTERM.
 const TERM: u8 = 15;

@@ -9,8 +9,8 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use super::Judge;
-use crate::client::Clients;
 use crate::coverage::Phase;
+use crate::world::client::Clients;
 
 /// A line: jobs leased to follow a running one in its place. It is identified by the running attempt (job,
 /// attempt number).

@@ -35,7 +35,7 @@ use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::feed::FeedKind;
 
 use crate::coverage::Phase;
-use crate::world::Setup;
+use crate::setup::Setup;
 use fabric::Fabric;
 
 /// A violated invariant.

@@ -8,10 +8,10 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{UpFrame, Upward};
 
 use super::{JobFile, Judge};
-use crate::client::{Clients, user_of};
 use crate::coverage::Phase;
-use crate::node::NodeHost;
 use crate::order::Order;
+use crate::world::client::{Clients, user_of};
+use crate::world::node::NodeHost;
 
 /// For each core of a node: the job of the live processes that use it, and their number. None: no process uses it.
 type Cores = [Option<(JobAttempt, u32)>];
@@ -326,11 +326,6 @@ fn did_well(order: &Order, file: &JobFile) -> bool {
     let told = file.outcome.as_ref().is_some_and(|o| o.state == EndState::Completed);
     // An allocation's exit is what its client reports, whatever happened to its steps.
     told && (order.kind != JobKind::Batch || file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
-}
-
-/// Returns the index of the job order that a launch belongs to.
-pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
-    Order::tag_of(&launch.facts.spec)
 }
 
 /// Returns whether a launch starts the script of a batch job or the first step of another job.

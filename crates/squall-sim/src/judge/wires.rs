@@ -9,7 +9,7 @@ use squall_sched::topology::{Topology, Wish};
 use squall_sched::torus::Link;
 
 use super::Judge;
-use crate::client::Clients;
+use crate::world::client::Clients;
 
 /// Network of a torus, and the links that running jobs use.
 #[derive(Debug, Default)]

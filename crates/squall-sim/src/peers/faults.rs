@@ -4,12 +4,13 @@ use squall_model::time::{Span, Time};
 use squall_store::memory::{Lie, MemoryLog};
 
 use super::{Base, PREFIX, RATE_MAX_PPM};
-use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
-use crate::nemesis::{Course, End};
 use crate::seed::Seed;
-use crate::world::{BEGIN, Happening, World};
+use crate::setup::BEGIN;
+use crate::world::controller::CrashPoint;
+use crate::world::nemesis::{Course, End};
+use crate::world::{Happening, World};
 
 impl World {
     /// Plans faults of controllers and etcd until the time `until`, and their clocks.

@@ -13,11 +13,11 @@ use squall_store::Log;
 use squall_store::entry::Entry;
 
 use super::{Batch, PREFIX, Peer};
-use crate::controller::{ControllerHost, CrashPoint};
 use crate::coverage::Fault;
 use crate::judge::Violation;
 use crate::mutation::Mutation;
 use crate::trace::Origin;
+use crate::world::controller::{ControllerHost, CrashPoint};
 use crate::world::{Happening, World};
 
 /// Functions that run a controller's side of the log.

@@ -9,11 +9,11 @@ use squall_model::time::Span;
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::Request;
 
-use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
 use crate::world::World;
+use crate::world::controller::CrashPoint;
 
 /// The connection of the operator that raises the version. No simulated user has it.
 const OPERATOR: CallerId = CallerId(u64::MAX);

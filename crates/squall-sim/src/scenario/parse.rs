@@ -13,11 +13,11 @@ use squall_model::time::Span;
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use super::expect::Expectation;
-use crate::controller::CrashPoint;
 use crate::network::{Direction, Weather};
 use crate::order::Order;
 use crate::query::Question;
-use crate::restore::RestoreMethod;
+use crate::world::controller::CrashPoint;
+use crate::world::restore::RestoreMethod;
 
 /// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,15 +14,16 @@ use squall_model::wire::reservation::{ListChange, ReservationChange};
 use super::expect::{Expectation, State};
 use super::parse::{Action, Booking, ParseError, Placement, Statement, Victim, parse};
 use crate::cells;
-use crate::client::Wish;
-use crate::controller::CrashPoint;
 use crate::coverage::Phase;
-use crate::files::Parcel;
 use crate::judge::JobFile;
-use crate::node::NodeHost;
 use crate::order::Order;
 use crate::run::run_to_rest;
-use crate::world::{Setup, World};
+use crate::setup::Setup;
+use crate::world::World;
+use crate::world::client::Wish;
+use crate::world::controller::CrashPoint;
+use crate::world::files::Parcel;
+use crate::world::node::NodeHost;
 
 /// Failure of a scenario.
 #[derive(Clone, Debug)]

@@ -5,17 +5,12 @@
 //! is rebuilt from the journal; a damaged one from its readable rows and the journal (`rescue`).
 
 mod book;
-mod change;
 mod copy;
-mod draft;
 mod encode;
-mod history;
-mod losses;
 mod pages;
 pub mod past;
 mod query;
 mod rescue;
-mod retire;
 mod series;
 
 #[cfg(test)]
@@ -420,7 +415,7 @@ impl Keeper {
             (Some(book), Topic::Jobs(course)) => {
                 course.go_on(book, &mut |rows, more, lost| send(Answer::Accounting { rows, more, lost }))
             }
-            (Some(book), Topic::History(after)) => history::page(book, after).map(|rows| {
+            (Some(book), Topic::History(after)) => book::history::page(book, after).map(|rows| {
                 let done = rows.is_empty();
                 send(Answer::History(rows, !done));
                 done

@@ -6,9 +6,9 @@ use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner};
 use squall_model::time::Time;
 
+use super::book::GENERATION;
 use super::book::{Book, SqlResult};
 use super::encode::state_columns;
-use super::retire::GENERATION;
 
 /// A job that has ended elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]

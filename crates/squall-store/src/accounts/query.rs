@@ -15,9 +15,9 @@ use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
 use squall_model::wire::info::AccountingRow;
 
 use super::book::Book;
+use super::book::GENERATION;
 use super::encode::{Packed, state_of};
 use super::rescue::Lost;
-use super::retire::GENERATION;
 use super::series;
 
 /// Rows of one page, at most.

@@ -12,9 +12,9 @@ use squall_model::id::JobId;
 use squall_model::limits::LOST_RANGES_MAX;
 use squall_model::time::Time;
 
+use super::book::GENERATION;
 use super::book::{Book, SqlResult};
 use super::encode::Packed;
-use super::retire::GENERATION;
 use crate::accounts::pages;
 use crate::file;
 

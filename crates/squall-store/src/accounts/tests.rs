@@ -23,7 +23,7 @@ mod damage;
 mod locked;
 
 use super::book::Book;
-use super::history;
+use super::book::history;
 use super::query::Course;
 use crate::file::tests::Folder;
 

@@ -11,7 +11,7 @@ use squall_model::report::StepEnd;
 use squall_model::time::Span;
 
 use crate::mutation::Mutation;
-use crate::step::{KILL, Restoring, StepHost};
+use crate::world::step::{KILL, Restoring, StepHost};
 use crate::world::{Happening, World};
 
 fn script_of(job: JobAttempt) -> StepKey {

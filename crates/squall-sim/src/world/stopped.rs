@@ -12,7 +12,7 @@ use squall_model::wire::fabric::DownFrame;
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
-use crate::tree::Side;
+use crate::world::tree::Side;
 use crate::world::{Happening, World};
 
 /// Interval at which sessions are looked at.

@@ -1,5 +1,11 @@
 //! The accounting database and what each event writes into it.
 
+mod change;
+mod draft;
+pub(super) mod history;
+mod losses;
+mod retire;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -18,12 +24,13 @@ use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::Time;
 
-use super::draft::Draft;
-use super::encode::{Packed, state_columns};
-use super::rescue::Lost;
-use super::{history, losses, series};
+use crate::accounts::encode::{Packed, state_columns};
 use crate::accounts::pages::{self, Raw};
+use crate::accounts::rescue::Lost;
+use crate::accounts::series;
 use crate::file::free_bytes;
+use draft::Draft;
+pub(super) use retire::GENERATION;
 
 /// Version of the database's tables.
 pub(super) const TABLES: i64 = 2;
@@ -140,7 +147,7 @@ impl Book {
     pub(super) fn on(db: Connection, path: &Path) -> rusqlite::Result<Self> {
         let tables: i64 = db.pragma_query_value(None, "user_version", |r| r.get(0))?;
         if ![0, TABLES].contains(&tables) {
-            return Err(super::another_version(path, tables));
+            return Err(crate::accounts::another_version(path, tables));
         }
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
@@ -235,7 +242,7 @@ impl Book {
     }
     /// Returns the database's file, to be read while this holds its lock.
     pub(super) fn raw(&self) -> rusqlite::Result<Raw<'_>> {
-        Raw::of(&self.db).map_err(super::unreadable)
+        Raw::of(&self.db).map_err(crate::accounts::unreadable)
     }
     /// Makes everything stored durable.
     pub(super) fn checkpoint(&self) -> SqlResult {

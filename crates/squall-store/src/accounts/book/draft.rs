@@ -11,12 +11,12 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
-use super::book::{Book, SqlResult, is_of_the_event};
-use super::encode::{Packed, state_columns};
+use super::{Book, SqlResult, is_of_the_event};
+use crate::accounts::encode::{Packed, state_columns};
 
 /// A job that has no row yet.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(in crate::accounts) struct Draft {
     pub(super) uid: u32,
     /// Row id of the owner. Other jobs may share that row.
     pub(super) owner: i64,
@@ -33,7 +33,7 @@ pub(super) struct Draft {
 
 /// The first attempt of a job that has no row yet.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(in crate::accounts) struct Run {
     attempt: Attempt,
     start: Time,
     alloc: Alloc,

@@ -22,12 +22,12 @@ use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::coverage::Fault;
-use crate::gang::Switcher;
 use crate::mutation::Mutation;
 use crate::seed::{Seed, mix};
 use crate::signers::NodeKeys;
-use crate::step::StepHost;
 use crate::trace::Origin;
+use crate::world::gang::Switcher;
+use crate::world::step::StepHost;
 use crate::world::{Happening, World};
 
 /// Greatest deviation of a node's clock from true time, in either direction.

@@ -3,8 +3,9 @@
 use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
 
-use crate::client::Wish;
-use crate::world::{Setup, World};
+use crate::setup::Setup;
+use crate::world::World;
+use crate::world::client::Wish;
 
 impl Setup {
     /// Returns the number of spare nodes of the default partition.

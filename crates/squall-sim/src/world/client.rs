@@ -17,13 +17,12 @@ use squall_model::wire::node::SignalTarget;
 use squall_model::wire::reservation::ReservationChange;
 
 use crate::coverage::Fault;
-use crate::files::Parcel;
-use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::order::{Order, Truth, selection};
 use crate::query::Question;
+use crate::setup::FAST;
 use crate::trace::{Origin, answer_name};
-use crate::workload::FAST;
+use crate::world::files::Parcel;
 use crate::world::{Happening, World};
 
 /// State of all simulated users.
@@ -209,6 +208,11 @@ impl Clients {
     pub(crate) fn first_waiting(&self) -> String {
         self.calls.iter().find(|c| !c.done).map(|c| format!("{:?}", c.wish)).unwrap_or_default()
     }
+}
+
+/// Returns the index of the job order that a launch belongs to.
+pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
+    Order::tag_of(&launch.facts.spec)
 }
 
 /// Returns the user id of the owner of an order's jobs.

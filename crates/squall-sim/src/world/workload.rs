@@ -13,12 +13,13 @@ use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
-use crate::client::Wish;
-use crate::files::Parcel;
 use crate::order::Order;
 use crate::query::Question;
 use crate::seed::Seed;
-use crate::world::{Happening, Setup, World};
+use crate::setup::{FAST, HIGH, LOW, Setup};
+use crate::world::client::Wish;
+use crate::world::files::Parcel;
+use crate::world::{Happening, World};
 
 /// Kinds of dependencies between generated jobs.
 const KINDS: [DependencyKind; 5] = [
@@ -31,14 +32,6 @@ const KINDS: [DependencyKind; 5] = [
 
 /// Greatest size of most generated files, bytes.
 const FILE_BYTES_MAX: u64 = 600_000;
-
-/// Name of the second partition, which has half of the nodes; its jobs are considered before those of the first.
-pub(crate) const FAST: &str = "fast";
-
-/// Name of a QOS. Its jobs are preempted for jobs of the QOS `HIGH`.
-pub(crate) const LOW: &str = "low";
-/// Name of the QOS that may preempt [`LOW`].
-pub(crate) const HIGH: &str = "high";
 
 /// State of the workload generator.
 #[derive(Debug)]

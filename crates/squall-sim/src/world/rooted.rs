@@ -15,11 +15,11 @@ use squall_model::wire::fabric::{DownFrame, Parcel, Put};
 use squall_model::wire::node::{Down, EndReason};
 use squall_model::wire::sealed::Sealed;
 
-use crate::controller::put_of;
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
 use crate::signers::{Secret, rotations_of};
+use crate::world::controller::put_of;
 use crate::world::{Happening, World};
 
 /// Of this many nodes, one is rooted.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use squall_model::id::StepKey;
 use squall_model::time::{Span, Time};
 
-use crate::client::Wish;
-use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::network::{Direction, Weather};
-use crate::step::StepHost;
+use crate::world::client::Wish;
+use crate::world::controller::CrashPoint;
+use crate::world::step::StepHost;
 use crate::world::{Happening, World};
 
 /// Amount by which a fault sets a wall clock forward or back, microseconds.

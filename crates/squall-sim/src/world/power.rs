@@ -10,7 +10,8 @@ use squall_model::time::Span;
 
 use crate::mutation::Mutation;
 use crate::seed::Seed;
-use crate::world::{Happening, Setup, World};
+use crate::setup::Setup;
+use crate::world::{Happening, World};
 
 /// Longest time that a program takes.
 const TAKES: Span = Span::from_secs(3);

@@ -16,14 +16,15 @@ use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::time::{Span, Time};
 use squall_store::memory::MemoryLog;
 
-use crate::client::Wish;
-use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::judge::Violation;
 use crate::mutation::Mutation;
 use crate::run::{Report, Settings, panicked, plan, report, setup_of};
 use crate::seed::Seed;
-use crate::world::{BEGIN, World};
+use crate::setup::BEGIN;
+use crate::world::World;
+use crate::world::client::Wish;
+use crate::world::controller::CrashPoint;
 
 /// Time after the start of a restored controller within which every node registers.
 const COME: Span = Span::from_secs(120);

@@ -8,9 +8,9 @@ use squall_model::job::{ExitCode, JobSpec};
 use squall_model::time::Time;
 use squall_model::wire::history::{Happening, HistoryRow};
 
-use super::book::{Book, SqlResult};
-use super::encode::Packed;
-use super::query::PAGE_BYTES;
+use super::{Book, SqlResult};
+use crate::accounts::encode::Packed;
+use crate::accounts::query::PAGE_BYTES;
 
 /// Changes of accounts in one row, at most: a row must fit into a frame.
 const CHANGES_MAX: usize = 1024;
@@ -79,7 +79,7 @@ impl Book {
 }
 
 /// Returns the next page of rows after row `after`, and sets `after` to the last one. An empty page is the end.
-pub(super) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<HistoryRow>> {
+pub(in crate::accounts) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<HistoryRow>> {
     let sql = "SELECT number, time, what, length(what) FROM history WHERE number > ?1 ORDER BY number";
     let mut statement = book.db.prepare_cached(sql)?;
     let mut found = statement.query([*after])?;

@@ -20,10 +20,11 @@ use squall_store::{Log, LogError};
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::peers::{Base, Peer};
+use crate::setup::BEGIN;
 use crate::signers::rotations_of;
 use crate::trace::Origin;
-use crate::tree::Side;
-use crate::world::{BEGIN, Happening, World};
+use crate::world::tree::Side;
+use crate::world::{Happening, World};
 
 /// Number of records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 400;

@@ -6,11 +6,12 @@ use squall_model::hostlist;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Request;
 
-use crate::client::Wish;
 use crate::judge::Violation;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
-use crate::world::{BEGIN, Happening, World};
+use crate::setup::BEGIN;
+use crate::world::client::Wish;
+use crate::world::{Happening, World};
 
 /// How long the last jobs of removed nodes may take at the end.
 const PATIENCE: Span = Span::from_secs(3 * 3600);

@@ -13,9 +13,9 @@ use squall_model::step::{
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Request;
 
-use crate::client::Wish;
-use crate::judge::process::order_of;
 use crate::mutation::Mutation;
+use crate::world::client::Wish;
+use crate::world::client::order_of;
 use crate::world::{Happening, World};
 
 /// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether its step and links

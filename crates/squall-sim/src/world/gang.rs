@@ -9,7 +9,7 @@ use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 
-use crate::step::{CONT, STOP};
+use crate::world::step::{CONT, STOP};
 use crate::world::{Happening, World};
 
 /// Maximum number of checks, 20 s apart and after the end of all faults, that may find the same job stopped.

@@ -9,7 +9,7 @@ use squall_model::id::{JobId, StepNo};
 use squall_model::limits::LOSSES_MAX;
 use squall_model::time::{Span, Time};
 
-use super::book::{Book, SqlResult};
+use super::{Book, SqlResult};
 
 /// SQL that makes the table; databases of earlier versions get it when they are opened.
 pub(super) const SCHEMA: &str = "
@@ -56,7 +56,7 @@ impl Book {
     }
 
     /// Returns the nodes that a job has lost until the end of a run, by the number of its attempt. None: it has lost none.
-    pub(super) fn losses(&self, job: JobId, attempt: i64) -> rusqlite::Result<Option<Box<Losses>>> {
+    pub(in crate::accounts) fn losses(&self, job: JobId, attempt: i64) -> rusqlite::Result<Option<Box<Losses>>> {
         let time = |value: i64| Time(value as u64);
         let sql = "SELECT kept, heard, lost, replaced, again FROM losses WHERE job = ?1 AND attempt <= ?2
             ORDER BY attempt, lost LIMIT ?3";

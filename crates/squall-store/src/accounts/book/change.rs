@@ -6,7 +6,7 @@ use squall_model::id::{Attempt, JobId};
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
-use super::book::{Book, SqlResult};
+use super::{Book, SqlResult};
 
 impl Book {
     /// Changes the row of a job that has given back nodes: it shows the remaining allocation only.

@@ -18,10 +18,10 @@ use squall_model::wire::fabric::{Composite, DownFrame, Downward, Newer, Parcel, 
 use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::sealed::Sealed;
 
-use crate::controller::for_each_parcel;
 use crate::mutation::Mutation;
 use crate::order::Order;
 use crate::world::World;
+use crate::world::controller::for_each_parcel;
 
 impl World {
     /// Alters an input of the controller as the planted bug requires. None: the input is dropped.

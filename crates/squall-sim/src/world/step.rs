@@ -12,9 +12,9 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 
 use crate::coverage::Fault;
 use crate::mutation::Mutation;
-use crate::node::Folder;
 use crate::order::{Order, Truth};
 use crate::trace::Origin;
+use crate::world::node::Folder;
 use crate::world::{Happening, World};
 
 /// Number of the signal SIGKILL.

@@ -3,11 +3,11 @@
 use rusqlite::params;
 use squall_model::id::JobId;
 
-use super::book::{Array, Book, RECENT_JOBS, SqlResult};
+use super::{Array, Book, RECENT_JOBS, SqlResult};
 
 /// Difference by which attempt numbers of jobs, and ids of arrays, are lowered each time that the job's id is used
 /// again.
-pub(super) const GENERATION: i64 = 1 << 32;
+pub(in crate::accounts) const GENERATION: i64 = 1 << 32;
 
 impl Book {
     /// Handles the submission of jobs with ids from `first` to `last`. Rows of earlier jobs with these ids are
