@@ -63,7 +63,7 @@ impl Judge {
         self.drains.last.remove(&node);
     }
 
-    fn hosts_named(&self, nodes: &str) -> Vec<usize> {
+    pub(super) fn hosts_named(&self, nodes: &str) -> Vec<usize> {
         let named = hostlist::expand(nodes).unwrap_or_default();
         named.iter().filter_map(|name| self.names.iter().position(|other| other == name)).collect()
     }

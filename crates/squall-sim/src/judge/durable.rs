@@ -299,6 +299,7 @@ impl Judge {
         let again = ended_well && before > 0 && file.outcome.as_ref().is_some_and(wanted_back);
         file.attempt = attempt;
         (file.left, file.back) = (nodes.clone(), NodeSet::new());
+        file.granted = nodes.clone();
         file.nodes = nodes;
         file.started = Some(decided);
         (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
@@ -517,6 +518,7 @@ impl JobFile {
             phase: Phase::Pending,
             attempt: 0,
             nodes: NodeSet::new(),
+            granted: NodeSet::new(),
             left: NodeSet::new(),
             back: NodeSet::new(),
             outcome: None,

@@ -40,7 +40,7 @@ impl Leases {
 
 impl Judge {
     pub(super) fn leased_event(&mut self, decided: Time, id: JobId, attempt: u32, behind: JobId, clients: &Clients) {
-        let Some((nodes, founder)) = self.files.get(&behind).map(|file| (file.nodes.clone(), file.attempt)) else {
+        let Some((nodes, founder)) = self.files.get(&behind).map(|file| (file.granted.clone(), file.attempt)) else {
             return self.violate("jobs are leased after running ones", format!("job {id} after job {behind}"));
         };
         self.granted_event(decided, id, attempt, nodes, clients);

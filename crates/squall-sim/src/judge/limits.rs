@@ -36,6 +36,9 @@ impl Judge {
         if let Some(held) = self.holding.get_mut(&id) {
             (held.cpus, held.nodes) = (u64::from(alloc.cpus()), alloc.nodes().len() as u64);
         }
+        if let Some(file) = self.files.get_mut(&id) {
+            file.granted = alloc.nodes();
+        }
     }
 
     /// Records the start of a job with the allocation `alloc`, and checks that all usage is within its QOS limits.

@@ -63,7 +63,10 @@ pub(crate) struct JobFile {
     pub(crate) phase: Phase,
     /// Number of the job's last attempt that is durable.
     pub(crate) attempt: u32,
+    /// Nodes that the attempt has or had.
     pub(crate) nodes: NodeSet,
+    /// Nodes that it was given and has not lost.
+    granted: NodeSet,
     pub(crate) left: NodeSet,
     /// Nodes that released the attempt, took a vacant place of it, and have not forgotten their first share.
     pub(crate) back: NodeSet,

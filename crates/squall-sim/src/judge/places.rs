@@ -115,6 +115,10 @@ impl Judge {
                 let host = self.host(*node);
                 self.places.left.retain(|(of, at), _| (*of, Some(*at)) != (job, host));
             }
+            // It had been removed: what was found there is that of the node before.
+            Event::NodesCreated { node, .. } => {
+                self.hosts_named(&node.name).into_iter().for_each(|host| self.owes_no_check(host));
+            }
             Event::JobEnding { id, .. } => self.places.vacant.retain(|(job, _)| job.job != *id),
             _ => {}
         }
