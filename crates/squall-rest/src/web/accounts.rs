@@ -61,7 +61,7 @@ pub(crate) fn page(view: &View, shares: &[Share], policy: &Policy, asked: &Accou
     if chosen.is_empty() {
         body.raw("<p class=\"dim\">There are none.</p>");
     } else {
-        body.raw("<div class=\"scroll\"><table class=\"rows\"><thead><tr><th scope=\"col\">Account</th><th scope=\"col\">User</th><th scope=\"col\" class=\"n\">Shares</th><th scope=\"col\">Share of its parent's, and use</th><th scope=\"col\" class=\"n\">CPU hours</th><th scope=\"col\" class=\"n\">FairShare</th><th scope=\"col\">Limits</th></tr></thead><tbody>");
+        body.raw("<div class=\"scroll\" tabindex=\"0\"><table class=\"rows\"><thead><tr><th scope=\"col\">Account</th><th scope=\"col\">User</th><th scope=\"col\" class=\"n\">Shares</th><th scope=\"col\">Share of its parent's, and use</th><th scope=\"col\" class=\"n\">CPU hours</th><th scope=\"col\" class=\"n\">FairShare</th><th scope=\"col\">Limits</th></tr></thead><tbody>");
         chosen[first..end].iter().for_each(|share| line(&mut body, share, policy));
         body.raw("</tbody></table></div>");
     }
@@ -107,7 +107,7 @@ fn qos(body: &mut Html, policy: &Policy) {
         return;
     }
     card(body, "qos", "QOS");
-    body.raw("<div class=\"scroll\"><table class=\"rows\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\" class=\"n\">Priority</th><th scope=\"col\">Preempts</th><th scope=\"col\">Description</th><th scope=\"col\">Limits</th></tr></thead><tbody>");
+    body.raw("<div class=\"scroll\" tabindex=\"0\"><table class=\"rows\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\" class=\"n\">Priority</th><th scope=\"col\">Preempts</th><th scope=\"col\">Description</th><th scope=\"col\">Limits</th></tr></thead><tbody>");
     for (name, qos) in policy.qos.iter().take(ROWS) {
         let own = Association { limits: qos.limits.clone(), ..Association::default() };
         let set = set_limits(Whose::Qos, &Row { own, level: qos.clone(), ..Row::default() });

@@ -139,7 +139,7 @@ pub(crate) fn plan(html: &mut Html, caption: &Caption<'_>, clock: &Clock, window
     let height = TOP + all.len() as f64 * ROW + BOTTOM;
     let length = window.1.since(window.0).0.max(1) as f64;
     let x = |at: Time| NAMES + at.since(window.0).0 as f64 / length * (WIDE - NAMES - RIGHT);
-    html.raw("<div class=\"scroll\">");
+    html.raw("<div class=\"scroll\" tabindex=\"0\">");
     caption.open(html, WIDE, height, "plan");
     time_axis(html, clock, window, height - BOTTOM, (TOP, NAMES, WIDE - RIGHT), 8);
     for (at, job) in all.iter().enumerate() {

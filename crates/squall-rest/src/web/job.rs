@@ -27,7 +27,7 @@ use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, card, fact, link};
 use crate::web::people::Viewer;
 use crate::web::row::{self, Rows};
-use crate::web::{act, array, course, record};
+use crate::web::{act, array, course, record, related};
 
 /// Most running steps of which the usage is asked for.
 const MEASURED: usize = 4;
@@ -132,7 +132,8 @@ async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepNo
 /// Returns the page.
 pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &JobDetails) -> Html {
     let mut body = Html::new();
-    let Some(job) = Rows::new(view, jobs).of(job) else {
+    let listed = job;
+    let Some(job) = Rows::new(view, jobs).of(listed) else {
         body.raw("<p class=\"dim\">There is no such job.</p>");
         return view.page("/jobs", "Job", &body);
     };
@@ -159,6 +160,7 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Job
         usage(&mut body, view, &job, (known, record.as_ref()));
     }
     body.raw("</div>");
+    related::add(&mut body, jobs, listed);
     let lines = steps_of(&job, known);
     over_time(&mut body, view, &lines);
     files(&mut body, view, &job, known.tail.as_deref());
@@ -514,6 +516,9 @@ fn files(body: &mut Html, view: &View, job: &JobRow, tail: Option<&Tail>) {
 fn end_of_output(body: &mut Html, tail: &Tail, job: &JobRow) {
     let text = String::from_utf8_lossy(&tail.bytes);
     match &tail.problem {
+        Some(_) if job.stdout() == "/dev/null" => {
+            body.raw("<p class=\"note\">Its output is not kept. It goes to /dev/null.</p>");
+        }
         Some(problem) => {
             body.put("<p class=\"note\">The controller's host can't show the output: {}.", &[problem]);
             let host = &job.info.run().batch_host;

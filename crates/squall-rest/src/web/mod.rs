@@ -22,6 +22,7 @@ mod people;
 mod places;
 mod queue;
 mod record;
+mod related;
 mod reservations;
 mod row;
 #[cfg(test)]

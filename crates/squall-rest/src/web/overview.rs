@@ -246,7 +246,7 @@ fn partitions(body: &mut Html, seen: &OverviewData) {
             of.entry(partition).or_default().push(node);
         }
     }
-    body.raw("<div class=\"scroll\"><table class=\"rows\"><thead><tr><th scope=\"col\">Partition</th><th scope=\"col\">State</th>\
+    body.raw("<div class=\"scroll\" tabindex=\"0\"><table class=\"rows\"><thead><tr><th scope=\"col\">Partition</th><th scope=\"col\">State</th>\
               <th scope=\"col\">Nodes</th><th scope=\"col\">CPUs in use</th><th scope=\"col\" class=\"n\">Running</th>\
               <th scope=\"col\" class=\"n\">Pending</th></tr></thead><tbody>");
     for partition in &*seen.partitions {

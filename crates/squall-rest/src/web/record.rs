@@ -148,7 +148,7 @@ fn step_of(row: &AccountingRow) -> Option<StepInfo> {
 }
 
 /// Returns a job of which nothing is known.
-fn nothing() -> JobInfo {
+pub(crate) fn nothing() -> JobInfo {
     JobInfo {
         id: JobId(0),
         task: None,

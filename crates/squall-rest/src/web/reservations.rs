@@ -33,7 +33,7 @@ pub(crate) fn page(view: &View, reservations: &[ReservationInfo], licenses: &[Li
     }
     if !licenses.is_empty() {
         card(&mut body, "licenses", "Licenses");
-        body.raw("<div class=\"scroll\"><table><thead><tr><th scope=\"col\">License</th><th scope=\"col\">Use</th><th scope=\"col\" class=\"n\">Held</th><th scope=\"col\" class=\"n\">Reserved</th><th scope=\"col\" class=\"n\">Free</th><th scope=\"col\" class=\"n\">Total</th></tr></thead><tbody>");
+        body.raw("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr><th scope=\"col\">License</th><th scope=\"col\">Use</th><th scope=\"col\" class=\"n\">Held</th><th scope=\"col\" class=\"n\">Reserved</th><th scope=\"col\" class=\"n\">Free</th><th scope=\"col\" class=\"n\">Total</th></tr></thead><tbody>");
         for license in licenses {
             body.put("<tr><th scope=\"row\">{}</th><td>", &[&license.name]);
             let parts = [("used", u64::from(license.used)), ("reserved", u64::from(license.reserved))];

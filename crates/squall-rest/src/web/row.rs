@@ -37,7 +37,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Returns the job with this id as users write it (`12`, `12_3`).
+/// Returns the job with this id as users write it (`12`, `12_3`, `12+1`).
 pub(crate) fn find<'a>(jobs: &'a JobsPage, id: &str) -> Option<&'a JobInfo> {
     if let Some((array, index)) = id.split_once('_') {
         let (array, index) = (JobId(array.parse().ok()?), index.parse::<u32>().ok()?);
@@ -47,7 +47,9 @@ pub(crate) fn find<'a>(jobs: &'a JobsPage, id: &str) -> Option<&'a JobInfo> {
             |job: &&JobInfo| job.id == array && job.pending_tasks.as_ref().is_some_and(|set| set.contains(index));
         return named.or_else(|| jobs.jobs.iter().find(waits));
     }
-    let id = JobId(id.parse().ok()?);
+    let (id, component) = id.split_once('+').unwrap_or((id, "0"));
+    // The components of a heterogeneous job have consecutive ids.
+    let id = JobId(id.parse::<u32>().ok()?.checked_add(component.parse().ok()?)?);
     let at = jobs.jobs.partition_point(|job| job.id < id);
     jobs.jobs[at..].iter().find(|job| job.id == id)
 }

@@ -1,6 +1,7 @@
 //! squeue: lists pending and running jobs.
 
 mod follow;
+mod progress;
 mod sort;
 mod steps;
 
@@ -72,6 +73,7 @@ const OPTIONS: &[Flag] = &[
     flag("only-job-state", '\0', Arg::None, "id and state of jobs alone, with --json or --yaml"),
     flag("partitions", 'p', Arg::Needed("partitions"), "comma separated list of partitions to view"),
     flag("priority", 'P', Arg::None, "with --array-unique or --array: one line for each partition of a job"),
+    flag("progress", '\0', Arg::None, "one line for each job or whole array, with a bar that shows how far it is"),
     flag("qos", 'q', Arg::Needed("qos(s)"), "comma separated list of qos's to view"),
     flag("reservation", 'R', Arg::Needed("name"), "reservation to view"),
     flag("running-over", '\0', Arg::Needed("time"), "only jobs that have run for longer than this"),
@@ -163,6 +165,11 @@ pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Some(Ok(seconds)) if seconds > 0 => Some(seconds),
         Some(_) => return call.fail(&format!("--iterate={}", given.last("iterate").unwrap_or_default())),
     };
+    if given.has("progress")
+        && let Some(other) = progress::EXCLUDED.iter().find(|other| given.has(other))
+    {
+        return call.fail(&format!("--progress is incompatible with --{other}"));
+    }
     if given.has("follow") {
         return follow::follow(call, &given, plan);
     }
@@ -205,6 +212,8 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
         state_only: given.has("only-job-state"),
         changes: false,
     };
+    // Tasks that have ended count.
+    plan.ended = given.has("progress");
     let from = |option: &str, variable: &str, call: &Call<'_>| {
         given.last(option).map(str::to_owned).or_else(|| call.variable(variable))
     };
@@ -318,6 +327,11 @@ fn list(
     if plan.header && (dated || given.has("long")) {
         let text = format!("{}\n", call.clock(now).long_now());
         call.print(&text);
+    }
+    if given.has("progress") {
+        let text = progress::table(&rows, plan.header);
+        call.print(&text);
+        return Ok(());
     }
     if steps { print_steps(call, given, plan, rows) } else { print_jobs(call, given, plan, rows) }
 }

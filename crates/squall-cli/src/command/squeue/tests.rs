@@ -43,6 +43,8 @@ fn tables() {
                 &["--array"],
                 &["-t", "all"],
                 &["-M", "squall", "-t", "CD"],
+                &["--progress"],
+                &["--progress", "--noheader", "--json"],
             ],
         ),
     );

@@ -75,6 +75,17 @@ impl Browser {
         self.own("POST", &format!("/element/{id}/click"), &json!({}));
     }
 
+    /// Returns what axe-core finds on the page that keeps people from using it.
+    fn barriers(&self, axe: &str) -> Vec<String> {
+        self.run(axe);
+        let script = "const done = arguments[0];
+            axe.run(document).then(found => done(found.violations
+                .filter(rule => rule.impact === 'serious' || rule.impact === 'critical')
+                .map(rule => `${rule.id}: ${rule.help}: ${rule.nodes[0].html}`)), error => done([`${error}`]));";
+        let found = self.own("POST", "/execute/async", &json!({"script": script, "args": []}));
+        found.as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned()).collect()
+    }
+
     fn text(&self) -> String {
         self.run("return document.body.innerText").as_str().unwrap().to_owned()
     }
@@ -92,6 +103,18 @@ impl Drop for Browser {
         drop(self.driver.kill());
         drop(self.driver.wait());
     }
+}
+
+/// Pages of everybody.
+const PAGES: [&str; 9] = ["", "jobs", "past", "nodes", "partitions", "reservations", "accounts", "events", "health"];
+
+/// Returns axe-core, which comes with a Python package beside the generator of clients. None: it is not there.
+fn axe() -> Option<String> {
+    let path = std::env::var_os("PATH")?;
+    let beside = std::env::split_paths(&path).find(|dir| dir.join("openapi-python-client").exists())?;
+    let versions = std::fs::read_dir(beside.join("../lib")).ok()?.flatten();
+    let file = "site-packages/axe_playwright_python/axe.min.js";
+    versions.into_iter().find_map(|version| std::fs::read_to_string(version.path().join(file)).ok())
 }
 
 #[test]
@@ -126,22 +149,28 @@ fn a_person_logs_in_sees_a_job_appear_and_cancels_it() {
     drop(browser);
     let Some(phone) = Browser::start(390, 844, true) else { return };
     phone.open(c.ok(&["web"]).trim());
-    for page in [
-        "",
-        "jobs",
-        "past",
-        "nodes",
-        "partitions",
-        "reservations",
-        "accounts",
-        "events",
-        "health",
-        &format!("job/{id}"),
-    ] {
+    let mut barriers = Vec::new();
+    let axe = axe().or_else(|| {
+        eprintln!("skipped: no axe-core");
+        None
+    });
+    let job = format!("job/{id}");
+    for page in PAGES.into_iter().chain([&*job, "node/n1"]) {
         phone.open(&format!("{home}/{page}"));
         let wide = phone.run("return document.documentElement.scrollWidth - window.innerWidth");
         assert!(wide.as_i64().unwrap() <= 0, "/{page} is {wide} pixels too wide");
+        let found = axe.iter().flat_map(|axe| phone.barriers(axe));
+        barriers.extend(found.map(|text| format!("/{page} on a telephone, dark: {text}")));
     }
+    drop(phone);
+    let Some(desk) = Browser::start(1400, 900, false).filter(|_| axe.is_some()) else { return };
+    desk.open(c.ok(&["web"]).trim());
+    for page in PAGES.into_iter().chain([&*job, "node/n1"]) {
+        desk.open(&format!("{home}/{page}"));
+        let found = axe.iter().flat_map(|axe| desk.barriers(axe));
+        barriers.extend(found.map(|text| format!("/{page}, light: {text}")));
+    }
+    assert!(barriers.is_empty(), "{barriers:#?}");
 }
 
 #[test]
@@ -194,6 +223,51 @@ fn a_failed_job_and_an_array_are_told_of_minutes_and_days_later() {
     c.ok(&["scontrol", "update", "nodename=n2", "state=down", "reason=fan"]);
     seen("", &["n2 is down: fan"]);
     assert_eq!(browser.run("return document.querySelector('header .mark').textContent"), "✕ 1");
+}
+
+#[test]
+fn ends_and_waits_of_other_kinds_are_told_of_now_and_later() {
+    let Some(browser) = Browser::start(400, 900, true) else { return };
+    let c = Cluster::start_with("ends", "min_job_age_s = 2\n");
+    let home = format!("http://127.0.0.1:{}", c.port);
+    browser.open(c.ok(&["web"]).trim());
+    let submit = |args: &[&str]| {
+        let said = c.ok(&[&["sbatch", "--parsable", "-o", "/dev/null"], args].concat());
+        said.trim().split(';').next().unwrap().to_owned()
+    };
+    let slow = submit(&["-J", "slow", "-t", "1", "--wrap", "sleep 60"]);
+    c.ok(&["scontrol", "update", &format!("jobid={slow}"), "timelimit=0:01"]);
+    let eat = "x=$(head -c 120000000 /dev/zero | tr '\\0' x); sleep 60; echo not reached ${#x}";
+    let eats = submit(&["-J", "eats", "--mem=40M", "--wrap", eat]);
+    let pair = "#!/bin/sh\n#SBATCH -J pair\n#SBATCH hetjob\n#SBATCH -J aside\nexit 4\n";
+    std::fs::write(c.dir.join("pair.sh"), pair).unwrap();
+    let pair = submit(&["pair.sh"]);
+    let never = submit(&["-J", "never", "-d", &format!("afterok:{pair}"), "--wrap", "true"]);
+    let seen = |job: &str, words: &[&str]| {
+        Cluster::until(&format!("{job}: {words:?}"), || {
+            browser.open(&format!("{home}/job/{job}"));
+            let text = browser.text();
+            words.iter().all(|word| text.contains(word))
+        });
+        let wide = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
+        assert!(wide.as_i64().unwrap() <= 0, "/job/{job} is {wide} pixels too wide");
+    };
+    let ended: [(&str, &[&str]); 4] = [
+        (&slow, &["TIMEOUT", "time limit", "It goes to /dev/null"]),
+        (&eats, &["OUT_OF_MEMORY", "It used more memory than its limit", "more memory, such as --mem="]),
+        (&pair, &["FAILED", "exit code 4", "Related jobs", &format!("{pair}+1")]),
+        (&format!("{pair}+1"), &["aside", "Related jobs", &format!("{pair}+0")]),
+    ];
+    for (job, words) in ended {
+        seen(job, words);
+    }
+    seen(&never, &["can never start as it is", "Before it", &format!("afterok:{pair}")]);
+    for job in [&slow, &eats, &pair] {
+        c.until_forgotten(job);
+    }
+    for (job, words) in ended {
+        seen(job, words);
+    }
 }
 
 #[test]
