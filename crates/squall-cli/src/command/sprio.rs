@@ -8,7 +8,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::priority_info::{Factors, JobPriority, Priorities};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, live};
-use crate::command::listing::select::names;
+use crate::command::listing::select::{lines, names};
 use squall_client::unexpected;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
@@ -20,6 +20,7 @@ const OPTIONS: &[Flag] = &[
     flag("federation", '\0', Arg::None, "").hint("no federation exists"),
     FROM_STANDBY,
     flag("format", 'o', Arg::Needed("format"), "format specification"),
+    flag("helpformat", '\0', Arg::None, "list the fields that --format may have"),
     flag("jobs", 'j', Arg::Needed("jobs"), "comma separated list of jobs to view, default is all"),
     flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("long", 'l', Arg::None, "long report"),
@@ -135,6 +136,12 @@ pub(crate) fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));
+    }
+    if given.has("helpformat") {
+        let all = PLAIN.iter().chain(FACTORS.iter().flatten()).chain(&REST);
+        let text = lines(all.map(|field| format!("%{}  {}", field.letter, field.title)));
+        call.print(&text);
+        return Ok(());
     }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
     let mut jobs = JobSelection::default();

@@ -6,7 +6,7 @@ use squall_model::job::{GpuUse, JobKind};
 use crate::format::accounting::{Row, cpu_text};
 use crate::format::path;
 use crate::format::sheet::Column;
-use crate::format::words::exit_code;
+use crate::format::words::{exclusive, exit_code, over_subscribe};
 
 type C = Column<Row>;
 
@@ -41,6 +41,7 @@ pub static FIELDS: &[C] = &[
     C::new("Eligible", 19, |r| r.clock.show_or(Some(r.data.eligible), "Unknown")),
     C::new("End", 19, |r| r.clock.show_or(r.end(), "Unknown")),
     C::new("ETTR", 6, |r| r.job(|d| if d.start.is_some() { format!("{:.3}", r.cost().ettr()) } else { String::new() })),
+    C::new("Exclusive", 14, |r| r.job(|d| exclusive(&d.spec).to_owned())),
     C::new("ExitCode", 8, |r| exit_code(r.data.exit)),
     C::new("Extra", 14, |r| r.job(|d| text(d.spec.options.notes.extra.as_ref()))),
     C::new("FailedNode", 8, none),
@@ -78,6 +79,7 @@ pub static FIELDS: &[C] = &[
         nodes => nodes.to_owned(),
     }),
     C::new("NTasks", 8, |r| r.step(|d| d.num_tasks.to_string())),
+    C::new("OverSubscribe", 14, |r| r.job(|d| over_subscribe(&d.spec).to_owned())),
     C::new("Partition", 10, |r| r.job(|d| d.partition.clone())),
     C::new("Planned", 10, planned),
     C::new("PlannedCPU", 10, |r| r.job(|_| format_elapsed(planned_cpu(r)))),
@@ -102,6 +104,7 @@ pub static FIELDS: &[C] = &[
     C::new("Restarts", 8, |r| r.job(|d| d.attempt.0.saturating_sub(1).to_string())),
     C::new("ResvCPU", 10, |r| r.job(|_| format_elapsed(planned_cpu(r)))),
     C::new("ResvCPURAW", 10, |r| r.job(|_| planned_cpu(r).to_string())),
+    C::new("SegmentSize", 11, |r| r.job(|d| d.spec.options.segment.map_or(String::new(), |size| size.to_string()))),
     C::new("Start", 19, |r| {
         // A job that ended before it started has none, and one that waits has none yet.
         let none = if r.data.end.is_some() { "None" } else { "Unknown" };

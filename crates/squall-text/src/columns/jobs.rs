@@ -88,6 +88,7 @@ pub static FIELDS: &[F] = &[
     F::new(&["DerivedEC"], '\0', "DERIVED_EC", |j| words::exit_code(j.info.run().derived_exit)),
     F::new(&["EligibleTime"], '\0', "ELIGIBLE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
     F::new(&["EndTime"], 'e', "END_TIME", JobRow::end_time),
+    F::new(&["Exclusive"], '\0', "EXCLUSIVE", |j| words::exclusive(&j.spec).to_owned()),
     F::new(&["ExcNodes"], 'x', "EXC_NODES", |j| none(j.spec.need.exclude.as_deref())),
     F::new(&["exit_code"], '\0', "EXIT_CODE", |j| words::exit_code(j.exit())),
     F::new(&["Feature"], 'f', "FEATURES", |j| null(j.spec.need.constraint.as_deref())),
@@ -102,6 +103,9 @@ pub static FIELDS: &[F] = &[
     F::new(&["JobId"], 'A', "JOBID", |j| j.info.id.to_string()),
     F::new(&["LastSchedEval"], '\0', "LAST_SCHED_EVAL", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
     F::new(&["Licenses"], 'W', "LICENSES", |j| null(j.spec.need.licenses.as_deref())),
+    F::new(&["LicensesAlloc"], '\0', "LICENSES_ALLOC", |j| {
+        null(j.spec.need.licenses.as_deref().filter(|_| j.started()))
+    }),
     F::new(&["MaxCPUs"], '\0', "MAX_CPUS", |_| "0".to_owned()),
     F::new(&["MaxNodes"], '\0', "MAX_NODES", |j| j.spec.need.nodes_max.unwrap_or(0).to_string()),
     F::new(&["mem-per-tres"], '\0', "MEM_PER_TRES", |j| na(as_given(j.spec.options.gpus.memory_mb.as_ref()))),
@@ -152,6 +156,7 @@ pub static FIELDS: &[F] = &[
         let inside = &j.spec.options.inside;
         format!("{}:{}:{}", at_least(inside.sockets), at_least(inside.cores), at_least(inside.threads))
     }),
+    F::new(&["SegmentSize"], '\0', "SEGMENT_SIZE", |j| number(j.spec.options.segment)),
     F::new(&["SelectJobInfo"], 's', "SELECT_JOBINFO", |_| String::new()),
     F::new(&["SiblingsActive"], '\0', "ACTIVE_SIBLINGS", |_| "NA".to_owned()),
     F::new(&["SiblingsActiveRaw"], '\0', "ACTIVE_SIBLINGS_RAW", |_| "NA".to_owned()),

@@ -295,12 +295,7 @@ impl JobRow {
     /// Returns whether nodes are shared: `OK` (by default), `NO` (whole nodes), `USER` (only with the same user), `YES`
     /// (`--oversubscribe`).
     pub fn over_subscribe(&self) -> &'static str {
-        match (self.spec.need.exclusive, self.spec.need.oversubscribe) {
-            _ if self.spec.keeps_others_off() => "USER",
-            (true, _) => "NO",
-            (false, true) => "YES",
-            (false, false) => "OK",
-        }
+        words::over_subscribe(&self.spec)
     }
 
     /// Returns how often the job was requeued.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use squall_model::config::PartitionState;
-use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
+use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, PendingReason};
 use squall_model::policy::PreemptMode;
 use squall_model::wire::client::StateFilter;
 
@@ -11,6 +11,25 @@ use crate::options::values::signal::signal_text;
 
 /// Version of Slurm that the commands imitate: major, minor, micro.
 pub const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
+
+/// Returns whether others may run on the CPUs of a job.
+pub fn over_subscribe(spec: &JobSpec) -> &'static str {
+    match (spec.need.exclusive, spec.need.oversubscribe) {
+        _ if spec.keeps_others_off() => "USER",
+        (true, _) => "NO",
+        (false, true) => "YES",
+        (false, false) => "OK",
+    }
+}
+
+/// Returns who else may have the nodes of a job, as Slurm 25.11 says it.
+pub fn exclusive(spec: &JobSpec) -> &'static str {
+    match () {
+        () if spec.keeps_others_off() => "USER",
+        () if spec.need.exclusive => "NODE",
+        () => "NO",
+    }
+}
 
 /// Returns the version of Slurm that is imitated as text: `24.05.8`.
 pub fn slurm_version() -> String {
