@@ -46,6 +46,9 @@ impl Weather {
     };
 }
 
+/// Longest delay that the slowness of a machine makes of that of the weather.
+const DELAY_MAX: Span = Span::from_secs(120);
+
 /// State of a machine's connection to the network: cuts and slowness.
 #[derive(Clone, Debug, Default)]
 struct Port {
@@ -165,7 +168,8 @@ impl Network {
     /// Returns a random one-way delay between two machines.
     pub(crate) fn delay(&self, from: usize, to: usize, seed: &mut Seed) -> Span {
         let slowness = self.slowness(from).max(self.slowness(to));
-        Span(seed.between(self.weather.delay_min.0, self.weather.delay_max.0) * slowness)
+        let delay = seed.between(self.weather.delay_min.0, self.weather.delay_max.0);
+        Span((delay * slowness).min(DELAY_MAX.0.max(delay)))
     }
 }
 

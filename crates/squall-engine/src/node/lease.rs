@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use squall_model::id::StepNo;
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::set::CoreSet;
 use squall_model::step::StepLaunch;
@@ -11,6 +12,7 @@ use squall_model::time::Time;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::proof::Warrant;
 
+use crate::node::work::key_of;
 use crate::node::{NodeMachine, NodeOut, attempt_of};
 
 /// A leased (prefetched) job that has not begun: it waits until earlier jobs on its cores are gone.
@@ -59,13 +61,16 @@ impl NodeMachine {
         self.leases.retain(|(leased, _)| *leased != job);
     }
 
-    /// Begins each leased (prefetched) job if no earlier job holds any of its cores.
+    /// Begins each leased (prefetched) job if no earlier job holds any of its cores. One whose launch has failed holds them
+    /// until the controller knows: a daemon that dies before finds the job unstarted, and it is launched again.
     pub(super) fn next_in_line(&mut self, now: Time, out: &mut NodeOut) {
         if self.leases.is_empty() {
             return;
         }
         let mut held = CoreSet::new();
-        self.jobs.values().filter(|job| !job.is_gone()).for_each(|job| held.union_with(&job.cores));
+        let failed = |attempt: &JobAttempt| self.outbox.has_failed(key_of(*attempt, StepNo::BATCH));
+        let here = self.jobs.iter().filter(|(attempt, job)| !job.is_gone() || failed(attempt));
+        here.for_each(|(_, job)| held.union_with(&job.cores));
         let mut ready = Vec::new();
         for (at, (_, lease)) in self.leases.iter().enumerate() {
             if held.is_disjoint(&lease.launch.cores) {

@@ -288,7 +288,7 @@ impl NodeMachine {
             Down::ForgetCheckpoints { job } => out.acts.push(NodeAct::Checkpoint(CheckpointAct::Forget { job })),
             Down::Check { fault } => self.check_after_fault(now, fault, out),
             Down::Keys(keys) => out.acts.push(NodeAct::Keys(keys)),
-            Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
+            Down::Known { steps, jobs } => self.known(now, &steps, &jobs, out),
             Down::Watch { key, watcher } => out.acts.push(NodeAct::Tell { key, message: ToStepd::Watch(watcher) }),
             Down::Notify { job, text } => {
                 let key = StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH };

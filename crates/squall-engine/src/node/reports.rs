@@ -100,6 +100,11 @@ impl Outbox {
         self.steps.contains_key(&key)
     }
 
+    /// Returns whether the outbox holds a report that the launch of this step has failed.
+    pub(super) fn has_failed(&self, key: StepKey) -> bool {
+        matches!(self.steps.get(&key), Some(Report::LaunchFailed { .. }))
+    }
+
     /// Removes the report of a step's end, which the controller has acknowledged. Returns whether there was one.
     pub(super) fn step_known(&mut self, key: StepKey) -> bool {
         self.steps.remove(&key).is_some()

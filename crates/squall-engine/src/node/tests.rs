@@ -460,6 +460,21 @@ fn leased_jobs_begin_one_after_the_other_when_the_one_before_is_gone() {
     assert_eq!(started(&world), [1, 2, 4], "who was given back does not begin, and nobody twice");
 }
 
+/// The report of a failed launch is not on disk: a daemon that dies finds the job unstarted, and the controller sends it again.
+#[test]
+fn the_next_in_line_waits_until_a_failed_launch_is_known() {
+    let mut world = World::new();
+    world.send((1..=3).map(leased).collect());
+    world.run();
+    world.mute = true;
+    world.inputs.push_back(NodeInput::Failed { key: key(1, BATCH), error: "no".into(), node_fault: true });
+    world.run();
+    assert_eq!(started(&world), [1], "the cores are not free before the controller knows");
+    world.mute = false;
+    world.run();
+    assert_eq!(started(&world), [1, 2]);
+}
+
 /// A job that is known here without its script gets it like any leased job: after those before it, and once.
 #[test]
 fn a_job_without_its_script_waits_in_line() {

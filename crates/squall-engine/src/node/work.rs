@@ -681,11 +681,16 @@ impl NodeMachine {
     }
 
     /// Forgets steps and jobs with reports that the controller has journaled.
-    pub(super) fn known(&mut self, steps: &[StepKey], jobs: &[JobAttempt], out: &mut NodeOut) {
+    pub(super) fn known(&mut self, now: Time, steps: &[StepKey], jobs: &[JobAttempt], out: &mut NodeOut) {
+        let mut failed = false;
         for &key in steps {
+            failed |= self.outbox.has_failed(key);
             if self.outbox.step_known(key) {
                 self.forget_step(key, out);
             }
+        }
+        if failed {
+            self.next_in_line(now, out);
         }
         for &job in jobs {
             if self.outbox.job_known(job) {

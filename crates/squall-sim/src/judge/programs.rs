@@ -62,8 +62,15 @@ impl Judge {
         self.programs.lost.remove(&(place.0, job, hook));
     }
 
-    /// Records that a node's spool was replaced by a copy, which has these notes of programs that have ended.
-    pub(crate) fn program_notes_are(&mut self, node: usize, noted: &BTreeSet<(JobAttempt, Hook)>) {
+    /// Records that a node's spool was replaced by a copy, which has these notes of programs that have ended. `knows`: the
+    /// jobs that it has noted; no epilog is run for others.
+    pub(crate) fn program_notes_are(
+        &mut self,
+        node: usize,
+        noted: &BTreeSet<(JobAttempt, Hook)>,
+        knows: impl Fn(JobAttempt) -> bool,
+    ) {
+        self.programs.opened.retain(|(place, job)| place.0 != node || knows(*job));
         let ended = self.programs.ended.iter().filter(|((of, _), ..)| *of == node);
         let lost =
             ended.filter(|(_, job, hook)| !noted.contains(&(*job, *hook))).map(|&(_, job, hook)| (node, job, hook));

@@ -206,7 +206,14 @@ impl Clients {
     }
     /// Returns the first unfinished request as text; empty if there is none.
     pub(crate) fn first_waiting(&self) -> String {
-        self.calls.iter().find(|c| !c.done).map(|c| format!("{:?}", c.wish)).unwrap_or_default()
+        let waiting = self.calls.iter().find(|call| !call.done);
+        let job = |wish: &Wish| match wish {
+            Wish::Own { order } => self.placed.get(*order).and_then(|placed| placed.id),
+            _ => None,
+        };
+        waiting
+            .map(|call| format!("{:?}, job {:?}, {} tries", call.wish, job(&call.wish), call.tries))
+            .unwrap_or_default()
     }
 }
 

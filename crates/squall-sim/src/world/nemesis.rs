@@ -258,7 +258,7 @@ impl World {
     /// Replaces a node's spool by its older copy, if there is one. Called while the node daemon is down.
     pub(crate) fn roll_back(&mut self, node: usize) {
         if let Some(copy) = self.nodes[node].copy.take() {
-            self.judge.program_notes_are(node, &copy.passed);
+            self.judge.program_notes_are(node, &copy.passed, |job| copy.jobs.contains_key(&job));
             self.nodes[node].spool = copy;
             self.strike(Fault::SpoolRolledBack, node as u64);
         }

@@ -19,6 +19,9 @@ pub(crate) const FIRST_CALLER: u64 = 1 << 40;
 const PAUSES: [(Span, Span); 2] =
     [(Span::from_millis(10), Span::from_secs(2)), (Span::from_secs(300), Span::from_secs(600))];
 
+/// Time in which a viewer that comes back reads what it has missed, though slowly.
+const CATCHES_UP: Span = Span::from_secs(100);
+
 /// A user who follows events.
 #[derive(Debug)]
 pub(crate) struct Viewer {
@@ -27,6 +30,8 @@ pub(crate) struct Viewer {
     /// The controller at the other end.
     controller: usize,
     connected: bool,
+    /// When it has connected last.
+    since: Time,
     /// Whether a page is on its way. The controller sends the next one when it was read.
     awaits: bool,
     /// When the last page arrives.
@@ -48,6 +53,7 @@ impl World {
             caller: FIRST_CALLER,
             controller: 0,
             connected: false,
+            since: Time(0),
             awaits: false,
             due: Time(0),
             from: None,
@@ -61,6 +67,7 @@ impl World {
     /// Connects the viewer, if the controller serves; otherwise it tries again later.
     pub(crate) fn viewer_calls(&mut self) {
         let found = if self.is_shut() { None } else { self.find_leader() };
+        let now = self.now;
         let Some(viewer) = self.viewer.as_mut().filter(|viewer| !viewer.connected) else { return };
         let Some(controller) = found else {
             let again = viewer.seed.span(Span::from_millis(10), Span::from_millis(500));
@@ -68,7 +75,7 @@ impl World {
         };
         viewer.caller += 1;
         viewer.controller = controller;
-        (viewer.connected, viewer.awaits) = (true, true);
+        (viewer.connected, viewer.awaits, viewer.since) = (true, true, now);
         let mut from = viewer.from;
         let caller = CallerId(viewer.caller);
         if self.is_planted(Mutation::EventsRepeated) {
@@ -145,9 +152,10 @@ impl World {
         }
     }
 
-    /// Checks at the end that the viewer has seen every event, unless it is away.
+    /// Checks at the end that the viewer has seen every event, unless it is away or has just come back.
     pub(crate) fn check_viewer(&mut self) {
-        let Some(viewer) = self.viewer.as_ref().filter(|viewer| viewer.connected) else { return };
+        let reads = |viewer: &&Viewer| viewer.connected && self.now.since(viewer.since) > CATCHES_UP;
+        let Some(viewer) = self.viewer.as_ref().filter(reads) else { return };
         if let Some(expects) = viewer.expects {
             self.judge.saw_all(expects);
         }
