@@ -343,7 +343,7 @@ fn options_that_no_other_test_tries_change_the_output() {
         ("sstat", "--helpformat"),
         ("sshare", "--cluster=elsewhere --helpformat --parsable --partition --yaml"),
         ("sreport", "--cluster=elsewhere --parsable --sort=x"),
-        ("sprio", "--cluster=elsewhere --verbose"),
+        ("sprio", "--cluster=elsewhere --helpformat --verbose"),
         ("sdiag", "--yaml"),
         ("seff", "--cluster=elsewhere"),
     ] {

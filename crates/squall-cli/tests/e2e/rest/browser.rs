@@ -236,7 +236,6 @@ fn ends_and_waits_of_other_kinds_are_told_of_now_and_later() {
         said.trim().split(';').next().unwrap().to_owned()
     };
     let slow = submit(&["-J", "slow", "-t", "1", "--wrap", "sleep 60"]);
-    c.ok(&["scontrol", "update", &format!("jobid={slow}"), "timelimit=0:01"]);
     let eat = "x=$(head -c 120000000 /dev/zero | tr '\\0' x); sleep 60; echo not reached ${#x}";
     let eats = submit(&["-J", "eats", "--mem=40M", "--wrap", eat]);
     let pair = "#!/bin/sh\n#SBATCH -J pair\n#SBATCH hetjob\n#SBATCH -J aside\nexit 4\n";
@@ -252,16 +251,18 @@ fn ends_and_waits_of_other_kinds_are_told_of_now_and_later() {
         let wide = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
         assert!(wide.as_i64().unwrap() <= 0, "/job/{job} is {wide} pixels too wide");
     };
+    // The shortest time limit is a minute: that job is looked at last.
     let ended: [(&str, &[&str]); 4] = [
-        (&slow, &["TIMEOUT", "time limit", "It goes to /dev/null"]),
         (&eats, &["OUT_OF_MEMORY", "It used more memory than its limit", "more memory, such as --mem="]),
         (&pair, &["FAILED", "exit code 4", "Related jobs", &format!("{pair}+1")]),
         (&format!("{pair}+1"), &["aside", "Related jobs", &format!("{pair}+0")]),
+        (&slow, &["TIMEOUT", "It reached its time limit", "It goes to /dev/null"]),
     ];
-    for (job, words) in ended {
+    for (job, words) in ended.into_iter().take(3) {
         seen(job, words);
     }
     seen(&never, &["can never start as it is", "Before it", &format!("afterok:{pair}")]);
+    seen(&slow, ended[3].1);
     for job in [&slow, &eats, &pair] {
         c.until_forgotten(job);
     }
