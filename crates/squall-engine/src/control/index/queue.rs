@@ -456,7 +456,9 @@ impl Queue {
             // The first jobs may have to leave the licenses to a reservation, and others may not.
             self.wake_parked(state);
         } else {
-            self.dirty.extend(self.starved.woken(spec));
+            let held = |name: &str| state.index.licenses.get(name).copied().unwrap_or_default();
+            let free = |name: &str| self.licenses.get(name).map_or(0, |total| total.saturating_sub(held(name)));
+            self.dirty.extend(self.starved.woken(spec, free));
         }
     }
 

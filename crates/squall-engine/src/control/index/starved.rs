@@ -1,7 +1,7 @@
-//! Pending jobs and arrays that lack licenses. When licenses are returned, as many of the jobs as could start with them
-//! are examined, in queue order.
+//! Pending jobs and arrays that lack licenses. When licenses are returned, as many of the jobs as could start with those
+//! that are free are examined, in queue order; one that needs more than are free does not hold up the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use squall_model::job::JobSpec;
 use squall_model::license;
@@ -9,15 +9,16 @@ use squall_sched::Item;
 
 use crate::control::index::lanes::Place;
 
-/// Queue positions of pending jobs and arrays, by the name of each license that they lack.
+/// Queue positions of pending jobs and arrays, with the number that each needs, by the name of each license.
 #[derive(Debug, Default)]
-pub(crate) struct Starved(BTreeMap<String, BTreeSet<Place>>);
+pub(crate) struct Starved(BTreeMap<String, BTreeMap<Place, u32>>);
 
 impl Starved {
     /// Adds a pending job or array that waits for the licenses of its spec.
     pub(crate) fn add(&mut self, spec: &JobSpec, place: Place) {
-        for name in names(spec) {
-            self.0.entry(name).or_default().insert(place);
+        for (name, count) in counts(spec).filter(|(_, count)| *count > 0) {
+            let needed = self.0.entry(name).or_default().entry(place).or_default();
+            *needed = needed.saturating_add(count);
         }
     }
     /// Removes a pending job or array, as it no longer waits for licenses.
@@ -27,16 +28,25 @@ impl Starved {
             !waiting.is_empty()
         });
     }
-    /// Returns the jobs and arrays to examine when the licenses of a spec were returned: for each license as many of
-    /// those in front as licenses were returned.
-    pub(crate) fn woken(&self, spec: &JobSpec) -> Vec<Item> {
-        let back = spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
-        let first = back.iter().filter_map(|(name, count)| Some(self.0.get(name)?.iter().take(*count as usize)));
-        first.flatten().map(|place| place.item).collect()
+    /// Returns the jobs and arrays to examine when the licenses of a spec were returned. `free`: how many of each are free.
+    pub(crate) fn woken(&self, spec: &JobSpec, free: impl Fn(&str) -> u32) -> Vec<Item> {
+        let mut woken = Vec::new();
+        for (name, _) in counts(spec) {
+            let mut left = free(&name);
+            for (place, needed) in self.0.get(&name).into_iter().flatten() {
+                if left == 0 {
+                    break;
+                }
+                if *needed <= left {
+                    left -= needed;
+                    woken.push(place.item);
+                }
+            }
+        }
+        woken
     }
 }
 
-fn names(spec: &JobSpec) -> impl Iterator<Item = String> {
-    let counts = spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
-    counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name)
+fn counts(spec: &JobSpec) -> impl Iterator<Item = (String, u32)> {
+    spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default().into_iter()
 }

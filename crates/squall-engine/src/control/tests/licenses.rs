@@ -50,6 +50,23 @@ fn who_lacks_a_license_waits_for_it_and_holds_up_nobody() {
     assert_eq!(d.c.state.index.licenses, [("bar".to_owned(), 1), ("foo".to_owned(), 2)].into());
 }
 
+/// Each return once woke only the first that waited, so that others waited for ever while licenses were free.
+#[test]
+fn one_that_needs_more_than_are_free_does_not_hold_up_those_behind_it() {
+    let mut d = cluster("foo:4", 8);
+    let _held = d.submit(with("foo", batch()));
+    let [first, second] = [d.submit(with("foo:2", batch())), d.submit(with("foo", batch()))];
+    let wide = d.submit(with("foo:4", batch()));
+    let small: Vec<JobId> = (0..3).map(|_| d.submit(with("foo", batch()))).collect();
+    finish(&mut d, second);
+    assert_eq!(d.state_of(small[0]), Some(JobState::Running), "one came back");
+    finish(&mut d, first);
+    for id in small {
+        assert_eq!(d.state_of(id), Some(JobState::Running));
+    }
+    assert_eq!(d.state_of(wide), Some(JobState::Pending));
+}
+
 #[test]
 fn licenses_come_back_when_time_limits_end_who_holds_them() {
     let mut d = cluster("foo:3", 8);
