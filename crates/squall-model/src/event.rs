@@ -5,6 +5,7 @@
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
+use crate::billing::Billing;
 use crate::checkpoint::CheckpointChange;
 use crate::config::{Config, NodeConfig, PartitionConfig};
 use crate::fault::NodeFault;
@@ -23,6 +24,8 @@ use crate::set::{IndexSet, NodeSet};
 use crate::step::{Layout, StepSpec};
 use crate::time::Time;
 use crate::version::ClusterVersion;
+
+mod node_change;
 
 /// A batch of events from one iteration of the controller's loop. It is durable as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -667,6 +670,20 @@ pub enum Event {
     /// A checkpoint of a running job counts from now on, or no longer. The numbers from 91 to 99 are left out.
     #[n(100)]
     Checkpoint(#[n(0)] Box<CheckpointChange>),
+    /// What a job that has just got resources is billed for them, by the weights of its partition. A job without this event
+    /// is billed for its CPUs. The numbers from 101 to 109 are left out.
+    #[n(110)]
+    JobBilled {
+        /// The job.
+        #[n(0)]
+        id: JobId,
+        /// Attempt of the job.
+        #[n(1)]
+        attempt: Attempt,
+        /// What it is billed from now on.
+        #[n(2)]
+        billing: Billing,
+    },
 }
 
 impl Record {
@@ -704,30 +721,6 @@ pub struct NodeChange {
     /// Type of the machine in a cloud, for nodes that run there.
     #[n(7)]
     pub instance_type: Option<String>,
-}
-
-impl NodeChange {
-    /// Applies a later change on top of this one: values that `next` sets replace earlier ones.
-    pub fn follow(&mut self, next: &Self) {
-        fn take<T: Clone>(here: &mut Option<T>, next: Option<&T>) {
-            if let Some(next) = next {
-                *here = Some(next.clone());
-            }
-        }
-        take(&mut self.weight, next.weight.as_ref());
-        take(&mut self.features, next.features.as_ref());
-        take(&mut self.active_features, next.active_features.as_ref());
-        take(&mut self.gres, next.gres.as_ref());
-        take(&mut self.comment, next.comment.as_ref());
-        take(&mut self.extra, next.extra.as_ref());
-        take(&mut self.instance_id, next.instance_id.as_ref());
-        take(&mut self.instance_type, next.instance_type.as_ref());
-    }
-    /// Removes changes of values that the configuration also has: weight, features and generic resources. Changes of
-    /// comments and cloud data stay.
-    pub fn reset(&mut self) {
-        (self.weight, self.features, self.active_features, self.gres) = (None, None, None, None);
-    }
 }
 
 /// How a job that has ended is put back into the queue.

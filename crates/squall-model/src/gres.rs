@@ -100,6 +100,15 @@ impl Ask {
         all
     }
 
+    /// Returns the number of devices of each name and type that a job with `nodes` nodes and `tasks` tasks asks for.
+    pub fn kinds(&self, nodes: u32, tasks: u32) -> Vec<Count> {
+        let of_nodes = self.per_node.iter().map(|asked| (asked, nodes));
+        let of_job = self.per_job.iter().map(|asked| (asked, 1));
+        let of_tasks = self.beside_nodes().map(|asked| (asked, tasks));
+        let times = |(asked, times): (&Count, u32)| Count { count: asked.count.saturating_mul(times), ..asked.clone() };
+        of_nodes.chain(of_job).chain(of_tasks).map(times).collect()
+    }
+
     /// Returns the number of devices of each name for a job with `nodes` nodes and `tasks` tasks: `gres/gpu=4` in lists
     /// of trackable resources.
     pub fn totals(&self, nodes: u32, tasks: u32) -> BTreeMap<String, u32> {
@@ -368,6 +377,16 @@ impl NodeGres {
         self.kinds.iter().filter(|kind| !self.parts.contains_key(&kind.name)).map(count).collect()
     }
 
+    /// Returns the number of devices of each name and type among those with the indices `held`, by resource name.
+    pub fn counts(&self, held: &BTreeMap<String, CoreSet>) -> Vec<Count> {
+        let count = |kind: &DeviceGroup| {
+            let here = held.get(&kind.name)?;
+            let count = here.iter().filter(|index| kind.indices.contains(index)).count() as u32;
+            (count > 0).then(|| Count { name: kind.name.clone(), model: kind.model.clone(), count })
+        };
+        self.kinds.iter().filter_map(count).collect()
+    }
+
     /// Returns the same devices with none of them allocated.
     #[must_use]
     pub fn vacant(&self) -> Self {
@@ -490,6 +509,16 @@ pub fn on_node(grants: &[Grant], node: crate::id::NodeId) -> BTreeMap<String, Co
         all.entry(grant.name.clone()).or_default().union_with(&grant.indices);
     }
     all
+}
+
+/// Returns the number of granted devices of each name and type on `nodes`. `of`: the devices of a node.
+pub fn held_counts<'a>(
+    grants: &[Grant],
+    nodes: &NodeSet,
+    of: impl Fn(crate::id::NodeId) -> Option<&'a NodeGres>,
+) -> Vec<Count> {
+    let on = |node| of(node).map(|has| has.counts(&on_node(grants, node)));
+    nodes.iter().filter_map(on).flatten().collect()
 }
 
 /// Reads a `gres.conf`: lines of `Key=Value` as in Slurm. The error names the line.

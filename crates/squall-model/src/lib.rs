@@ -2,6 +2,7 @@
 //! comparing.
 #![forbid(unsafe_code)]
 
+pub mod billing;
 pub mod checkpoint;
 pub mod codec;
 pub mod config;

@@ -186,6 +186,8 @@ pub const CHECKPOINT_DAMAGES_MAX: u32 = 3;
 pub const CHECKPOINT_TEXT_BYTES: usize = 400;
 /// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …
 pub const DAMAGED_MAX: u32 = 100;
+/// Most weights of resources that a partition bills.
+pub const BILLING_WEIGHTS_MAX: usize = 256;
 /// Most lost nodes of a job that accounting tells, from the first one on.
 pub const LOSSES_MAX: usize = 1024;
 /// Most bytes of one value in a daemon's log line; the rest is cut off.

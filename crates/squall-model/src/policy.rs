@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration::parse_limit;
 
 mod inherit;
+mod tres;
 
 /// Name of the account at the root of the account tree. It always exists.
 pub const ROOT: &str = "root";
@@ -159,21 +160,9 @@ pub enum Tres {
     Node,
     #[n(3)]
     Gpu,
-}
-
-impl Tres {
-    /// All resources that can be limited, in the order of their numbers in `Tres`.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Mem, Self::Node, Self::Gpu];
-
-    /// Returns Slurm's name of the resource, as `gres/gpu`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Mem => "mem",
-            Self::Node => "node",
-            Self::Gpu => "gres/gpu",
-        }
-    }
+    /// What jobs are billed by the weights of their partitions; without weights: CPUs.
+    #[n(4)]
+    Billing,
 }
 
 /// What a limit counts. Its row in the table of limits has this and the [`Scope`].

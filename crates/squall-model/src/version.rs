@@ -34,6 +34,9 @@ impl ClusterVersion {
     pub const NODES_REPLACED: Self = Self(3);
     /// The version from which on faults of nodes are recorded, and nodes are checked after them.
     pub const NODE_FAULTS: Self = Self(3);
+    /// The version from which on partitions bill by weights. Earlier controllers do not know
+    /// [`crate::event::Event::JobBilled`], nor limits on billing.
+    pub const BILLING: Self = Self(3);
     /// The version from which on jobs are checkpointed. Earlier nodes do not know
     /// [`crate::wire::node::Down::Checkpoint`].
     pub const CHECKPOINTS: Self = Self(3);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::billing::{Held, billing};
+use squall_model::gres::Count;
 use squall_model::job::PendingReason;
 use squall_model::policy::{Limit, Scope, Tres, Whose};
 use squall_model::resource::{Alloc, Memory};
@@ -41,6 +43,8 @@ pub(crate) struct Share {
     memory_mb: u64,
     nodes: u64,
     gpus: u64,
+    /// Whole billing units. None: as CPUs.
+    billing: Option<u64>,
     /// Longest run time of the job: its time limit, seconds.
     span_s: u64,
 }
@@ -57,14 +61,28 @@ impl Share {
             Memory::Unset => 0,
         };
         let gpus = u64::from(request.gres.gpus(request.nodes_min, tasks));
-        Self { cpus, memory_mb, nodes, gpus, span_s: span.secs() }
+        Self { cpus, memory_mb, nodes, gpus, billing: None, span_s: span.secs() }
     }
     /// Returns the amounts that an allocation adds to a limit bucket.
     pub(crate) fn of(alloc: &Alloc, request: &Request, span: Span) -> Self {
         let nodes = alloc.nodes().len() as u32;
         let gpus = u64::from(request.gres.gpus(nodes, request.tasks_on(nodes)));
         let (cpus, memory_mb) = (u64::from(alloc.cpus()), alloc.memory_mb());
-        Self { cpus, memory_mb, nodes: u64::from(nodes), gpus, span_s: span.secs() }
+        Self { cpus, memory_mb, nodes: u64::from(nodes), gpus, billing: None, span_s: span.secs() }
+    }
+    /// Returns the same amounts with what they are billed in a partition, if that has weights. `gres`: the devices.
+    pub(crate) fn billed(
+        self,
+        view: &impl View,
+        partition: usize,
+        request: &Request,
+        gres: impl FnOnce() -> Vec<Count>,
+    ) -> Self {
+        let Some((weights, combine)) = view.weights(partition) else { return self };
+        let gres = if weights.weigh_gres() { gres() } else { Vec::new() };
+        let Self { cpus, memory_mb, nodes, .. } = self;
+        let held = Held { cpus, memory_mb, nodes, gres: &gres, licenses: Some(&request.licenses) };
+        Self { billing: Some(billing(&held, weights, combine).whole()), ..self }
     }
 
     fn of_limit(self, limit: Limit, safe: bool) -> u64 {
@@ -73,6 +91,7 @@ impl Share {
             Some(Tres::Mem) => self.memory_mb,
             Some(Tres::Node) => self.nodes,
             Some(Tres::Gpu) => self.gpus,
+            Some(Tres::Billing) => self.billing.unwrap_or(self.cpus),
             // A limit on the number of jobs counts each job as one.
             None => 1,
         };

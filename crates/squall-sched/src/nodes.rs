@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use squall_model::gang::ROWS_MAX;
+use squall_model::gres;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
 use squall_model::set::NodeSet;
@@ -16,7 +17,7 @@ use squall_model::time::{Span, Time};
 
 use crate::explain::hopeless;
 use crate::gang::{place_in_rows, row_books};
-use crate::gate::{Rooms, Share};
+use crate::gate::{Gate, Rooms, Share};
 use crate::place::{Condition, choose, fits, free, place, share_out};
 use crate::policy::{Blocked, Cleared, Room};
 use crate::preempt::{self, Clearing};
@@ -218,6 +219,26 @@ impl<V: View> Nodes<'_, V> {
         if job.alone { 1 } else { self.view.rows(at, job.need) }
     }
 
+    /// Returns the least amounts that a job of this request can add to the limit buckets `gates`.
+    fn least_share(&self, (request, at): (&Request, usize), gates: &[Gate], time: Span) -> Share {
+        let share = Share::least(request, time);
+        if gates.is_empty() {
+            return share;
+        }
+        let devices = || request.gres.kinds(request.nodes_min, request.tasks_on(request.nodes_min));
+        share.billed(self.view, at, request, devices)
+    }
+
+    /// Returns the amounts that a job adds to the limit buckets `gates` with what it is given.
+    fn share_of(&self, given: &Given, (request, at): (&Request, usize), gates: &[Gate], time: Span) -> Share {
+        let share = Share::of(&given.alloc, request, time);
+        if gates.is_empty() {
+            return share;
+        }
+        let devices = || gres::held_counts(&given.gres, &given.alloc.nodes(), |node| self.view.gres(node));
+        share.billed(self.view, at, request, devices)
+    }
+
     /// Starts a job where it fits; with `over` also where it fits when some of these running jobs are suspended.
     fn begin(&mut self, job: &Candidate<'_>, at: usize, over: Option<Vec<Victim<'_>>>) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
@@ -228,7 +249,8 @@ impl<V: View> Nodes<'_, V> {
             return Err(Blocked::Never(PendingReason::Licenses));
         }
         let gates = self.view.gates(job.item, at);
-        if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request, time)) {
+        let least = self.least_share((&request, at), &gates, time);
+        if let Some(reason) = self.rooms.closed(self.view, &gates, least) {
             return Err(Blocked::Never(reason));
         }
         let end = self.now + time;
@@ -263,7 +285,7 @@ impl<V: View> Nodes<'_, V> {
             let busy = Blocked::Busy(self.longest(job, end, self.scratch.begins()));
             return Err(if could.is_some() { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
         };
-        let share = Share::of(&given.alloc, &request, time);
+        let share = self.share_of(&given, (&request, at), &gates, time);
         if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
             return Err(Blocked::Never(reason));
         }

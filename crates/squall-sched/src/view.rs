@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use squall_model::billing::{BillingWeights, Combine};
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
@@ -143,6 +144,10 @@ pub trait View: Queues<Need = Request> {
     /// Returns which nodes reservations bar for a job that would start at `time` in a partition.
     fn bars(&self, _job: &Candidate<'_>, _partition: usize, _time: Time) -> Bars {
         Bars::Open
+    }
+    /// Returns the weights by which jobs of a partition are billed, and how they are combined. None: by their CPUs.
+    fn weights(&self, _partition: usize) -> Option<(&BillingWeights, Combine)> {
+        None
     }
     /// Returns until when a job gets only nodes that are powered up, and the nodes that are not. None: it may get all.
     fn boots_from(&self, _job: &Candidate<'_>) -> Option<(Time, &NodeSet)> {

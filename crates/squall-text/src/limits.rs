@@ -91,24 +91,24 @@ pub static ROWS: &[Row] = &[
     Row {
         what: Each(Scope::Grp), name: "GrpTRES", least: 7,
         columns: &[C::new("GrpTRES", 13, |r| r.tres(Scope::Grp))],
-        association: at("max.tres.total", &["AssocGrpCpuLimit", "AssocGrpMemLimit", "AssocGrpNodeLimit", "AssocGrpGRES"]),
-        qos: at("limits.max.tres.total", &["QOSGrpCpuLimit", "QOSGrpMemLimit", "QOSGrpNodeLimit", "QOSGrpGRES"]),
+        association: at("max.tres.total", &["AssocGrpCpuLimit", "AssocGrpMemLimit", "AssocGrpNodeLimit", "AssocGrpGRES", "AssocGrpBilling"]),
+        qos: at("limits.max.tres.total", &["QOSGrpCpuLimit", "QOSGrpMemLimit", "QOSGrpNodeLimit", "QOSGrpGRES", "QOSGrpBilling"]),
         why: "the limit of {noun} of all its users together is reached",
         ..ROW
     },
     Row {
         what: Each(Scope::GrpUsed), name: "GrpTRESMins", least: 8,
         columns: &[C::new("GrpTRESMins", 13, |r| r.tres(Scope::GrpUsed))],
-        association: at("max.tres.group.minutes", &["AssocGrpCPUMinutesLimit", "AssocGrpMemMinutes", "AssocGrpNodeMinutes", "AssocGrpGRESMinutes"]),
-        qos: at("limits.max.tres.minutes.total", &["QOSGrpCPUMinutesLimit", "QOSGrpMemoryMinutes", "QOSGrpNodeMinutes", "QOSGrpGRESMinutes"]),
+        association: at("max.tres.group.minutes", &["AssocGrpCPUMinutesLimit", "AssocGrpMemMinutes", "AssocGrpNodeMinutes", "AssocGrpGRESMinutes", "AssocGrpBillingMinutes"]),
+        qos: at("limits.max.tres.minutes.total", &["QOSGrpCPUMinutesLimit", "QOSGrpMemoryMinutes", "QOSGrpNodeMinutes", "QOSGrpGRESMinutes", "QOSGrpBillingMinutes"]),
         why: "the budget of {noun} of all its users together is used up",
         ..ROW
     },
     Row {
         what: Each(Scope::GrpDue), name: "GrpTRESRunMins", least: 8,
         columns: &[C::new("GrpTRESRunMins", 13, |r| r.tres(Scope::GrpDue))],
-        association: at("max.tres.group.active", &["AssocGrpCPURunMinutesLimit", "AssocGrpMemRunMinutes", "AssocGrpNodeRunMinutes", "AssocGrpGRESRunMinutes"]),
-        qos: at("limits.max.tres.minutes.per.qos", &["QOSGrpCPURunMinutesLimit", "QOSGrpMemoryRunMinutes", "QOSGrpNodeRunMinutes", "QOSGrpGRESRunMinutes"]),
+        association: at("max.tres.group.active", &["AssocGrpCPURunMinutesLimit", "AssocGrpMemRunMinutes", "AssocGrpNodeRunMinutes", "AssocGrpGRESRunMinutes", "AssocGrpBillingRunMinutes"]),
+        qos: at("limits.max.tres.minutes.per.qos", &["QOSGrpCPURunMinutesLimit", "QOSGrpMemoryRunMinutes", "QOSGrpNodeRunMinutes", "QOSGrpGRESRunMinutes", "QOSGrpBillingRunMinutes"]),
         why: "running jobs of all its users will use up their budget of {noun}",
         ..ROW
     },
@@ -195,24 +195,24 @@ pub static ROWS: &[Row] = &[
         what: Each(Scope::Job), name: "MaxTRESPerJob", least: 4,
         aliases: &[("maxtrespj", 9)],
         columns: &[C::new("MaxTRES", 13, |r| r.tres(Scope::Job)), C::new("MaxTRESPerJob", 13, |r| r.tres(Scope::Job))],
-        association: at("max.tres.per.job", &["AssocMaxCpuPerJobLimit", "AssocMaxMemPerJob", "AssocMaxNodePerJobLimit", "AssocMaxGRESPerJob"]),
-        qos: at("limits.max.tres.per.job", &["QOSMaxCpuPerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxNodePerJobLimit", "QOSMaxGRESPerJob"]),
+        association: at("max.tres.per.job", &["AssocMaxCpuPerJobLimit", "AssocMaxMemPerJob", "AssocMaxNodePerJobLimit", "AssocMaxGRESPerJob", "AssocMaxBillingPerJob"]),
+        qos: at("limits.max.tres.per.job", &["QOSMaxCpuPerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxNodePerJobLimit", "QOSMaxGRESPerJob", "QOSMaxBillingPerJob"]),
         why: "it asks for {more} {noun} than a job may have",
     },
     Row {
         what: Each(Scope::Node), name: "MaxTRESPerNode", least: 11,
         aliases: &[("maxtrespn", 9)],
         columns: &[C::new("MaxTRESPerNode", 14, |r| r.tres(Scope::Node))],
-        association: at("max.tres.per.node", &["AssocMaxCpuPerNode", "AssocMaxMemPerNode", "AssocMaxNodePerNode", "AssocMaxGRESPerNode"]),
-        qos: at("limits.max.tres.per.node", &["QOSMaxCpuPerNode", "QOSMaxMemoryPerNode", "QOSMaxNodePerNode", "QOSMaxGRESPerNode"]),
+        association: at("max.tres.per.node", &["AssocMaxCpuPerNode", "AssocMaxMemPerNode", "AssocMaxNodePerNode", "AssocMaxGRESPerNode", "AssocMaxBillingPerNode"]),
+        qos: at("limits.max.tres.per.node", &["QOSMaxCpuPerNode", "QOSMaxMemoryPerNode", "QOSMaxNodePerNode", "QOSMaxGRESPerNode", "QOSMaxBillingPerNode"]),
         why: "it asks for {more} {noun} on each node than a job may have",
     },
     Row {
         what: Each(Scope::JobDue), name: "MaxTRESMinsPerJob", least: 8,
         aliases: &[("maxtresminspj", 13)],
         columns: &[C::new("MaxTRESMins", 13, |r| r.tres(Scope::JobDue))],
-        association: at("max.tres.minutes.per.job", &["AssocMaxCpuMinutesPerJobLimit", "AssocMaxMemMinutesPerJob", "AssocMaxNodeMinutesPerJob", "AssocMaxGRESMinutesPerJob"]),
-        qos: at("limits.max.tres.minutes.per.job", &["QOSMaxCpuMinutesPerJobLimit", "QOSMaxMemoryMinutesPerJob", "QOSMaxNodeMinutesPerJob", "QOSMaxGRESMinutesPerJob"]),
+        association: at("max.tres.minutes.per.job", &["AssocMaxCpuMinutesPerJobLimit", "AssocMaxMemMinutesPerJob", "AssocMaxNodeMinutesPerJob", "AssocMaxGRESMinutesPerJob", "AssocMaxBillingMinutesPerJob"]),
+        qos: at("limits.max.tres.minutes.per.job", &["QOSMaxCpuMinutesPerJobLimit", "QOSMaxMemoryMinutesPerJob", "QOSMaxNodeMinutesPerJob", "QOSMaxGRESMinutesPerJob", "QOSMaxBillingMinutesPerJob"]),
         why: "it asks for {noun} for a longer time than a job may have",
     },
     Row {
@@ -222,7 +222,7 @@ pub static ROWS: &[Row] = &[
             C::titled("MaxTRESPerUser", "MaxTRESPU", 13, |r| r.tres(Scope::User)),
             C::titled("MaxTRESPU", "MaxTRESPU", 13, |r| r.tres(Scope::User)),
         ],
-        qos: at("limits.max.tres.per.user", &["QOSMaxCpuPerUserLimit", "QOSMaxMemoryPerUser", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser"]),
+        qos: at("limits.max.tres.per.user", &["QOSMaxCpuPerUserLimit", "QOSMaxMemoryPerUser", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser", "QOSMaxBillingPerUser"]),
         why: "its user's limit of {noun} is reached",
         ..ROW
     },
@@ -233,7 +233,7 @@ pub static ROWS: &[Row] = &[
             C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, |r| r.tres(Scope::Account)),
             C::titled("MaxTRESPA", "MaxTRESPA", 13, |r| r.tres(Scope::Account)),
         ],
-        qos: at("limits.max.tres.per.account", &["MaxCpuPerAccount", "MaxMemoryPerAccount", "MaxNodePerAccount", "MaxGRESPerAccount"]),
+        qos: at("limits.max.tres.per.account", &["MaxCpuPerAccount", "MaxMemoryPerAccount", "MaxNodePerAccount", "MaxGRESPerAccount", "MaxBillingPerAccount"]),
         why: "its account's limit of {noun} is reached",
         ..ROW
     },
@@ -244,7 +244,7 @@ pub static ROWS: &[Row] = &[
             C::titled("MaxTRESRunMinsPerAccount", "MaxTRESRunMinsPA", 16, |r| r.tres(Scope::AccountDue)),
             C::titled("MaxTRESRunMinsPA", "MaxTRESRunMinsPA", 16, |r| r.tres(Scope::AccountDue)),
         ],
-        qos: at("limits.max.tres.minutes.per.account", &["QOSMaxCpuRunMinsPerAccount", "QOSMaxMemoryRunMinsPerAccount", "QOSMaxNodeRunMinsPerAccount", "QOSMaxGRESRunMinsPerAccount"]),
+        qos: at("limits.max.tres.minutes.per.account", &["QOSMaxCpuRunMinsPerAccount", "QOSMaxMemoryRunMinsPerAccount", "QOSMaxNodeRunMinsPerAccount", "QOSMaxGRESRunMinsPerAccount", "QOSMaxBillingRunMinsPerAccount"]),
         why: "running jobs of its account will use up their budget of {noun}",
         ..ROW
     },
@@ -255,7 +255,7 @@ pub static ROWS: &[Row] = &[
             C::titled("MaxTRESRunMinsPerUser", "MaxTRESRunMinsPU", 16, |r| r.tres(Scope::UserDue)),
             C::titled("MaxTRESRunMinsPU", "MaxTRESRunMinsPU", 16, |r| r.tres(Scope::UserDue)),
         ],
-        qos: at("limits.max.tres.minutes.per.user", &["QOSMaxCpuRunMinsPerUser", "QOSMaxMemoryRunMinsPerUser", "QOSMaxNodeRunMinsPerUser", "QOSMaxGRESRunMinsPerUser"]),
+        qos: at("limits.max.tres.minutes.per.user", &["QOSMaxCpuRunMinsPerUser", "QOSMaxMemoryRunMinsPerUser", "QOSMaxNodeRunMinsPerUser", "QOSMaxGRESRunMinsPerUser", "QOSMaxBillingRunMinsPerUser"]),
         why: "running jobs of its user will use up their budget of {noun}",
         ..ROW
     },
@@ -272,7 +272,7 @@ pub static ROWS: &[Row] = &[
     Row {
         what: Each(Scope::Least), name: "MinTRESPerJob", least: 4,
         columns: &[C::new("MinTRES", 13, |r| r.tres(Scope::Least))],
-        qos: at("limits.min.tres.per.job", &["QOSMinCpuNotSatisfied", "QOSMinMemory", "QOSMinNode", "QOSMinGRES"]),
+        qos: at("limits.min.tres.per.job", &["QOSMinCpuNotSatisfied", "QOSMinMemory", "QOSMinNode", "QOSMinGRES", "QOSMinBilling"]),
         why: "it asks for {fewer} {noun} than a job must have",
         ..ROW
     },

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod bench;
+mod billing;
 mod cells;
 mod checkpoint;
 mod combinations;

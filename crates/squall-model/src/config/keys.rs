@@ -386,6 +386,8 @@ const PARTITIONS: &[Key] = &[
         "Partition that takes new jobs while this one is drained or inactive.").or("none"),
     key("def_cpu_per_gpu", &["DefCPUPerGPU"], "number", "8",
         "CPUs for each GPU of a job that requests GPUs and no CPUs.").or("the cluster's"),
+    key("tres_billing_weights", &["TRESBillingWeights"], "text", "\"CPU=1.0,Mem=0.25G,GRES/gpu=2.0\"",
+        "Billing units of a job for each CPU, for memory, nodes, generic resources and licenses.").or("one for each CPU"),
 ];
 
 #[rustfmt::skip]
@@ -562,6 +564,9 @@ const PRIORITY: &[Key] = &[
         "Wait after which points for age no longer grow. A text is Slurm's form: `\"14-0\"` is 14 days.").of("seconds"),
     key("priority_decay_half_life_s", &["PriorityDecayHalfLife"], "time", "86400",
         "Time after which recorded usage counts half; 0: usage does not decay.").of("seconds"),
+    key("priority_flags", &["PriorityFlags"], "words", "\"MAX_TRES\"",
+        "How billing combines weighted resources: the largest of a node's (`MAX_TRES`), or of CPUs, memory and nodes (`MAX_TRES_GRES`), and the sum of the rest.")
+        .or("their sum").shown_as(Set),
     key("priority_usage_reset_period", &["PriorityUsageResetPeriod"], "word", "\"MONTHLY\"",
         "When usage is reset to zero, in UTC: `NONE`, `DAILY`, `WEEKLY`, `MONTHLY`, `QUARTERLY` or `YEARLY`."),
     key("priority_favor_small", &["PriorityFavorSmall"], "boolean", "true",

@@ -37,6 +37,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::billing::PriorityFlags;
 use crate::gang::{Coscheduling, GangSwitch, Preempt, TimeSlice};
 use crate::places::OnNodeFail;
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
@@ -218,6 +219,10 @@ pub struct Config {
     /// Time after which recorded usage counts half, seconds. Default 7 days; 0: usage does not decay.
     #[serde(alias = "PriorityDecayHalfLife")]
     pub priority_decay_half_life_s: Seconds,
+    /// How weighted amounts of resources are combined (`MAX_TRES`, `MAX_TRES_GRES`). Default: they are added. Written only
+    /// if set.
+    #[serde(alias = "PriorityFlags", skip_serializing_if = "PriorityFlags::is_unset")]
+    pub priority_flags: PriorityFlags,
     /// How often the usage of all associations is reset to zero. Default never.
     #[serde(alias = "PriorityUsageResetPeriod")]
     pub priority_usage_reset_period: ResetPeriod,
@@ -471,6 +476,7 @@ impl Default for Config {
             priority_weight_qos: 0,
             priority_weight_assoc: 0,
             priority_max_age_s: Seconds(7 * 86_400),
+            priority_flags: PriorityFlags::default(),
             priority_decay_half_life_s: Seconds(7 * 86_400),
             priority_usage_reset_period: ResetPeriod::None,
             priority_favor_small: false,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{PartitionState, words};
+use crate::billing::BillingWeights;
 use crate::gang::OverSubscribe;
 use crate::hostlist;
 use crate::places::OnNodeFail;
@@ -156,6 +157,9 @@ pub struct PartitionConfig {
     /// CPUs for each GPU of a job that requests GPUs and does not say. 0: the cluster's.
     #[serde(alias = "DefCPUPerGPU", skip_serializing_if = "words::is_zero")]
     pub def_cpu_per_gpu: u64,
+    /// What jobs are billed for each resource: `CPU=1.0,Mem=0.25G,GRES/gpu=2.0`. Empty: each CPU is one billing unit.
+    #[serde(alias = "TRESBillingWeights", skip_serializing_if = "BillingWeights::is_empty")]
+    pub tres_billing_weights: BillingWeights,
 }
 
 impl PartitionConfig {
@@ -219,6 +223,7 @@ impl Default for PartitionConfig {
             alloc_nodes: String::new(),
             alternate: String::new(),
             def_cpu_per_gpu: 0,
+            tres_billing_weights: BillingWeights::default(),
         }
     }
 }
@@ -263,7 +268,27 @@ impl From<Share> for f64 {
 
 #[cfg(test)]
 mod tests {
+    use crate::billing::Combine;
     use crate::config::Config;
+
+    #[test]
+    fn weights_of_a_partition_are_read_and_written() {
+        let read = |keys: &str| Config::from_toml(&format!("[[partitions]]\nname = \"gpu\"\n{keys}\n"));
+        let config = read("tres_billing_weights = \"CPU=1.0,Mem=0.25G\"").expect("this is the key");
+        assert_eq!(config.partitions[0].tres_billing_weights.as_str(), "CPU=1.0,Mem=0.25G");
+        assert_eq!(Config::from_toml(&config.to_toml().expect("it is text")), Ok(config.clone()));
+        assert_eq!(read("TRESBillingWeights = \"CPU=1.0,Mem=0.25G\""), Ok(config));
+        assert!(read("TRESBillingWeights = \"colour=1\"").is_err_and(|problem| problem.contains("`colour=1`")));
+        assert!(!read("").and_then(|config| config.to_toml()).expect("text").contains("billing_w"));
+        let flags = |text: &str| Config::from_toml(&format!("PriorityFlags = \"{text}\""));
+        let max = flags("fair_tree,MAX_TRES").expect("they are flags");
+        assert_eq!(
+            (max.priority_flags.combine, Config::from_toml(&max.to_toml().expect("text"))),
+            (Combine::Max, Ok(max.clone()))
+        );
+        assert_eq!(flags("MAX_TRES_GRES,MAX_TRES").expect("they are").priority_flags.combine, Combine::MaxAndGres);
+        assert!(flags("SMALL_RELATIVE_TO_TIME").is_err_and(|problem| problem.contains("MAX_TRES or MAX_TRES_GRES")));
+    }
 
     #[test]
     fn spare_nodes_of_a_partition_are_read_and_written() {

@@ -102,7 +102,7 @@ pub struct Share {
     /// The association's shares as a fraction of the shares of all associations with the same parent, between 0 and 1.
     #[n(6)]
     pub norm_shares: Real,
-    /// CPU seconds used so far, where earlier usage counts less (`priority_decay_half_life_s`).
+    /// Billing seconds (or CPU seconds, where no partition has weights) used so far, where earlier usage counts less (`priority_decay_half_life_s`).
     #[n(7)]
     pub raw_usage: Real,
     /// The association's usage as a fraction of the whole cluster's usage, between 0 and 1.
@@ -127,4 +127,10 @@ pub struct Share {
     #[n(13)]
     #[cbor(default)]
     pub group_minutes: Vec<(Tres, u64)>,
+    /// CPU seconds used so far. None: as `raw_usage`.
+    #[n(14)]
+    pub cpu_usage: Option<Real>,
+    /// Billing minutes that running jobs may still use. None: as their CPU minutes.
+    #[n(15)]
+    pub billing_minutes: Option<u64>,
 }

@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use squall_model::billing::Billing;
 use squall_model::checkpoint::{CheckpointChange, CheckpointPlan, Made};
 use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
@@ -485,6 +486,7 @@ fn samples() -> Vec<Event> {
             whole: false,
         },
         Event::ReservationSet { reservation: Box::new(newer_reservation(node)) },
+        Event::JobBilled { id, attempt, billing: Billing(2_500_000) },
     ]);
     samples
 }

@@ -124,6 +124,7 @@ fn info_of(row: &AccountingRow, steps: &[&AccountingRow]) -> JobInfo {
         memory_mb: row.memory_mb,
         het: row.het,
         restarts: row.attempt.0.saturating_sub(1),
+        billing: row.billing.or(row.req_billing),
         run: row.start.is_some().then(|| Box::new(run)),
         ..nothing()
     }
@@ -175,5 +176,6 @@ pub(crate) fn nothing() -> JobInfo {
         run: None,
         restarts: 0,
         checkpoint: None,
+        billing: None,
     }
 }

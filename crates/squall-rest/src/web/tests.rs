@@ -189,6 +189,8 @@ fn a_share(evil: &str) -> Share {
         level: Real(1.0),
         run_minutes: [0; 3],
         group_minutes: Vec::new(),
+        cpu_usage: None,
+        billing_minutes: None,
     }
 }
 

@@ -154,15 +154,16 @@ impl Judge {
                 self.submitted_event(*id, spec, clients);
             }
             Event::PolicyChanged { changes, .. } => self.note_policy(changes),
-            Event::JobStarted { id, attempt, alloc, .. } => {
+            Event::JobStarted { id, attempt, partition, alloc } => {
                 if let Some(file) = self.files.get_mut(id) {
                     file.limit_from = decided;
                 }
-                self.check_limits(*id, alloc);
+                self.check_limits(*id, partition, alloc);
                 self.wire(*id, &alloc.nodes(), clients);
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
             Event::JobShrunk { id, alloc, .. } => self.note_kept(*id, alloc),
+            Event::JobBilled { id, billing, .. } => self.check_billed(*id, *billing),
             Event::NodeReplaced { id, attempt, node, alloc, .. } => self.replaced_event(*id, attempt.0, *node, alloc),
             Event::StepNodesEnded { job, attempt, step, nodes, end, .. } => {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };

@@ -45,6 +45,7 @@ impl Judge {
     fn note_config(&mut self, config: &Config) {
         let names = config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default());
         self.members.configured = names.collect();
+        self.note_weights(config);
     }
 
     /// Checks an event that became durable.

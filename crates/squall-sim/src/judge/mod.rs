@@ -23,6 +23,7 @@ mod wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use squall_model::billing::BillingWeights;
 use squall_model::config::NodeLostAction;
 use squall_model::event::Record;
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
@@ -174,6 +175,8 @@ pub(crate) struct Judge {
     pub(crate) policy: Policy,
     /// Usage that counts towards QOS limits, of each job that has resources.
     holding: BTreeMap<JobId, limits::CountedJob>,
+    /// Weights by which partitions bill.
+    weights: BTreeMap<String, BillingWeights>,
     /// User id and QOS of each submission, by its first job id.
     asked: BTreeMap<JobId, (u32, String)>,
     /// Links of a torus that running jobs use.
@@ -255,6 +258,7 @@ impl Judge {
             fabric: Fabric::new(setup.names.len()),
             policy: Policy::default(),
             holding: BTreeMap::new(),
+            weights: BTreeMap::new(),
             asked: BTreeMap::new(),
             // The network was read without error when the scenario named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),

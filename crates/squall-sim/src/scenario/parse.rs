@@ -7,7 +7,7 @@ use squall_model::hostlist;
 use squall_model::job::network::{self, Network};
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
 use squall_model::places::OnNodeFail;
-use squall_model::policy::{Limit, Qos};
+use squall_model::policy::{Limit, Qos, Scope, Tres};
 use squall_model::set::IndexSet;
 use squall_model::time::Span;
 use squall_model::wire::fabric::{Comparison, Test, Variable};
@@ -373,7 +373,7 @@ fn spool(nodes: Vec<String>, rest: &[&str]) -> Result<Statement, String> {
 }
 
 /// Parses the rest of a line such as `qos high priority=10 preempt=low max-jobs-per-user=2 cpus=8 nodes=4 jobs=3
-/// grace=20`.
+/// billing=16 grace=20`.
 fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
     let mut qos = Qos::default();
     for pair in rest {
@@ -395,6 +395,7 @@ fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
             "cpus" => Limit::GrpCpu,
             "nodes" => Limit::GrpNode,
             "jobs" => Limit::GrpJobs,
+            "billing" => Limit::Tres(Scope::Grp, Tres::Billing),
             _ => return Err(format!("`{key}` is not known of a QOS")),
         };
         qos.limits.insert(limit, number(value)?);

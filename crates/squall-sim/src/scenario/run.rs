@@ -207,6 +207,7 @@ impl Teller {
                 setup.check_after_faults(u32::try_from(value).unwrap_or(100).min(100) * 10_000);
             }
             "spare_nodes" => setup.keep_spares(u32::try_from(value).unwrap_or(u32::MAX)),
+            "cpu_weight" => setup.weigh_cpus(value),
             "suspend_time" => setup.switch_nodes(value),
             "suspend_timeout" => config.power.suspend_timeout_s = value,
             "resume_timeout" => config.health.resume_timeout_s = value,

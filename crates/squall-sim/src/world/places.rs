@@ -1,5 +1,6 @@
 //! Nodes that are replaced before they fail, spare nodes of partitions, and checks of nodes after faults.
 
+use squall_model::billing::BillingWeights;
 use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
 
@@ -15,10 +16,20 @@ impl Setup {
 
     /// Keeps nodes free in the default partition, which replace failed ones.
     pub(crate) fn keep_spares(&mut self, count: u32) {
+        self.partition().spare_nodes = Some(count);
+    }
+
+    /// Has the partition bill so many units for each CPU.
+    pub(crate) fn weigh_cpus(&mut self, units: u64) {
+        self.partition().tres_billing_weights = BillingWeights::try_from(format!("CPU={units}")).unwrap_or_default();
+    }
+
+    /// Returns the first partition; without one it is made.
+    fn partition(&mut self) -> &mut PartitionConfig {
         if self.config.partitions.is_empty() {
             self.config.partitions.push(PartitionConfig { default: true, ..PartitionConfig::default() });
         }
-        self.config.partitions[0].spare_nodes = Some(count);
+        &mut self.config.partitions[0]
     }
 
     /// Has nodes checked after faults, by a program that fails with this probability, in millionths.

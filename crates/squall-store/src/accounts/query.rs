@@ -280,6 +280,8 @@ struct Reader<'a> {
     hets: bool,
     /// Whether jobs have lost nodes.
     losses: bool,
+    /// Whether jobs were billed by weights.
+    billed: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -287,7 +289,8 @@ impl<'a> Reader<'a> {
         let (specs, owners) = (HashMap::new(), HashMap::new());
         let hets = book.db.query_row("SELECT EXISTS (SELECT 1 FROM hets)", [], |r| r.get(0)).unwrap_or_default();
         let losses = book.db.query_row("SELECT EXISTS (SELECT 1 FROM losses)", [], |r| r.get(0)).unwrap_or_default();
-        Self { book, query: &course.query, course, specs, owners, hets, losses }
+        let billed = book.db.query_row("SELECT EXISTS (SELECT 1 FROM billed)", [], |r| r.get(0)).unwrap_or_default();
+        Self { book, query: &course.query, course, specs, owners, hets, losses, billed }
     }
 
     /// Reads the next jobs with ids up to `last`. Returns also how many rows were read, with damaged ones.
@@ -318,6 +321,10 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         let num_nodes = if start.is_some() { num_nodes } else { spec.need.nodes_min.unwrap_or(1) };
+        let partition: String = r.get(7)?;
+        let billing = if self.billed { self.book.billed(id, sort)? } else { None };
+        let weighs = billing.is_some() || start.is_none();
+        let req_billing = weighs.then(|| self.book.would_bill(&partition, &spec, req_cpus(&spec))).flatten();
         let row = AccountingRow {
             id,
             task,
@@ -326,7 +333,7 @@ impl<'a> Reader<'a> {
             step: None,
             owner: self.owner(r.get(4)?)?,
             name: r.get(6)?,
-            partition: r.get(7)?,
+            partition,
             account: r.get(8)?,
             qos: r.get(9)?,
             state: state(r, 10, 11)?,
@@ -351,6 +358,8 @@ impl<'a> Reader<'a> {
             het: self.het(id)?,
             losses: if self.losses { self.book.losses(id, sort.rem_euclid(GENERATION))? } else { None },
             series: None,
+            billing,
+            req_billing,
         };
         Ok(Draft { id, sort, uid: r.get(26)?, row, left })
     }
@@ -393,6 +402,7 @@ impl<'a> Reader<'a> {
         let sort: i64 = r.get(0)?;
         let id = JobId(sort.rem_euclid(GENERATION) as u32);
         let num_nodes = spec.need.nodes_min.unwrap_or(1);
+        let partition: String = r.get(4)?;
         let row = AccountingRow {
             id,
             task: None,
@@ -401,7 +411,9 @@ impl<'a> Reader<'a> {
             step: None,
             owner: self.owner(r.get(1)?)?,
             name: r.get(3)?,
-            partition: r.get(4)?,
+            req_billing: self.book.would_bill(&partition, &spec, req_cpus(&spec)),
+            billing: None,
+            partition,
             account: r.get(5)?,
             qos: r.get(6)?,
             state: JobState::Pending,
@@ -590,6 +602,8 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
         submit_line: r.get(14)?,
         losses: None,
         series: None,
+        billing: None,
+        req_billing: None,
         ..job.clone()
     })
 }

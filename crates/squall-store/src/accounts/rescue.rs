@@ -57,7 +57,7 @@ const fn table(name: &'static str, key: &'static str, of_jobs: bool) -> Table {
     Table { name, key, shared: None, of_jobs }
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 9] = [
     table("nodes", "id", false),
     table("hets", "leader", true),
     Table { name: "arrays", key: "id", shared: Some((3, 4)), of_jobs: true },
@@ -66,6 +66,7 @@ const TABLES: [Table; 8] = [
     table("steps", "job", true),
     table("losses", "job", true),
     table("series", "job", true),
+    table("billed", "job", true),
 ];
 
 /// Builds a new database next to the one at `path`, from the rows of that one and from the journal's records up to

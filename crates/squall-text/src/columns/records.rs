@@ -14,9 +14,8 @@ pub const CONTROL_PORT: u32 = 6817;
 
 /// Returns the id of an accounted resource (TRES); None: not an accounted resource.
 pub fn tres_id(name: &str) -> Option<u32> {
-    // Ids of generic resources begin at 1001.
-    let of_gpus = (name == Tres::Gpu.name()).then_some(1001);
-    of_gpus.or_else(|| TRES.iter().position(|known| *known == name).map(|at| at as u32 + 1))
+    let counted = Tres::ALL.into_iter().find(|tres| tres.name() == name).map(Tres::id);
+    counted.or_else(|| TRES.iter().position(|known| *known == name).map(|at| at as u32 + 1))
 }
 
 /// Fields of a row about an event, a transaction or a reservation.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use squall_model::billing::Billing;
 use squall_model::cost::{Cost, LostTime};
 use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb};
 use squall_model::gres;
@@ -187,7 +188,7 @@ impl Row {
 
     /// Formats the requested resources: `billing=2,cpu=2,mem=2G,node=2`.
     pub fn req_tres(&self) -> String {
-        self.tres(self.data.req_cpus, self.req_memory_mb(), self.req_nodes())
+        self.tres(self.data.req_cpus, self.req_memory_mb(), self.req_nodes(), self.req_billing())
     }
 
     /// Formats the allocated resources: `billing=2,cpu=2,mem=2G,node=2`; empty before the start.
@@ -195,12 +196,22 @@ impl Row {
         if self.data.start.is_none() || self.data.num_cpus == 0 {
             return String::new();
         }
-        self.tres(self.data.num_cpus, self.data.memory_mb, self.data.num_nodes)
+        self.tres(self.data.num_cpus, self.data.memory_mb, self.data.num_nodes, self.billing())
     }
 
-    fn tres(&self, cpus: u32, memory_mb: u64, nodes: u32) -> String {
+    /// Returns the whole billing units of the job: those of its weights, or its CPUs.
+    pub fn billing(&self) -> u64 {
+        billed(&self.data)
+    }
+
+    /// Returns the whole billing units that the job would be billed for what it requested.
+    pub fn req_billing(&self) -> u64 {
+        self.data.req_billing.map_or(u64::from(self.data.req_cpus), Billing::whole)
+    }
+
+    fn tres(&self, cpus: u32, memory_mb: u64, nodes: u32, billing: u64) -> String {
         let memory = if memory_mb > 0 { format!("mem={},", self.units.mib(memory_mb)) } else { String::new() };
-        let billing = if self.is_step() { String::new() } else { format!("billing={cpus},") };
+        let billing = if self.is_step() { String::new() } else { format!("billing={billing},") };
         let gres = if self.is_step() {
             String::new()
         } else {
@@ -253,6 +264,11 @@ impl Row {
             _ => None,
         }
     }
+}
+
+/// Returns the whole billing units of a job: those of its weights, or its CPUs.
+pub fn billed(row: &AccountingRow) -> u64 {
+    row.billing.map_or(u64::from(row.num_cpus), Billing::whole)
 }
 
 /// Formats a CPU time as `MM:SS.mmm`; from one hour on without fractions.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use squall_model::billing::Billing;
 use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
 use squall_model::gres;
 use squall_model::hostlist;
@@ -237,7 +238,8 @@ impl JobRow {
 
     /// Returns the job's trackable resources: `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
     pub fn tres(&self) -> String {
-        let all = tres(self.info.num_cpus, &self.memory(self.info.memory_mb), self.info.num_nodes);
+        let (cpus, memory) = (self.info.num_cpus, self.memory(self.info.memory_mb));
+        let all = tres(cpus, &memory, self.info.num_nodes, self.info.billing);
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         for (kind, count) in self.granted() {
             *held.entry(kind.split(':').next().unwrap_or(kind)).or_default() += count;
@@ -361,8 +363,9 @@ pub fn as_given<T>(given: Option<&AsGiven<T>>) -> Option<&str> {
     given.map(|given| given.text.as_str())
 }
 
-/// Formats trackable resources: `cpu=4,mem=8G,node=2,billing=4`. Memory `0` is left out.
-pub fn tres(cpus: u32, memory: &str, nodes: u32) -> String {
+/// Formats trackable resources: `cpu=4,mem=8G,node=2,billing=4`. Memory `0` is left out. `billing`: None, the CPUs.
+pub fn tres(cpus: u32, memory: &str, nodes: u32, billing: Option<Billing>) -> String {
+    let billing = billing.map_or(u64::from(cpus), Billing::whole);
     let memory = if memory == "0" { String::new() } else { format!("mem={memory},") };
-    format!("cpu={cpus},{memory}node={nodes},billing={cpus}")
+    format!("cpu={cpus},{memory}node={nodes},billing={billing}")
 }

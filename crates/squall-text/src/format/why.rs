@@ -294,6 +294,7 @@ fn limit_text(whose: Whose, limit: Limit) -> String {
         Some(Tres::Mem) => ("more", "less", "memory"),
         Some(Tres::Node) => ("more", "fewer", "nodes"),
         Some(Tres::Gpu) => ("more", "fewer", "GPUs"),
+        Some(Tres::Billing) => ("more", "fewer", "billing units"),
         None => ("", "", ""),
     };
     let what = limits::why(limit).replace("{noun}", noun).replace("{more}", more).replace("{fewer}", fewer);

@@ -57,7 +57,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("qos.deny", Take::Key("DenyQos")),
     ("qos.assigned", Take::Key("QoS")),
     ("alternate", Take::Key("Alternate")),
-    ("tres.billing_weights", Only(&[])),
+    ("tres.billing_weights", Take::Key("TRESBillingWeights")),
     ("tres.configured", Without(FOLLOWS)),
     ("cluster", Without(FOLLOWS)),
     ("select_type", Without(FOLLOWS)),
@@ -282,6 +282,7 @@ fn is_same(one: &str, other: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use squall_model::billing::BillingWeights;
     use squall_model::config::{PartitionConfig, PartitionState};
     use squall_model::gang::OverSubscribe;
     use squall_model::policy::PreemptMode;
@@ -369,6 +370,7 @@ mod tests {
             preempt_mode: Some(PreemptMode::Requeue),
             default: true,
             deny_qos: vec!["q".into()],
+            tres_billing_weights: BillingWeights::try_from("CPU=1.0,Mem=0.25G".to_owned()).unwrap(),
             ..PartitionConfig::default()
         };
         for exclusive_user in [false, true] {
@@ -379,6 +381,7 @@ mod tests {
                 nodes: "n[1-2]".into(),
                 num_nodes: 2,
                 num_cpus: 4,
+                billing: None,
             };
             let shown = record(Version::NEWEST, AnswerKind::Partitions, partition::partition(&info, "c"));
             let shown: Value = serde_json::from_slice(&shown).unwrap();
@@ -393,10 +396,6 @@ mod tests {
             (problem.status, problem.source)
         };
         let of = |field: &str| format!("partitions[0].{field}");
-        assert_eq!(
-            refused(json!({"name": "p", "tres": {"billing_weights": "cpu=2"}})),
-            (501, of("tres.billing_weights"))
-        );
         assert_eq!(refused(json!({"name": "p", "partition": {"exclusive": "TOPO"}})), (501, of("partition.exclusive")));
         assert_eq!(refused(json!({"maximums": {}})), (400, of("name")));
         let order =

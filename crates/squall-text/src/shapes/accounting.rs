@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use squall_model::gres;
 use squall_model::hostlist;
+use squall_model::policy::Tres;
 use squall_model::resource::Memory;
 use squall_model::time::{Span, Time};
 
@@ -141,9 +142,9 @@ fn resources(row: &Row) -> Value {
         Memory::PerCpuMb(mb) => (None, Some(mb)),
     };
     let asked = gres::Ask::of_job(&data.spec).unwrap_or_default();
-    let tres = |cpus: u32, memory_mb: u64, nodes: u32| {
+    let tres = |cpus: u32, memory_mb: u64, nodes: u32, billing: u64| {
         let mut all = tres(cpus, memory_mb, nodes);
-        all.push(resource("billing", "", 5, u64::from(cpus)));
+        all.push(resource(Tres::Billing.name(), "", Tres::Billing.id(), billing));
         let devices = asked.totals(nodes, data.num_tasks).into_iter();
         all.extend(devices.map(|(name, count)| resource("gres", &name, GRES_ID, u64::from(count))));
         all
@@ -151,15 +152,18 @@ fn resources(row: &Row) -> Value {
     json!({
         "required": {"CPUs": data.req_cpus, "memory_per_cpu": number(per_cpu), "memory_per_node": number(per_node)},
         "tres": {
-            "allocated": data.start.map(|_| tres(data.num_cpus, data.memory_mb, data.num_nodes)).unwrap_or_default(),
-            "requested": tres(data.req_cpus, row.req_memory_mb(), row.req_nodes()),
+            "allocated": data
+                .start
+                .map(|_| tres(data.num_cpus, data.memory_mb, data.num_nodes, row.billing()))
+                .unwrap_or_default(),
+            "requested": tres(data.req_cpus, row.req_memory_mb(), row.req_nodes(), row.req_billing()),
         },
         "steps": [],
     })
 }
 
 /// Slurm's lowest id of generic resources as trackable resources, which is that of GPUs.
-const GRES_ID: u32 = 1001;
+const GRES_ID: u32 = Tres::Gpu.id();
 
 /// Returns the JSON of an amount of a trackable resource.
 fn resource(kind: &str, name: &str, id: u32, count: u64) -> Value {
@@ -168,9 +172,9 @@ fn resource(kind: &str, name: &str, id: u32, count: u64) -> Value {
 
 fn tres(cpus: u32, memory_mb: u64, nodes: u32) -> Vec<Value> {
     vec![
-        resource("cpu", "", 1, u64::from(cpus)),
-        resource("mem", "", 2, memory_mb),
-        resource("node", "", 4, u64::from(nodes)),
+        resource(Tres::Cpu.name(), "", Tres::Cpu.id(), u64::from(cpus)),
+        resource(Tres::Mem.name(), "", Tres::Mem.id(), memory_mb),
+        resource(Tres::Node.name(), "", Tres::Node.id(), u64::from(nodes)),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! JSON of `scontrol show partition --json`, also part of each group in `sinfo --json`.
 
 use serde_json::{Value, json};
+use squall_model::billing::Billing;
 use squall_model::config::PartitionConfig;
 use squall_model::gang::OverSubscribe;
 use squall_model::policy::PreemptMode;
@@ -39,8 +40,9 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
         },
         "tres": {
             "configured": format!(
-                "cpu={},node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus
+                "cpu={},node={},billing={}", partition.num_cpus, partition.num_nodes, billing(partition)
             ),
+            "billing_weights": config.tres_billing_weights.as_str(),
         },
         "cluster": cluster,
         "cpus": {"total": partition.num_cpus},
@@ -80,6 +82,11 @@ pub fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
         "flags": flags_of(config),
         "preempt_mode": [preempt_mode(config)],
     })
+}
+
+/// Returns the whole billing units of a job with all of a partition.
+pub fn billing(partition: &PartitionInfo) -> u64 {
+    partition.billing.map_or(u64::from(partition.num_cpus), Billing::whole)
 }
 
 fn preempt_mode(config: &PartitionConfig) -> &'static str {

@@ -22,10 +22,15 @@ fn parent<'a>(all: &'a [Share], share: &Share) -> &'a str {
 
 fn line(share: &Share, parent: &str, cluster: &str) -> Value {
     let [cpu, memory_mb, node] = share.run_minutes.map(|minutes| minutes * 60);
-    let running: Vec<Value> = [("cpu", cpu), ("mem", memory_mb), ("node", node), ("billing", cpu)]
-        .map(|(name, seconds)| json!({"name": name, "value": number(Some(seconds))}))
-        .into();
+    let billing = share.billing_minutes.map_or(cpu, |minutes| minutes * 60);
+    let kinds = [(Tres::Cpu, cpu), (Tres::Mem, memory_mb), (Tres::Node, node), (Tres::Billing, billing)];
+    let running: Vec<Value> =
+        kinds.map(|(tres, seconds)| json!({"name": tres.name(), "value": number(Some(seconds))})).into();
     let limit = |(tres, minutes): &(Tres, u64)| json!({"name": tres.name(), "value": number(Some(*minutes))});
+    let mut usage = vec![json!({"name": "cpu", "value": share.cpu_usage.unwrap_or(share.raw_usage).0})];
+    if share.cpu_usage.is_some() {
+        usage.push(json!({"name": "billing", "value": share.raw_usage.0}));
+    }
     let user = !share.user.is_empty();
     json!({
         "id": share.id,
@@ -38,7 +43,7 @@ fn line(share: &Share, parent: &str, cluster: &str) -> Value {
         "tres": {
             "run_seconds": running,
             "group_minutes": share.group_minutes.iter().map(limit).collect::<Vec<_>>(),
-            "usage": [{"name": "cpu", "value": share.raw_usage.0}],
+            "usage": usage,
         },
         "effective_usage": share.effective_usage.0,
         "usage_normalized": share.norm_usage.0,

@@ -33,7 +33,7 @@ pub fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> Value {
             "limit": or_infinite(step.time_limit_s.map(|s| s.div_ceil(60))),
         },
         "tres": {
-            "allocation": tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes),
+            "allocation": tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes, None),
         },
         "user": row.owner.user,
     })

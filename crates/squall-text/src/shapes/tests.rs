@@ -91,7 +91,7 @@ fn a_partition_has_its_own_times_of_power_saving() {
         let config =
             PartitionConfig { resume_timeout_s, suspend_timeout_s, suspend_time_s, ..PartitionConfig::default() };
         let (preempt_mode, nodes) = (PreemptMode::Off, String::new());
-        let info = PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0 };
+        let info = PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0, billing: None };
         let bytes = record(Version::V41, AnswerKind::Partitions, partition(&info, "c"));
         let shown = serde_json::from_slice::<Value>(&bytes).expect("it is JSON");
         (shown["timeouts"].clone(), shown["suspend_time"].clone())
@@ -118,7 +118,8 @@ fn what_a_site_limits_and_keeps_stands_in_its_fields() {
     let (preempt_mode, nodes) = (PreemptMode::Off, String::new());
     let written =
         |kind, value| serde_json::from_slice::<Value>(&record(Version::V41, kind, value)).expect("it is JSON");
-    let shown = partition(&PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0 }, "c");
+    let info = PartitionInfo { config, preempt_mode, nodes, num_nodes: 0, num_cpus: 0, billing: None };
+    let shown = partition(&info, "c");
     let shown = written(AnswerKind::Partitions, shown);
     let number = |value: u64| json!({"set": true, "infinite": false, "number": value});
     let most = &shown["maximums"];

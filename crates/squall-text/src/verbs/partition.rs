@@ -1,5 +1,6 @@
 //! `scontrol create partition` and `update partition`.
 
+use squall_model::billing::BillingWeights;
 use squall_model::config::{PartitionConfig, PartitionState, Share};
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::gang::OverSubscribe;
@@ -58,6 +59,7 @@ pub static KEYS: &[Key<PartitionConfig>] = &[
     row(&[("OnNodeFail", 2)], Own(on_node_fail)),
     row(&[("SpareNodes", 6)], Number(|to, count| to.spare_nodes = Some(count).filter(|count| *count > 0))),
     row(&[("SpareBilling", 6)], Own(spare_billing)),
+    row(&[("TRESBillingWeights", 1)], Own(billing_weights)),
     row(&[("OverSubscribe", 5), ("Shared", 2)], Own(oversubscribe)),
     row(&[("PreemptMode", 3)], Own(preempt_mode)),
     row(&[("PartitionName", 3)], Text(|to, name| to.name = name)),
@@ -83,7 +85,7 @@ const fn row(names: &'static [(&'static str, usize)], set: Set<PartitionConfig>)
 
 /// Keys of scontrol(1) for features that Squall's partitions don't have: name, fewest letters, and the values that
 /// switch the feature off.
-const FIXED: &[(&str, usize, &[&str])] = &[("CpuBind", 7, &["OFF", ""]), ("TRESBillingWeights", 1, &[""])];
+const FIXED: &[(&str, usize, &[&str])] = &[("CpuBind", 7, &["OFF", ""])];
 
 /// Returns whether a key is of a feature that partitions don't have, and the value switches it off.
 pub fn asks_for_nothing(word: &str, value: &str) -> bool {
@@ -181,6 +183,13 @@ fn on_node_fail(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result
 fn spare_billing(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
     let number: f64 = text.parse().map_err(|_| Bad::Value)?;
     to.spare_billing = Share::try_from(number).map_err(|_| Bad::Value)?;
+    Ok(())
+}
+
+/// Reads what jobs are billed for each resource; empty or `(null)`: their CPUs.
+fn billing_weights(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
+    let text = if text == "(null)" { "" } else { text };
+    to.tres_billing_weights = BillingWeights::try_from(text.to_owned()).map_err(Bad::Because)?;
     Ok(())
 }
 

@@ -149,18 +149,15 @@ impl Setting {
     fn change_tres(&self, limits: &mut Limits, scope: Scope) -> Result<(), Wrong> {
         for part in self.value.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let tres = match name.to_ascii_lowercase().as_str() {
-                "cpu" | "1" => Tres::Cpu,
-                "mem" | "2" => Tres::Mem,
-                "node" | "4" if scope != Scope::Node => Tres::Node,
-                "gres/gpu" | "1001" => Tres::Gpu,
+            let tres = match Tres::named(name) {
+                Some(tres) if scope != Scope::Node || !matches!(tres, Tres::Node | Tres::Billing) => tres,
                 // This resource can't be limited, so there is nothing to clear.
-                known if value == "-1" && is_resource(known) => continue,
+                _ if value == "-1" && is_resource(&name.to_ascii_lowercase()) => continue,
                 _ => {
                     return Err(Wrong::NotDone(format!(
                         " Bad value for {}: {name} can't be limited here: cpu, mem{} and gres/gpu can",
                         self.key,
-                        if scope == Scope::Node { "" } else { ", node" }
+                        if scope == Scope::Node { "" } else { ", node, billing" }
                     )));
                 }
             };

@@ -215,7 +215,8 @@ fn keys_of_partitions() {
         if key.name() == "Exclusive" {
             continue;
         }
-        let values = ["7", "0.5", "DRAIN", "YES", "EXCLUSIVE", "CANCEL", "REPLACE", "n[1-3]", "DefCpuPerGPU=7"];
+        let values =
+            ["7", "0.5", "DRAIN", "YES", "EXCLUSIVE", "CANCEL", "REPLACE", "n[1-3]", "DefCpuPerGPU=7", "CPU=7"];
         let found = values.iter().find_map(|value| set(key.name(), None, value, &fresh).ok().filter(|to| *to != fresh));
         let found = found.unwrap_or_else(|| panic!("{} sets nothing", key.name()));
         assert!(!seen.contains(&found), "{} sets what another key sets", key.name());

@@ -68,7 +68,10 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("AccountingStoragePort", Moot(DATABASE)),
     (
         "AccountingStorageTRES",
-        Missing(&["cpu", "mem", "node", "gres/gpu"], "cpu, mem, node and gres/gpu are accounted, others are not"),
+        Missing(
+            &["cpu", "mem", "node", "billing", "gres/gpu"],
+            "cpu, mem, node, billing and gres/gpu are accounted, others are not",
+        ),
     ),
     ("AccountingStorageType", Moot(DATABASE)),
     ("AccountingStorageUser", Moot(DATABASE)),
@@ -221,10 +224,7 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("PreemptType", Elsewhere),
     ("PrEpParameters", Missing(&["none", "(null)"], PROLOGS)),
     ("PrEpPlugins", Missing(&["prep/script", "none", "(null)"], PROLOGS)),
-    (
-        "PriorityFlags",
-        Missing(&["FAIR_TREE", "none", "(null)"], "priorities are computed by Fair Tree, as without these flags"),
-    ),
+    ("PriorityFlags", By(|value| Ok(value::priority_flags(value)))),
     ("PriorityParameters", Missing(&["none", "(null)"], "priorities have Slurm's factors only")),
     ("PrioritySiteFactorParameters", Missing(&["none", "(null)"], "priorities have no factor of a site")),
     (

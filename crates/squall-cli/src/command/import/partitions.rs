@@ -35,7 +35,7 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("State", Elsewhere),
     ("SuspendTime", Taken("SuspendTime", value::seconds_or_never)),
     ("Topology", Missing(NONE, "there is one topology for all partitions")),
-    ("TRESBillingWeights", Missing(NONE, "usage counts CPUs only")),
+    ("TRESBillingWeights", Taken("TRESBillingWeights", value::billing_weights)),
 ];
 
 /// Settings of the whole cluster on which lines of partitions depend.

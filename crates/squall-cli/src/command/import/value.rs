@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use squall_model::billing::{BillingWeights, PriorityFlags};
 use squall_model::config::{Config, Ports, PrologFlags, SchedulerParameters};
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
@@ -250,6 +251,31 @@ fn plugin(key: &'static str, kind: &str, names: [&str; 2], value: &str) -> Resul
 /// Reads `PriorityType`.
 pub(super) fn priority_type(value: &str) -> Result<Outcome, String> {
     plugin("PriorityType", "priority", ["basic", "multifactor"], value)
+}
+
+/// Reads `TRESBillingWeights`.
+pub(super) fn billing_weights(value: &str) -> Result<String, String> {
+    let value = if is_none(value) { "" } else { value };
+    BillingWeights::try_from(value.to_owned()).map(|weights| quoted(weights.as_str()))
+}
+
+/// Reads `PriorityFlags`: those about billing are taken.
+pub(super) fn priority_flags(value: &str) -> Outcome {
+    let words =
+        value.split(',').map(str::trim).filter(|word| !is_none(word) && !word.eq_ignore_ascii_case("FAIR_TREE"));
+    let (known, others): (Vec<&str>, Vec<&str>) =
+        words.partition(|word| PriorityFlags::try_from((*word).to_owned()).is_ok());
+    let lacks = "priorities are computed by Fair Tree, as without these flags";
+    if known.is_empty() {
+        let (fate, text) = if others.is_empty() { (Fate::Moot, super::lines::ALWAYS) } else { (Fate::Missing, lacks) };
+        return Outcome::none(fate, text);
+    }
+    let mut outcome = Outcome::set("PriorityFlags", quoted(&known.join(",")));
+    if !others.is_empty() {
+        let text = format!("PriorityFlags = {}; not {}: {lacks}", quoted(&known.join(",")), others.join(","));
+        (outcome.fate, outcome.text) = (Fate::Missing, text);
+    }
+    outcome
 }
 
 /// Reads `SchedulerType`.

@@ -223,6 +223,8 @@ fn shares() -> Vec<Share> {
         level: Real(level),
         run_minutes: [raw as u64, 0, 1],
         group_minutes: if user.is_empty() { vec![(Tres::Cpu, 100_000), (Tres::Gpu, 60)] } else { Vec::new() },
+        cpu_usage: None,
+        billing_minutes: None,
     };
     vec![
         share(1, 0, "root", "", 400.0, 1.0, 0.0, 0.0),
@@ -369,6 +371,7 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         het: None,
         restarts: 0,
         checkpoint: None,
+        billing: None,
         run: held.then(|| Box::new(past())),
     }
 }
@@ -461,6 +464,7 @@ fn partition(name: &str, default: bool, nodes: &str, count: u32) -> PartitionInf
         nodes: nodes.into(),
         num_nodes: count,
         num_cpus: count * 4,
+        billing: None,
     }
 }
 
@@ -514,6 +518,8 @@ pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> Acco
         het: None,
         losses: None,
         series: None,
+        billing: None,
+        req_billing: None,
     }
 }
 

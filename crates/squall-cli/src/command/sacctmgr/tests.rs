@@ -356,7 +356,7 @@ fn audit_a_dump_of_slurm_is_loaded() {
 fn all_that_is_wrong_with_a_dump_is_said_at_once() {
     let path = std::env::temp_dir().join(format!("squall-wrong-dump-{}", std::process::id()));
     let text = "Cluster - 'peer':Fairshare=1\nParent - 'root'\n\
-                Account - 'a':GrpJobsAccrue=5:GrpTRES=billing=7:QOS='+fast,+slow'\nloose\n\
+                Account - 'a':GrpJobsAccrue=5:GrpTRES=energy=7:QOS='+fast,+slow'\nloose\n\
                 Parent - 'a'\nUser - 'ann':AdminLevel='King':DefaultQOS='slow'\n";
     std::fs::write(&path, text).unwrap();
     let mut fake = fake();
@@ -365,7 +365,7 @@ fn all_that_is_wrong_with_a_dump_is_said_at_once() {
     let said = seen.err.replace(&path.display().to_string(), "FILE");
     let expected = [
         "FILE:3: unknown option `GrpJobsAccrue=5`",
-        "FILE:3: Bad value for grptres: billing can't be limited here: cpu, mem, node and gres/gpu can",
+        "FILE:3: Bad value for grptres: energy can't be limited here: cpu, mem, node, billing and gres/gpu can",
         "FILE:4: `KIND - 'NAME':OPTION=VALUE` is needed",
         "FILE:6: Unknown admin level: King",
         "QOS that are named and do not exist: fast,slow; a dump has none, so first: sacctmgr add qos fast,slow",

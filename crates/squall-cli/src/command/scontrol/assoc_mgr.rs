@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use squall_model::billing::Billing;
 use squall_model::job::JobState;
 use squall_model::policy::{AssocKey, Association, Limit, Limits, NORMAL, Policy, Qos, ROOT, Scope, Tres};
 use squall_model::wire::client::{Answer, JobSelection, Request};
@@ -35,6 +36,7 @@ struct Tally {
     cpus: u64,
     memory_mb: u64,
     nodes: u64,
+    billing: u64,
 }
 
 impl Tally {
@@ -44,14 +46,16 @@ impl Tally {
         self.cpus += other.cpus;
         self.memory_mb += other.memory_mb;
         self.nodes += other.nodes;
+        self.billing += other.billing;
     }
 
     fn of(&self, tres: &str) -> u64 {
-        match tres {
-            "cpu" | "billing" => self.cpus,
-            "mem" => self.memory_mb,
-            "node" => self.nodes,
-            _ => 0,
+        match Tres::named(tres) {
+            Some(Tres::Cpu) => self.cpus,
+            Some(Tres::Mem) => self.memory_mb,
+            Some(Tres::Node) => self.nodes,
+            Some(Tres::Billing) => self.billing,
+            Some(Tres::Gpu) | None => 0,
         }
     }
 }
@@ -173,6 +177,7 @@ fn tallies(page: &JobsPage) -> BTreeMap<(String, String, String), Tally> {
             cpus: held(u64::from(job.num_cpus)),
             memory_mb: held(job.memory_mb),
             nodes: held(u64::from(job.num_nodes)),
+            billing: held(job.billing.map_or(u64::from(job.num_cpus), Billing::whole)),
         });
     }
     tallies
@@ -211,6 +216,29 @@ fn tres(limits: &Limits, scope: Scope, used: Option<&dyn Fn(&str) -> u64>) -> St
         }
     };
     TRES.iter().chain(&["gres/gpu"]).filter_map(one).collect::<Vec<_>>().join(",")
+}
+
+/// Returns the minutes of a resource that an association has used.
+fn used_minutes(share: Option<&Share>, name: &str) -> u64 {
+    let used = share.map_or(0.0, |share| share.raw_usage.0);
+    let seconds = match Tres::named(name) {
+        Some(Tres::Cpu) => share.and_then(|share| share.cpu_usage).map_or(used, |cpu| cpu.0),
+        Some(Tres::Billing) => used,
+        _ => 0.0,
+    };
+    (seconds / 60.0) as u64
+}
+
+/// Returns the minutes of a resource that an association's running jobs may still use.
+fn due_minutes(share: Option<&Share>, name: &str) -> u64 {
+    let [cpu, memory, nodes] = share.map_or([0; 3], |share| share.run_minutes);
+    match Tres::named(name) {
+        Some(Tres::Cpu) => cpu,
+        Some(Tres::Mem) => memory,
+        Some(Tres::Node) => nodes,
+        Some(Tres::Billing) => share.and_then(|share| share.billing_minutes).unwrap_or(cpu),
+        Some(Tres::Gpu) | None => 0,
+    }
 }
 
 impl AssocData {
@@ -257,14 +285,8 @@ impl AssocData {
         let default = policy.users.get(&key.user).is_some_and(|user| user.default_account == key.account);
         let shares = own.shares.unwrap_or(u32::from(u16::MAX));
         let used = of(|s| s.raw_usage.0);
-        let used_minutes = |name: &str| if name == "cpu" || name == "billing" { (used / 60.0) as u64 } else { 0 };
-        let due = share.map_or([0; 3], |s| s.run_minutes);
-        let due = |name: &str| match name {
-            "cpu" | "billing" => due[0],
-            "mem" => due[1],
-            "node" => due[2],
-            _ => 0,
-        };
+        let used_minutes = |name: &str| used_minutes(share, name);
+        let due = |name: &str| due_minutes(share, name);
         let lines = [
             format!(
                 "ClusterName={cluster} Account={} UserName={user} Partition={} Priority={} ID={}",

@@ -2,7 +2,7 @@
 
 use squall_model::config::PartitionConfig;
 use squall_model::wire::client::Request;
-use squall_text::verbs::key::{Key, means};
+use squall_text::verbs::key::{Bad, Key, means};
 use squall_text::verbs::partition::{KEYS, asks_for_nothing};
 
 use crate::command::listing::call::{Call, Fail};
@@ -94,9 +94,12 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
     let now = call.clock(call.now).local(call.now);
     for word in words {
         match Key::find(KEYS, word.key) {
-            Some(key) if key.read(&mut config, word.sign, word.value, &now).is_ok() => {}
-            Some(key) if key.name() == "State" => return bad_state(call, word, STATES),
-            Some(_) => return invalid(call, &format!("{}={}", word.key, word.value)),
+            Some(key) => match key.read(&mut config, word.sign, word.value, &now) {
+                Ok(()) => {}
+                Err(_) if key.name() == "State" => return bad_state(call, word, STATES),
+                Err(Bad::Because(why)) => return invalid(call, &format!("{}={}: {why}", word.key, word.value)),
+                Err(_) => return invalid(call, &format!("{}={}", word.key, word.value)),
+            },
             None if asks_for_nothing(word.key, word.value) => {}
             None => return unsupported(call, word),
         }

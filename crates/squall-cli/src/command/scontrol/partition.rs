@@ -11,7 +11,7 @@ use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, count, record};
 use squall_text::format::words;
 use squall_text::shapes::AnswerKind;
-use squall_text::shapes::partition::{job_defaults, partition as shape};
+use squall_text::shapes::partition::{billing, job_defaults, partition as shape};
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -114,9 +114,11 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         memory_rules(config),
         match (partition.num_cpus, partition.num_nodes) {
             (_, 0) => "TRES=(null)".to_owned(),
-            (cpus, nodes) => format!("TRES=cpu={cpus},{memory}node={nodes},billing={cpus}"),
+            (cpus, nodes) => format!("TRES=cpu={cpus},{memory}node={nodes},billing={}", billing(partition)),
         },
     ];
+    let weights = config.tres_billing_weights.as_str();
+    lines.extend((!weights.is_empty()).then(|| format!("TRESBillingWeights={weights}")));
     lines.extend(power(config));
     lines.extend(own_settings(config));
     lines

@@ -209,7 +209,7 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
             "Nodes={} CPUs={} Tasks={} Name={} Network=(null)",
             step.num_nodes, step.num_cpus, step.num_tasks, step.name
         ),
-        format!("TRES={}", tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes)),
+        format!("TRES={}", tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes, None)),
         format!("ResvPorts={}", step.ports.as_ref().map_or_else(|| "(null)".to_owned(), ToString::to_string)),
         format!("CPUFreqReq={} Dist=Block", step.cpu_freq.as_deref().unwrap_or("Default")),
         format!("SrunHost:Pid={}:0", row.spec.submit_host),

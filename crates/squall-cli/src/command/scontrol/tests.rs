@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
+use squall_model::billing::{Billing, BillingWeights};
 use squall_model::config::{NodeConfig, NodeStart, PartitionState};
 use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::gang::OverSubscribe;
@@ -596,11 +597,7 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
     assert_eq!((rights("Root=YES"), rights("ReqResv=YES")), ((None, true, false), (None, false, true)));
     // Keys for features that Squall's partitions don't have: switching the feature off changes nothing, any other value
     // is refused.
-    for (none, some) in [
-        ("CpuBind=off", "CpuBind=core"),
-        ("TRESBillingWeights=", "TRESBillingWeights=cpu=2"),
-        ("MaxTime=-1", "Nosuch=1"),
-    ] {
+    for (none, some) in [("CpuBind=off", "CpuBind=core"), ("MaxTime=-1", "Nosuch=1")] {
         assert_eq!(change(none), is, "{none}");
         let seen = run("scontrol", scontrol, &["update", "partition=debug", some]);
         let refused = format!("Update of this parameter is not supported: {some}\nRequest aborted\n");
@@ -616,6 +613,25 @@ fn a_partition_is_shown_with_what_slurm_does_not_have() {
     let config = &mut fake.partitions[0].config;
     (config.allow_users, config.lease_jobs) = (vec!["ann".into(), "bob".into()], 4);
     assert_eq!(shown(&mut fake), before.replace("billing=16\n", "billing=16\n   AllowUsers=ann,bob\n   LeaseJobs=4\n"));
+}
+
+#[test]
+fn weights_of_a_partition_are_set_and_shown() {
+    let set = |text: &str| run("scontrol", scontrol, &["update", "PartitionName=debug", text]);
+    let weights = |text: &str| match &asked(&["update", "PartitionName=debug", text])[..] {
+        [Request::ChangePartition { now: Some(config), .. }] => config.tres_billing_weights.as_str().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(weights("TRESBillingWeights=CPU=1.0,Mem=0.25G,GRES/gpu=2.0"), "CPU=1.0,Mem=0.25G,GRES/gpu=2.0");
+    assert_eq!(weights("TRESB=cpu=1"), "cpu=1");
+    let refused = set("TRESBillingWeights=colour=1");
+    assert!(refused.code == 1 && refused.err.contains("jobs are not billed for that"), "{}", refused.err);
+    let mut fake = fake();
+    let shown = |fake: &mut Fake| run_with(fake, "scontrol", scontrol, &["show", "partition", "debug"], &[]).out;
+    let before = shown(&mut fake);
+    let weights = BillingWeights::try_from("CPU=2".to_owned()).expect("they are weights");
+    (fake.partitions[0].config.tres_billing_weights, fake.partitions[0].billing) = (weights, Some(Billing(32_500_000)));
+    assert_eq!(shown(&mut fake), before.replace("billing=16\n", "billing=32\n   TRESBillingWeights=CPU=2\n"));
 }
 
 #[test]

@@ -23,6 +23,7 @@ use squall_model::wire::info::AccountingRow;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::sacctmgr::TRES;
+use squall_text::format::accounting::billed;
 use squall_text::format::sheet::{Column, Sheet, Style};
 use squall_text::format::when::looking_back;
 use squall_text::format::words;
@@ -454,7 +455,8 @@ fn ran_s(row: &AccountingRow, (from, until): (Time, Time)) -> u64 {
 /// Returns the amount of the resource `tres` that an attempt held (memory in MiB).
 fn held(row: &AccountingRow, tres: &str) -> u64 {
     match tres {
-        "cpu" | "billing" => u64::from(row.num_cpus),
+        "cpu" => u64::from(row.num_cpus),
+        "billing" => billed(row),
         "mem" => row.memory_mb,
         "node" => u64::from(row.num_nodes),
         "gres/gpu" => {

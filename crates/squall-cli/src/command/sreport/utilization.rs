@@ -1,5 +1,6 @@
 //! Report on utilization: for each hour, how much of the nodes was allocated, down, idle, or reserved for pending jobs.
 
+use squall_model::billing::Billing;
 use squall_model::hostlist;
 use squall_model::reservation::Flag;
 use squall_model::time::Time;
@@ -249,7 +250,12 @@ fn total(
         }
         // The job was pending and eligible to start.
         if row.eligible.0 > 0 {
-            let wanted = if tres == "cpu" || tres == "billing" { u64::from(row.req_cpus) } else { count };
+            let cpus = u64::from(row.req_cpus);
+            let wanted = match tres {
+                "cpu" => cpus,
+                "billing" => row.req_billing.map_or(cpus, Billing::whole),
+                _ => count,
+            };
             let until = row.start.or(row.end).unwrap_or(until);
             hours.spread((row.eligible, until), wanted, |hour| &mut hour.planned);
         }

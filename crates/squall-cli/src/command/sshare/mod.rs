@@ -79,7 +79,14 @@ impl ShareLine {
 
     fn run_minutes(&self) -> String {
         let [cpu, memory_mb, node] = self.share.run_minutes;
-        format!("cpu={cpu},mem={memory_mb},energy=0,node={node},billing={cpu},fs/disk=0,vmem=0,pages=0")
+        let billing = self.share.billing_minutes.unwrap_or(cpu);
+        format!("cpu={cpu},mem={memory_mb},energy=0,node={node},billing={billing},fs/disk=0,vmem=0,pages=0")
+    }
+
+    /// Returns the minutes used of each resource: CPUs, and billing units if they are others.
+    fn raw_minutes(&self) -> String {
+        let (cpu, used) = (self.share.cpu_usage, self.share.raw_usage.0 / 60.0);
+        cpu.map_or_else(|| format!("cpu={used:.0}"), |cpu| format!("cpu={:.0},billing={used:.0}", cpu.0 / 60.0))
     }
 
     fn group_minutes(&self) -> String {
@@ -104,7 +111,7 @@ static COLUMNS: &[C] = &[
     C::new("EffectvUsage", 13, |l| fraction(l.share.effective_usage.0)),
     C::new("FairShare", 10, ShareLine::fairshare),
     C::new("GrpTRESMins", 30, ShareLine::group_minutes),
-    C::new("GrpTRESRaw", 30, |l| format!("cpu={:.0}", l.share.raw_usage.0 / 60.0)),
+    C::new("GrpTRESRaw", 30, ShareLine::raw_minutes),
     C::new("ID", 6, |l| l.share.id.to_string()),
     C::new("LevelFS", 10, ShareLine::level),
     C::new("NormShares", 11, |l| fraction(if l.share.depth == 0 { 0.0 } else { l.share.norm_shares.0 })),

@@ -4,6 +4,7 @@ use crate::control::state::reading::is_used;
 use squall_model::config::PartitionConfig;
 use squall_model::event::Event;
 use squall_model::hostlist;
+use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 
 use crate::control::controller::Controller;
@@ -43,6 +44,9 @@ pub(crate) fn change_partition(
 fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Refusal> {
     if config.name != name || !hostlist::is_name(name) {
         return Err(Refusal::InvalidPartition(name.to_owned()));
+    }
+    if !config.tres_billing_weights.is_empty() && c.state.cluster_version < ClusterVersion::BILLING {
+        return Err(Refusal::NotSupported("TRESBillingWeights before `scontrol upgrade`".into()));
     }
     nodes_of(&c.state, "Nodes", config.named_nodes())?;
     if !config.qos.is_empty() && !limits::knows_qos(&c.state, &config.qos) {

@@ -3,7 +3,7 @@
 use squall_model::event::Event;
 use squall_model::limits::{POLICY_CHANGES_MAX, STRING_BYTES_MAX};
 use squall_model::policy::{
-    AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, PolicyChange, PreemptMode, ROOT, Scope,
+    AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, PolicyChange, PreemptMode, ROOT, Scope, Tres,
 };
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
@@ -59,6 +59,15 @@ pub(crate) fn change_policy(
 
 /// Refuses what controllers of an older release can't read.
 fn readable(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
+    let limits = match change {
+        PolicyChange::Qos(_, Some(qos)) => &qos.limits,
+        PolicyChange::Association(_, Some(own)) => &own.limits,
+        _ => return Ok(()),
+    };
+    let on_billing = |limit: &Limit| limit.tres() == Some(Tres::Billing);
+    if state.cluster_version < ClusterVersion::BILLING && limits.keys().any(on_billing) {
+        return Err(Refusal::NotSupported("limits on billing before `scontrol upgrade`".into()));
+    }
     let PolicyChange::Qos(_, Some(qos)) = change else { return Ok(()) };
     if qos.preempt_mode == Some(PreemptMode::Checkpoint) && state.cluster_version < ClusterVersion::CHECKPOINTS {
         return Err(Refusal::NotSupported("PreemptMode=checkpoint before `scontrol upgrade`".into()));

@@ -19,6 +19,7 @@ use crate::control::decide::association;
 use crate::control::decide::each::to_each;
 use crate::control::decide::memory;
 use crate::control::decide::select::{nodes_of, select_to_change};
+use crate::control::effects::billing;
 use crate::control::index::facts;
 use crate::control::index::reckon::Standee;
 use crate::control::info::waiting::priority;
@@ -90,6 +91,7 @@ pub(crate) fn update_job(
             decided.commit(c, ask.now, id, false, out);
             if let Some(alloc) = kept {
                 c.commit(ask.now, Event::JobShrunk { id, attempt, alloc, vacant: None }, out);
+                billing::record(c, ask.now, id, out);
             }
             Ok(())
         },

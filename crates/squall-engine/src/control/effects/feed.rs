@@ -169,6 +169,7 @@ fn draft<'a>(state: &'a State, now: Time, event: &'a Event) -> Option<Draft<'a>>
         | Event::StepLimited { .. }
         | Event::Forgotten { .. }
         | Event::GresGranted { .. }
+        | Event::JobBilled { .. }
         | Event::Ganged { .. }
         | Event::HetFormed { .. }
         | Event::JobLeased { .. }

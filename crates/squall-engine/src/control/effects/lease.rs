@@ -20,6 +20,7 @@ use squall_model::time::Time;
 use squall_model::wire::node::Down;
 
 use crate::control::controller::Controller;
+use crate::control::effects::billing;
 use crate::control::effects::work;
 use crate::control::index::facts;
 use crate::control::index::pending::Pending;
@@ -125,6 +126,7 @@ fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
     let kick = c.queue.kick;
     c.commit(now, Event::JobLeased { id, attempt: Attempt(attempt.0 + 1), behind }, out);
+    billing::record(c, now, id, out);
     work::enter_all(c, now, out);
     // No resources have become free, so a next job with the same request would not fit either. A different request
     // needs a scheduling pass.

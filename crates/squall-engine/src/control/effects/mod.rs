@@ -1,6 +1,7 @@
 //! Effects of the state: messages to nodes, answers to clients, and events that follow from time and reports.
 
 pub(crate) mod answers;
+pub(crate) mod billing;
 pub(crate) mod broadcasts;
 pub(crate) mod cast;
 pub(crate) mod checkpoint;

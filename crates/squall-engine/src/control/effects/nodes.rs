@@ -14,6 +14,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 
 use crate::control::controller::Controller;
+use crate::control::effects::billing;
 use crate::control::effects::faults;
 use crate::control::effects::fence;
 use crate::control::effects::losses;
@@ -377,6 +378,7 @@ pub(crate) fn go_on(
     let idle = run.spares().is_some_and(|spares| spares.contains(node));
     let vacant = Some(node).filter(|_| replace && !idle);
     c.commit(now, Event::JobShrunk { id, attempt, alloc, vacant }, out);
+    billing::record(c, now, id, out);
     if lost {
         steps_gone(c, now, &NodeSet::one(node), JobAttempt { job: id, attempt }, out);
     }

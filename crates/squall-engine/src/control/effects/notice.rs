@@ -172,6 +172,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::Checkpoint(_)
         | Event::HetFormed { .. }
         | Event::GresGranted { .. }
+        | Event::JobBilled { .. }
         | Event::StepLimited { .. }
         | Event::IdsLost { .. }
         | Event::Restored { .. }

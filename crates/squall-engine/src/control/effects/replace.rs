@@ -17,6 +17,7 @@ use squall_sched::topology::Wish;
 use squall_sched::{Candidate, Given, Item, Nodes};
 
 use crate::control::controller::Controller;
+use crate::control::effects::billing;
 use crate::control::index::facts;
 use crate::control::index::lanes::request_of;
 use crate::control::index::view::Sight;
@@ -87,6 +88,7 @@ fn take(c: &mut Controller, now: Time, id: JobId, (lost, node): (NodeId, NodeId)
         given.gres
     });
     c.commit(now, Event::NodeReplaced { id, attempt, lost, node, alloc, gres }, out);
+    billing::record(c, now, id, out);
     if is_told && let Some(facts) = facts::facts(&c.state, id) {
         // The node may be the lost one, which is back: it forgets its share of before, and then gets this one.
         c.links.acknowledge();

@@ -9,7 +9,7 @@ use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::time::Time;
 
 use crate::control::controller::Controller;
-use crate::control::effects::{notice, replace};
+use crate::control::effects::{billing, notice, replace};
 use crate::control::index::next::NextStart;
 use crate::control::port::Out;
 use crate::control::state::job::{Hold, Phase};
@@ -84,6 +84,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         if !gres.is_empty() {
             c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);
         }
+        billing::record(c, now, id, out);
     }
 }
 

@@ -16,6 +16,7 @@ use squall_model::wire::node::{Down, EndReason, SignalTarget};
 use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 
 use crate::control::controller::Controller;
+use crate::control::effects::billing;
 use crate::control::effects::checkpoint;
 use crate::control::effects::fence;
 use crate::control::effects::gang;
@@ -264,11 +265,14 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else {
         return invariant!("a plan starts jobs in partitions that there are");
     };
-    let partition = config.name.clone();
+    let (partition, bills) = (config.name.clone(), !config.tres_billing_weights.is_empty());
     let Given { alloc, gres, slot, .. } = start.given;
     c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
     if !gres.is_empty() {
         c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);
+    }
+    if bills {
+        billing::record(c, now, id, out);
     }
     if let Some(slot) = slot {
         gang::enter(c, now, id, slot, out);

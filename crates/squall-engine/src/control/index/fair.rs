@@ -140,19 +140,21 @@ impl<'a> FairTree<'a> {
         self.0.iter().filter(|node| !node.key.user.is_empty()).map(|node| (node.own.id, node.rank)).collect()
     }
 
-    /// Returns the rows of `sshare`. `minutes` are the CPU, MiB and node minutes that users' running jobs may still
-    /// use.
-    fn shares(&self, minutes: &BTreeMap<u32, [u64; 3]>) -> Vec<Share> {
+    /// Returns the rows of `sshare`. `minutes`: what users' running jobs may still use. `cpu_s`: the CPU seconds that a
+    /// user's association has used; None: as its usage, as CPUs are billed.
+    fn shares(&self, minutes: &BTreeMap<u32, Minutes>, cpu_s: Option<&dyn Fn(u32) -> f64>) -> Vec<Share> {
         let total = self.0.first().map_or(0.0, |root| root.usage);
         // Children come after their parents, so the sums are made from the end of the list.
-        let mut sums: Vec<[u64; 3]> = vec![[0; 3]; self.0.len()];
+        let mut sums: Vec<Minutes> = vec![[0; 4]; self.0.len()];
+        let mut cpus = vec![0.0; self.0.len()];
         for (at, node) in self.0.iter().enumerate().rev() {
             let below = node.children.iter().map(|&child| sums[child]);
             let own = minutes.get(&node.own.id).copied().filter(|_| !node.key.user.is_empty());
-            sums[at] =
-                below.chain(own).fold([0; 3], |sum, more| [sum[0] + more[0], sum[1] + more[1], sum[2] + more[2]]);
+            sums[at] = below.chain(own).fold([0; 4], |sum, more| std::array::from_fn(|kind| sum[kind] + more[kind]));
+            let own = cpu_s.filter(|_| !node.key.user.is_empty()).map_or(0.0, |cpu_s| cpu_s(node.own.id));
+            cpus[at] = own + node.children.iter().map(|&child| cpus[child]).sum::<f64>();
         }
-        let share = |(node, run_minutes): (&Node<'_>, [u64; 3])| Share {
+        let share = |((node, [cpu, memory, nodes, billing]), used): ((&Node<'_>, Minutes), f64)| Share {
             id: node.own.id.max(1),
             depth: node.depth,
             account: node.key.account.clone(),
@@ -165,10 +167,12 @@ impl<'a> FairTree<'a> {
             effective_usage: Real(if node.depth == 0 { f64::from(total > 0.0) } else { node.effective_usage }),
             fairshare: Real(node.rank),
             level: Real(node.level),
-            run_minutes,
+            run_minutes: [cpu, memory, nodes],
             group_minutes: group_minutes(node.own),
+            cpu_usage: cpu_s.map(|_| Real(used)),
+            billing_minutes: Some(billing).filter(|billing| *billing != cpu),
         };
-        self.0.iter().zip(sums).map(share).collect()
+        self.0.iter().zip(sums).zip(cpus).map(share).collect()
     }
 }
 
@@ -186,20 +190,26 @@ pub(crate) fn root() -> (AssocKey, Association) {
 /// Returns the fair-share rank of each user at `now`, between 0 and 1, by number of the association.
 pub(crate) fn places(state: &State, now: Time) -> BTreeMap<u32, f64> {
     let (decay, root) = (Decay::of(&state.config), root());
-    FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0).places()
+    FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Billing, id, now, decay).0).places()
 }
 
 /// Returns the rows of `sshare` for all accounts and users.
 pub(crate) fn shares(state: &State, now: Time) -> Vec<Share> {
     let (decay, root) = (Decay::of(&state.config), root());
-    FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0)
-        .shares(&run_minutes(state, now))
+    let used = |tres: Tres| move |id: u32| state.used(Whose::Association, tres, id, now, decay).0;
+    let cpus = used(Tres::Cpu);
+    let apart = state.usage.contains_key(&(Whose::Association, Tres::Billing));
+    let cpu_s = apart.then_some(&cpus as &dyn Fn(u32) -> f64);
+    FairTree::new(&state.policy, &root, used(Tres::Billing)).shares(&run_minutes(state, now), cpu_s)
 }
 
-/// Returns the CPU, MiB and node minutes that running jobs may still use until their time limits, by number of the
-/// association. Jobs without a time limit do not count.
-fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, [u64; 3]> {
-    let mut minutes: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
+/// Minutes of CPUs, of MiB, of nodes and of billing units.
+type Minutes = [u64; 4];
+
+/// Returns what running jobs may still use until their time limits, by number of the association. Jobs without a time
+/// limit do not count.
+fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, Minutes> {
+    let mut minutes: BTreeMap<u32, Minutes> = BTreeMap::new();
     for job in state.jobs.values().filter(|job| job.is_running()) {
         let Some(run) = job.run() else {
             invariant!("a running job has resources");
@@ -210,7 +220,8 @@ fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, [u64; 3]> {
         let Some(limit_s) = facts::time_limit_s(state, job, &run.partition) else { continue };
         let ran_s = run.elapsed(now).0 / 1_000_000;
         let left = limit_s.saturating_sub(ran_s);
-        let held = [u64::from(run.alloc.cpus()), run.alloc.memory_mb(), run.alloc.nodes().len() as u64];
+        let held = gates::tally_of(&job.spec, run);
+        let held = [held.cpus, held.memory_mb, held.nodes, held.billing];
         for (sum, held) in minutes.entry(own.id).or_default().iter_mut().zip(held) {
             *sum += held * left / 60;
         }

@@ -1,5 +1,6 @@
 //! Limits of associations and QOS: how much each leaves for further jobs, and which of them a job exceeds.
 
+use crate::control::state::billing;
 use crate::control::state::gates::Tally;
 use crate::control::state::gates::account_of;
 use crate::control::state::gates::first_partition;
@@ -11,6 +12,7 @@ use crate::control::state::gates::qos_of;
 use crate::control::state::gates::tally_of;
 use std::collections::BTreeMap;
 
+use squall_model::billing::Billing;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{AssocKey, Association, Counts, Limit, NORMAL, Scope, Tres, Whose};
@@ -179,11 +181,13 @@ pub(crate) fn broken(
     if policy.is_empty() || state.config.accounting_storage_enforce.none {
         return None;
     }
-    let Size { nodes, cpus, memory_mb, .. } = size(&spec.need, state.config.def_mem_per_cpu_mb);
+    let Size { nodes, tasks, cpus, memory_mb } = size(&spec.need, state.config.def_mem_per_cpu_mb);
+    let billing = billing::of_request(state, spec, partition, (nodes, tasks, cpus, memory_mb));
     let (nodes, cpus) = (u64::from(nodes), u64::from(cpus));
     let set = standing.time_limit_s.or(spec.limit_s());
     let wall = set.unwrap_or_else(|| facts::default_limit_s(state, partition)).unwrap_or(u64::MAX);
-    let all = Tally { submitted: 0, jobs: 1, cpus, memory_mb, nodes, gpus: gpus(spec, nodes as u32) };
+    let billing = billing.map_or(cpus, Billing::whole);
+    let all = Tally { submitted: 0, jobs: 1, cpus, memory_mb, nodes, gpus: gpus(spec, nodes as u32), billing };
     let safe = state.config.accounting_storage_enforce.safe;
     let asked = |limit: Limit| match (limit.scope(), limit.counts()) {
         (Scope::GrpUsed, _) if !safe => 0,

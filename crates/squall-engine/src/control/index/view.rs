@@ -2,10 +2,12 @@
 
 use crate::control::index::bars::{Claims, bars, kept_licenses};
 use crate::control::index::victims::victims;
+use crate::control::state::billing;
 use crate::control::state::gates;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use squall_model::billing::{BillingWeights, Combine};
 use squall_model::gang::Coscheduling;
 use squall_model::gres::NodeGres;
 use squall_model::id::{JobId, NodeId};
@@ -218,6 +220,9 @@ impl View for Sight<'_> {
             return Vec::new();
         };
         gates::gates(self.state, pending.owner, pending.spec, &partition.config.name)
+    }
+    fn weights(&self, partition: usize) -> Option<(&BillingWeights, Combine)> {
+        billing::weights(self.state, &self.state.partitions[partition])
     }
     fn victims(&self, item: Item, partition: usize) -> Vec<Victim<'_>> {
         victims(self.state, self.now, item, partition)

@@ -14,6 +14,7 @@ use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, Reservation
 
 use crate::control::controller::Controller;
 use crate::control::state::State;
+use crate::control::state::billing;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};
 
@@ -117,6 +118,7 @@ fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
         nodes: names(state, &partition.nodes),
         num_nodes: partition.nodes.len() as u32,
         num_cpus: nodes.map(|node| node.hardware.cpus).sum(),
+        billing: billing::of_whole(state, partition),
     }
 }
 

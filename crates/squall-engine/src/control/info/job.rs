@@ -24,6 +24,7 @@ use crate::control::info::waiting;
 use crate::control::info::waiting::Waits;
 use crate::control::state::State;
 use crate::control::state::array::Array;
+use crate::control::state::billing;
 use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
 use crate::dependency::dependency_status;
 
@@ -143,6 +144,8 @@ fn waiting_row<'a>(
     let first_partition = partition.split(',').next().unwrap_or_default();
     let reason = if pending { waiting::reason(c, waits, now) } else { PendingReason::None };
     let standee = Standee { id: waits.id, owner: waits.owner, spec, standing: waits.queue, submit };
+    let asked = (nodes, size.tasks, size.cpus, size.memory_mb);
+    let billing = if pending { billing::of_request(state, spec, first_partition, asked) } else { None };
     let weighed = waits.job.and_then(|job| job.last_run()).map_or(now, |run| run.start);
     let info = JobInfo {
         id: waits.id,
@@ -170,6 +173,7 @@ fn waiting_row<'a>(
         run: None,
         restarts: waits.job.map_or(0, Job::shown_restarts),
         checkpoint: waits.job.and_then(|job| last_checkpoint(state, job)),
+        billing,
     };
     Row { info, spec, owner, class }
 }
@@ -242,6 +246,7 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
     info.time_limit_s = facts::time_limit_s(state, job, &run.partition).into_iter().chain(until_deadline).min();
     info.num_nodes = nodes.len() as u32;
     info.num_cpus = run.alloc.cpus();
+    info.billing = run.billing;
     info.num_tasks = job.spec.need.tasks_on(info.num_nodes);
     info.memory_mb = run.alloc.memory_mb();
     let granted = &run.gres[..];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::billing::Billing;
 use squall_model::gres;
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{AssocKey, Association, Qos, Tres};
@@ -28,6 +29,8 @@ pub struct Tally {
     pub nodes: u64,
     /// GPUs that the jobs hold.
     pub gpus: u64,
+    /// Whole billing units of the jobs.
+    pub billing: u64,
 }
 
 impl Tally {
@@ -38,6 +41,7 @@ impl Tally {
             Tres::Mem => self.memory_mb,
             Tres::Node => self.nodes,
             Tres::Gpu => self.gpus,
+            Tres::Billing => self.billing,
         }
     }
 }
@@ -154,18 +158,19 @@ pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
 
 /// Returns what a job that holds resources counts for in each of its shared limits.
 pub(crate) fn tally_of(spec: &JobSpec, run: &Run) -> Tally {
-    tally(spec, &run.alloc)
+    tally(spec, &run.alloc, run.billing)
 }
 
-/// Returns what a job with this allocation counts for in each of its shared limits.
-pub(crate) fn tally(spec: &JobSpec, alloc: &Alloc) -> Tally {
-    let nodes = alloc.nodes().len() as u32;
+/// Returns what a job with this allocation counts for in each of its shared limits. `billing`: None, its CPUs.
+pub(crate) fn tally(spec: &JobSpec, alloc: &Alloc, billing: Option<Billing>) -> Tally {
+    let (nodes, cpus) = (alloc.nodes().len() as u32, u64::from(alloc.cpus()));
     Tally {
         submitted: 0,
         jobs: 1,
-        cpus: u64::from(alloc.cpus()),
+        cpus,
         memory_mb: alloc.memory_mb(),
         nodes: u64::from(nodes),
         gpus: gpus(spec, nodes),
+        billing: billing.map_or(cpus, Billing::whole),
     }
 }

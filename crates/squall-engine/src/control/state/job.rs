@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
+use squall_model::billing::Billing;
 use squall_model::checkpoint::{Checkpoints, Restore};
 use squall_model::event::Requeue;
 use squall_model::gres::Grant;
@@ -176,6 +177,9 @@ pub struct Run {
     /// The checkpoint from which the attempt goes on. None: it began from the start.
     #[n(28)]
     pub restore: Option<Restore>,
+    /// What the attempt is billed, by the weights of its partition when it got its resources. None: its CPUs.
+    #[n(29)]
+    pub billing: Option<Billing>,
 }
 
 /// The decision to end an attempt.

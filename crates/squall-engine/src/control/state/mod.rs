@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub mod array;
+pub(crate) mod billing;
 pub mod by_id;
 pub mod gang;
 pub(crate) mod gates;
@@ -286,7 +287,12 @@ impl State {
     /// Returns the decayed usage of an association or QOS at `now`: amount of the resource times seconds, and run time
     /// of its jobs in seconds.
     pub fn used(&self, whose: Whose, tres: Tres, id: u32, now: Time, decay: Decay) -> (f64, f64) {
-        self.usage.get(&(whose, tres)).map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
+        // What is billed has no ledger as long as it is CPUs.
+        let known = self.usage.get(&(whose, tres)).or_else(|| {
+            let cpus = (tres == Tres::Billing).then_some((whose, Tres::Cpu));
+            cpus.and_then(|cpus| self.usage.get(&cpus))
+        });
+        known.map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
     }
     /// Returns the configured number of each license, by name.
     pub fn license_totals(&self) -> BTreeMap<String, u32> {

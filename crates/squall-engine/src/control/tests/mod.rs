@@ -3,6 +3,7 @@
 mod allocations;
 mod arrays;
 mod backfill;
+mod billing;
 mod boot;
 mod budgets;
 mod checkpoint;

@@ -15,6 +15,7 @@ pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyV
 
 use minicbor::{Decode, Encode};
 
+use crate::billing::Billing;
 use crate::checkpoint::CheckpointInfo;
 use crate::config::PartitionConfig;
 use crate::cost::{Losses, LostTime};
@@ -126,6 +127,9 @@ pub struct JobInfo {
     /// The job's last checkpoint. None: it never had one. The numbers from 24 to 27 are left out.
     #[n(28)]
     pub checkpoint: Option<Box<CheckpointInfo>>,
+    /// What the job is billed, or a pending job will be. None: its CPUs.
+    #[n(29)]
+    pub billing: Option<Billing>,
 }
 
 impl JobInfo {
@@ -382,6 +386,9 @@ pub struct PartitionInfo {
     /// Number of CPUs of the partition.
     #[n(4)]
     pub num_cpus: u32,
+    /// What a job with all of the partition would be billed. None: its CPUs.
+    #[n(5)]
+    pub billing: Option<Billing>,
 }
 
 /// A reservation, with the names of its nodes.
@@ -502,6 +509,12 @@ pub struct AccountingRow {
     /// What a step that has ended used over time. None: it was too short, or it was not asked for.
     #[n(31)]
     pub series: Option<Box<Series>>,
+    /// What the job was billed. None: its CPUs, or the row is of a step.
+    #[n(32)]
+    pub billing: Option<Billing>,
+    /// What the job would be billed for what it requested. None: its CPUs, or the row is of a step.
+    #[n(33)]
+    pub req_billing: Option<Billing>,
 }
 
 impl AccountingRow {
@@ -540,6 +553,8 @@ impl AccountingRow {
             het: None,
             losses: None,
             series: None,
+            billing: None,
+            req_billing: None,
         }
     }
 }

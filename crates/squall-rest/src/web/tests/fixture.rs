@@ -74,6 +74,7 @@ pub(crate) fn cluster(jobs: u32, nodes: u32, evil: bool) -> OverviewData {
         nodes: format!("n[{:0width$}-{nodes}]", 1),
         num_nodes: nodes,
         num_cpus: nodes * 64,
+        billing: None,
     };
     let racks = (0..nodes / 64).map(|rack| SwitchConfig {
         name: format!("rack{:02}", rack + 1),
@@ -202,6 +203,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         het: None,
         restarts: 0,
         checkpoint: None,
+        billing: None,
         run: started.then(|| Box::new(run)),
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rusqlite::params;
+use squall_model::billing::Billing;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{EndState, JobKind, JobSpec, JobState, Outcome, Usage};
@@ -39,6 +40,8 @@ pub(in crate::accounts) struct Run {
     alloc: Alloc,
     /// Number of nodes that have not released the job yet.
     left: u32,
+    /// What the attempt is billed; None: its CPUs.
+    billing: Option<Billing>,
     /// End of the batch script; None: it still runs. Only success is kept here; otherwise the job gets a row at once.
     script: Option<StepEnd>,
 }
@@ -78,6 +81,7 @@ fn whose(event: &Event) -> AffectedRows {
         | Event::ForeignResolved { .. } => AffectedRows::Nobodys,
         Event::JobStarted { id, .. }
         | Event::JobAwake { id, .. }
+        | Event::JobBilled { id, .. }
         | Event::JobEnding { id, .. }
         | Event::NodeLost { id, .. }
         | Event::NodesReleased { id, .. } => AffectedRows::Of(*id),
@@ -163,6 +167,8 @@ impl Book {
             run.as_ref().map_or(0, |run| run.left)
         ];
         self.db.prepare_cached(sql)?.execute(values)?;
+        let billing = run.as_ref().and_then(|run| Some((run.attempt, run.billing?)));
+        billing.map_or(Ok(()), |(attempt, billing)| self.set_billed(id, attempt, billing))?;
         let run = run.as_ref().filter(|_| spec.kind == JobKind::Batch);
         run.map_or(Ok(()), |run| self.write_script(id, run))
     }
@@ -203,7 +209,17 @@ impl Draft {
                 self.partition.clone_from(partition);
                 self.eligible = if self.eligible == Time(0) { time } else { self.eligible.min(time) };
                 let left = alloc.nodes().len() as u32;
-                *run = Some(Run { attempt: *attempt, start: time, alloc: alloc.clone(), left, script: None });
+                *run = Some(Run {
+                    attempt: *attempt,
+                    start: time,
+                    alloc: alloc.clone(),
+                    left,
+                    billing: None,
+                    script: None,
+                });
+            }
+            (Event::JobBilled { attempt, billing, .. }, Some(run)) if run.attempt == *attempt => {
+                run.billing = Some(*billing);
             }
             (Event::StepNodesEnded { attempt, step: StepNo::BATCH, end, .. }, Some(run))
                 if run.attempt == *attempt

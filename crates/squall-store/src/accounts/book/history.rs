@@ -18,7 +18,9 @@ const CHANGES_MAX: usize = 1024;
 /// SQL that makes the history's table, with a row for each event; databases of earlier versions get it when they are
 /// opened.
 pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS history
-    (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, what BLOB NOT NULL)";
+    (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, what BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL);
+";
 
 impl Book {
     /// Stores an event of nodes, reservations or accounts.

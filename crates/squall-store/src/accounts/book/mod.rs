@@ -1,5 +1,6 @@
 //! The accounting database and what each event writes into it.
 
+mod billed;
 mod change;
 mod draft;
 pub(super) mod history;
@@ -159,11 +160,10 @@ impl Book {
             db.pragma_update(None, "user_version", TABLES)?;
             db.execute_batch("COMMIT")?;
         }
-        db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
         db.execute_batch("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end)")?;
-        db.execute_batch(history::SCHEMA)?;
-        db.execute_batch(losses::SCHEMA)?;
-        db.execute_batch(series::SCHEMA)?;
+        for schema in [history::SCHEMA, losses::SCHEMA, series::SCHEMA, billed::SCHEMA] {
+            db.execute_batch(schema)?;
+        }
         let mut book = Self {
             db,
             cluster: 0,
@@ -327,6 +327,7 @@ impl Book {
             Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
             Event::JobAwake { id, attempt } => self.awake(time, *id, *attempt),
+            Event::JobBilled { id, attempt, billing } => self.set_billed(*id, *attempt, *billing),
             Event::JobShrunk { id, attempt, alloc, .. } => self.shrunk(*id, *attempt, alloc),
             Event::NodeReplaced { id, attempt, alloc, .. } => self.node_replaced(*id, *attempt, alloc),
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(record.seq, time, *array, tasks, outcome),

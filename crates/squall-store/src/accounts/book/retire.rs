@@ -35,6 +35,7 @@ impl Book {
         for sql in [
             "UPDATE jobs SET attempt = attempt - ?3, latest = 0 WHERE id BETWEEN ?1 AND ?2",
             "UPDATE steps SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
+            "UPDATE OR REPLACE billed SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
             "UPDATE OR REPLACE array_ends SET array = array - ?3 WHERE array IN (SELECT id FROM arrays WHERE id <= ?2
                 AND last >= ?1 AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1))",
             "UPDATE OR REPLACE arrays SET id = id - ?3, last = last - ?3 WHERE id <= ?2 AND last >= ?1

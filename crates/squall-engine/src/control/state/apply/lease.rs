@@ -45,6 +45,7 @@ impl State {
             places: None,
             progress: None,
             restore,
+            billing: None,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;

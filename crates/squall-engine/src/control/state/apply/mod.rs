@@ -95,6 +95,7 @@ impl State {
             Event::NodeReplaced { id, attempt, lost, node, alloc, gres } => {
                 self.node_replaced(time, (*id, *attempt), (*lost, *node), alloc, gres);
             }
+            Event::JobBilled { id, attempt, billing } => self.job_billed(time, *id, *attempt, *billing),
             Event::Checkpoint(change) => self.checkpoint_changed(time, change),
             Event::NodeFault(found) => self.node_fault(time, *found),
             Event::ForeignResolved { replies } => self.foreign_resolved(replies),

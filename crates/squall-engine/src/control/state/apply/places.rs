@@ -92,6 +92,11 @@ impl State {
         if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
             return;
         }
+        self.counts_anew(time, id, change);
+    }
+
+    /// Changes what a job that holds resources counts for. It is charged until now for what it counted for before.
+    pub(super) fn counts_anew(&mut self, time: Time, id: JobId, change: impl FnOnce(&mut Self)) {
         let works = self.works(id);
         if works {
             self.charge_job(time, id, false);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use squall_model::billing::Billing;
 use squall_model::config::Share;
 use squall_model::id::{Attempt, JobId};
 use squall_model::job::{JobSpec, Owner};
@@ -48,6 +49,18 @@ impl State {
         }
         self.policy.version += 1;
         self.recount(time);
+    }
+
+    /// Sets what a job is billed that has just got resources, or has given up some.
+    pub(super) fn job_billed(&mut self, time: Time, id: JobId, attempt: Attempt, billing: Billing) {
+        let job = self.jobs.get(&id).filter(|job| job.attempt == attempt);
+        // because a journal of another version may bill a job that holds nothing here
+        let Some(_) = job.filter(|job| job.is_running() || job.is_leased()) else { return };
+        self.counts_anew(time, id, |state| {
+            let run = state.jobs.get_mut(&id).and_then(|job| job.run_mut());
+            let Some(run) = run else { return invariant!("a job that is billed has resources") };
+            run.billing = Some(billing);
+        });
     }
 
     pub(super) fn job_preempted(&mut self, id: JobId, attempt: Attempt, until: Time) {
@@ -159,6 +172,7 @@ impl State {
                 sign.to(&mut tally.memory_mb, own.memory_mb);
                 sign.to(&mut tally.nodes, own.nodes);
                 sign.to(&mut tally.gpus, own.gpus);
+                sign.to(&mut tally.billing, own.billing);
             });
         }
     }
@@ -173,17 +187,30 @@ impl State {
         let held = gates::tally_of(spec, run);
         let spares = self.spares_of(spec, run);
         let amount = |tres: Tres| {
-            let all = held.of(tres) as f64;
+            // Parts of a billing unit are charged, too.
+            let exact = run.billing.filter(|_| tres == Tres::Billing).map(Billing::exact);
+            let all = exact.unwrap_or(held.of(tres) as f64);
             spares.as_ref().map_or(all, |(working, share)| {
-                let working = working.of(tres) as f64;
+                let working = match exact {
+                    Some(all) => all * working.nodes as f64 / held.nodes.max(1) as f64,
+                    None => working.of(tres) as f64,
+                };
                 working + (all - working) * share
             })
         };
         for (whose, id, decay) in of_own.into_iter().chain(of_qos) {
+            if run.billing.is_some() && starts {
+                self.bill_apart(whose);
+            }
             for tres in Tres::ALL {
                 // Most kinds of resource have no usage to charge. CPUs are always charged, as their ledger also counts
-                // the run time.
-                if tres == Tres::Cpu || held.of(tres) > 0 {
+                // the run time. What is billed has no ledger as long as it is CPUs.
+                let charged = match tres {
+                    Tres::Cpu => true,
+                    Tres::Billing => self.usage.contains_key(&(whose, tres)),
+                    _ => held.of(tres) > 0,
+                };
+                if charged {
                     let rate = amount(tres) * factor;
                     self.ledger_mut(whose, tres).run(id, rate, starts, time, decay);
                 }
@@ -198,7 +225,15 @@ impl State {
         let share = self.partition(&run.partition)?.config.spare_billing;
         let mut working = run.alloc.nodes();
         working.subtract(spares);
-        (share != Share::default()).then(|| (gates::tally(spec, &run.alloc.split(&working).0), share.into()))
+        (share != Share::default()).then(|| (gates::tally(spec, &run.alloc.split(&working).0, None), share.into()))
+    }
+
+    /// Makes the ledger of what is billed, if there is none. Until then CPUs were billed, so it begins as their ledger.
+    fn bill_apart(&mut self, whose: Whose) {
+        if !self.usage.contains_key(&(whose, Tres::Billing)) {
+            let until_now = self.ledger_mut(whose, Tres::Cpu).clone();
+            self.usage.insert((whose, Tres::Billing), until_now);
+        }
     }
 
     /// Returns the usage ledger of associations or of QOS for a kind of resource; a missing one is made.

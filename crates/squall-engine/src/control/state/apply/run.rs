@@ -54,6 +54,7 @@ impl State {
             places: places::at_start(alloc, job.spec.options.spares(), job.spec.need.nodes_min),
             restore,
             progress: None,
+            billing: None,
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;
