@@ -37,7 +37,10 @@ pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<JobE
     let (none, nil) = (is("NONE"), is("NIL"));
     let mut chosen: Vars = Vec::new();
     // Slurm's variables are always exported (except with NIL), and so is the variable that names the cluster.
-    let ours = |name: &OsStr| name.as_bytes().starts_with(b"SLURM_") || name == STATE_VARIABLE;
+    let ours = |name: &OsStr| {
+        let plain = name.as_bytes();
+        plain.starts_with(b"SLURM_") || plain.starts_with(b"_SLURM_SPANK_OPTION_") || name == STATE_VARIABLE
+    };
     for (name, value) in vars.iter().filter(|(name, _)| all || (ours(name) && !nil)) {
         set(&mut chosen, name, value);
     }

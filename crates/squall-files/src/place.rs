@@ -284,6 +284,25 @@ impl Place {
         }
         durable::write(&path, format!("{host}\n").as_bytes(), 0o644)
     }
+    /// Returns the path of the file that lists SPANK plugins, as the configuration names it. None: it names none.
+    pub fn plugins_of(&self, plugstack: &str) -> Option<PathBuf> {
+        (!plugstack.is_empty()).then(|| self.dir.join(plugstack))
+    }
+    /// Returns the path of the file that lists SPANK plugins, for commands of all users. None: the cluster has none.
+    pub fn plugins(&self) -> Option<PathBuf> {
+        self.plugins_of(fs::read_to_string(self.run().join(PLUGINS)).ok()?.trim_end())
+    }
+    /// Records which file lists SPANK plugins, as the configuration names it, for commands of all users.
+    pub fn note_plugins(&self, plugstack: &str) -> io::Result<()> {
+        let path = self.run().join(PLUGINS);
+        if fs::read_to_string(&path).unwrap_or_default().trim_end() == plugstack {
+            return Ok(());
+        }
+        if plugstack.is_empty() {
+            return fs::remove_file(path);
+        }
+        durable::write(&path, format!("{plugstack}\n").as_bytes(), 0o644)
+    }
     /// Returns the path of a node daemon's pid file.
     pub fn node_pid(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.pid"))
@@ -300,6 +319,7 @@ pub const CONTENT: &str = "content";
 /// Name of the folder of steps in a node's folder.
 pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
+const PLUGINS: &str = "plugins";
 
 /// Path by which a socket can be bound or connected although its own path may be too long for the kernel. It leads
 /// through an open descriptor of the socket's folder, so this must be kept as long as the path is used.
@@ -359,6 +379,14 @@ mod tests {
         assert_eq!((place.reached_as().as_deref(), inode()), (Some("head"), before));
         place.note_reached_as("").unwrap();
         assert_eq!(place.reached_as(), None);
+        place.note_plugins("").unwrap();
+        assert_eq!(place.plugins(), None);
+        place.note_plugins("plugstack.conf").unwrap();
+        assert_eq!(place.plugins(), Some(place.dir().join("plugstack.conf")));
+        place.note_plugins("/etc/slurm/plugstack.conf").unwrap();
+        assert_eq!(place.plugins(), Some("/etc/slurm/plugstack.conf".into()));
+        place.note_plugins("").unwrap();
+        assert_eq!(place.plugins(), None);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -62,7 +62,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Refuses a program that another user could change.
-fn check(path: &Path) -> io::Result<()> {
+pub(crate) fn check(path: &Path) -> io::Result<()> {
     let wrong = |what: &str| io::Error::other(format!("{}: {what}", path.display()));
     let meta = fs::metadata(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
     let own = rustix::process::geteuid().as_raw();

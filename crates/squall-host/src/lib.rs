@@ -31,6 +31,7 @@ pub mod noded;
 pub mod noise;
 pub mod pidfile;
 pub mod pipe;
+pub mod plugins;
 pub mod poller;
 pub mod privileges;
 pub mod processes;

@@ -25,6 +25,7 @@ use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::limits::KILL_WAIT_S;
 use squall_model::series::Used;
 use squall_model::set::CoreSet;
+use squall_model::step::PluginFile;
 use squall_model::time::{Span, Time};
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::proof::Warrant;
@@ -220,6 +221,8 @@ struct Daemon {
     own_step_daemons: bool,
     /// Scripts of the site that run around each task.
     scripts: TaskScripts,
+    /// The site's SPANK plugins. None: it has none.
+    plugins: Option<PluginFile>,
     /// The site's program that runs OCI containers; empty: the first of the usual ones that is installed.
     container_runtime: String,
     /// Folders that each job has for itself.
@@ -390,6 +393,7 @@ impl Daemon {
             hardware,
             own_step_daemons: config.own_step_daemons.0,
             scripts: TaskScripts { prolog: config.task_prolog.clone(), epilog: config.task_epilog.clone() },
+            plugins: plugin_file(&config, &args.place),
             container_runtime: config.container_runtime.clone(),
             private: PrivateDirs::open(&config, (&name_of_cluster(&args.place), &args.name), args.place.dir())?,
             device_files,
@@ -661,6 +665,12 @@ fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {
         }
         Err(e) => (Cgroups::default(), vec![format!("no cgroups: {e}")]),
     }
+}
+
+/// Returns the file that lists the site's SPANK plugins. None: there is none.
+fn plugin_file(config: &Config, place: &Place) -> Option<PluginFile> {
+    let file = place.plugins_of(&config.slurm.plugstack)?;
+    Some(PluginFile { path: file.to_string_lossy().into_owned(), timeout_s: config.slurm.plugin_timeout_s })
 }
 
 async fn lock(spool: &Spool) -> io::Result<()> {

@@ -9,6 +9,7 @@ use squall_files::users;
 use squall_filter::Filter;
 use squall_host::config_files::{CheckedConfig, ConfigFiles};
 use squall_host::life;
+use squall_host::plugins::conf;
 use squall_model::config::{Config, Submit};
 use squall_model::hostlist;
 use squall_model::job::Owner;
@@ -75,7 +76,26 @@ fn check(path: &Path) -> Result<String, String> {
         }
         format!("{}: {problem}", path.display())
     })?;
+    for fault in plugins(&path, &checked.config)? {
+        let _ = writeln!(text, "warning: {fault}");
+    }
     Ok(format!("{text}{}: good: {}\n", path.display(), shown(&checked.config)))
+}
+
+/// Reads the file that lists SPANK plugins, if there is one; returns what is wrong with plugins that are optional, or that
+/// this machine lacks.
+fn plugins(path: &Path, config: &Config) -> Result<Vec<String>, String> {
+    let plugstack = &config.slurm.plugstack;
+    if plugstack.is_empty() {
+        return Ok(Vec::new());
+    }
+    let file = path.parent().unwrap_or(Path::new(".")).join(plugstack);
+    // Nodes and login hosts may have it, and this machine none.
+    if !file.exists() {
+        return Ok(vec![format!("{}: this machine lacks the file with the SPANK plugins", file.display())]);
+    }
+    let file = std::path::absolute(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(conf::faults(&conf::read(&file)?))
 }
 
 /// Shows what the submit filter makes of a job.

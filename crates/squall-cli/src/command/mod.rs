@@ -16,6 +16,7 @@ pub(crate) mod layout;
 pub(crate) mod listing;
 pub(crate) mod mail;
 pub(crate) mod metrics;
+mod plugins;
 pub(crate) mod report;
 pub(crate) mod rest;
 pub(crate) mod restore;

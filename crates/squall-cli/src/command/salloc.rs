@@ -23,6 +23,7 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
 use crate::command::allocation::{self, Allocation, AllocationRequest, ready};
+use crate::command::plugins::Beside;
 use crate::command::submission;
 use crate::contact::{Search, may_pass};
 use squall_client::{Client, ClientError};
@@ -54,8 +55,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: &[OsString]) -> Result<u8, Stop> {
-    let vars: Vars = std::env::vars_os().collect();
+    let mut vars: Vars = std::env::vars_os().collect();
+    let mut plugins = Beside::start(SALLOC)?;
     let (mut all, command) = gather(args, &vars)?;
+    plugins.give(&all[0], &mut vars)?;
     let specs = all.iter_mut().map(|asked| std::mem::take(&mut asked.spec)).collect();
     let asked = all.swap_remove(0);
     submission::become_owner(asked.run_as)?;

@@ -11,6 +11,7 @@ use squall_model::job::{EndState, JobSpec, Outcome};
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
+use crate::command::plugins::Beside;
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use crate::hall::hint;
@@ -31,8 +32,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn submit(args: &[OsString]) -> Result<u8, Stop> {
-    let vars: Vars = std::env::vars_os().collect();
+    let mut vars: Vars = std::env::vars_os().collect();
+    let mut plugins = Beside::start(SBATCH)?;
     let (mut all, script) = gather(args, &vars)?;
+    plugins.give(&all[0], &mut vars)?;
     let env = environment(&mut all[0], &vars)?;
     let wrapped = all.iter().any(|asked| asked.batch.wrap.is_some());
     for asked in &mut all {

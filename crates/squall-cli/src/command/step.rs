@@ -36,6 +36,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         [option, rest @ ..] if option == "--restore" => ExitCode::from(squall_host::stepd::run_restore(rest)),
         [option, rest @ ..] if option == "--criu" => ExitCode::from(squall_host::stepd::run_criu(rest)),
         [option, scripts @ ..] if option == "--epilog" => ExitCode::from(squall_host::stepd::run_epilogs(scripts)),
+        // A process beside a step or command, with the site's SPANK plugins.
+        [option] if option == "--plugins" => ExitCode::from(u8::try_from(squall_host::plugins::serve()).unwrap_or(1)),
         [option, path] if option == "--tail" => match squall_host::tail::serve(path) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,

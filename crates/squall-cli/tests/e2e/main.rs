@@ -17,6 +17,7 @@ mod mpi;
 mod power;
 mod replace;
 mod rest;
+mod spank;
 mod submit;
 mod torus;
 #[path = "../harness/traces.rs"]

@@ -113,6 +113,11 @@ impl StepMachine {
         self.tasks.iter().filter_map(|t| t.pid.map(|pid| (t.rank, pid))).collect()
     }
 
+    /// Returns whether the step was ended on request.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Returns whether the step's final message is sent.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Parting { .. } | Phase::Over)

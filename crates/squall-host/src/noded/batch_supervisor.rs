@@ -95,6 +95,7 @@ impl Daemon {
             && !launch.facts.spec.get_user_env
             && !launch.facts.ganged
             && launch.site.is_empty()
+            && launch.plugins.is_none()
             && launch.container().is_none()
             && launch.private.is_empty()
             && memory

@@ -331,6 +331,7 @@ async fn renew_charter(
             }
             known.learn(signer);
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
+            note_plugins(place, &config)?;
             membership.renew(&Trust::of(place), &config)?;
             if std::fs::read(place.config()).is_ok_and(|known| known == config.as_bytes()) {
                 return Ok(Renewed::Stored);
@@ -342,4 +343,10 @@ async fn renew_charter(
             Err(io::ErrorKind::InvalidData.into())
         }
     }
+}
+
+/// Records which file lists SPANK plugins, for commands on this machine.
+pub(super) fn note_plugins(place: &Place, config: &str) -> io::Result<()> {
+    // A configuration that this release can't read says nothing of plugins that it could load.
+    Config::from_toml(config).map_or(Ok(()), |config| place.note_plugins(&config.slurm.plugstack))
 }

@@ -11,6 +11,7 @@ use rustix::event::{PollFlags, Timespec};
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::id::StepNo;
+use squall_model::job::ExitCode;
 use squall_model::report::StepEnd;
 use squall_model::step::{FromStep, Program, StepLaunch, ToStep, Watcher};
 use squall_model::wire::node::EndReason;
@@ -25,6 +26,7 @@ use super::folder::Folder;
 use super::frames::{Filled, Frames};
 use super::meter::Meter;
 use super::node_link::NodeLinks;
+use super::plugins::{Heard, Plugins, REFUSED, apply};
 use super::prepare::{Ready, prepare};
 use super::processes::Processes;
 use super::srun;
@@ -33,6 +35,7 @@ use super::watchers::Watchers;
 use super::wireup::{Port, Wireup, Word};
 use super::x11::{Display, Tap};
 use crate::cgroup::StepGroups;
+use crate::plugins::words::Change;
 use crate::poller::{Interest, Poller};
 use crate::sys::clock::{local_text, now, steady};
 use crate::sys::heap;
@@ -76,6 +79,10 @@ pub(super) struct Daemon {
     wireup: Option<Wireup>,
     /// The display of the tasks (`--x11`). None: they have none here.
     display: Option<Display>,
+    /// The process with the step's SPANK plugins. None: it has none, or that has ended.
+    plugins: Option<Plugins>,
+    /// Whether all processes are to be killed when that process has ended.
+    clears: bool,
     poller: Poller<Event>,
     next_sample: Instant,
     draining: bool,
@@ -96,11 +103,18 @@ enum Event {
     Stream(Which),
     Wireup(Port),
     Display(Tap),
+    Plugins,
 }
 
 impl Daemon {
     /// `spared`: whether the kernel spares this process when memory is lacking, whatever its size.
-    pub(super) fn new(folder: Folder, signals: SignalFd, nodes: NodeLinks, groups: StepGroups, spared: bool) -> Self {
+    pub(super) fn new(
+        folder: Folder,
+        signals: SignalFd,
+        nodes: NodeLinks,
+        groups: StepGroups,
+        (spared, plugins): (bool, Option<Plugins>),
+    ) -> Self {
         let setup = StepSetup::of(&folder.launch);
         Self {
             machine: StepMachine::new(setup),
@@ -118,6 +132,8 @@ impl Daemon {
             processes: Processes::default(),
             wireup: None,
             display: None,
+            plugins,
+            clears: false,
             poller: Poller::default(),
             next_sample: Instant::now() + SAMPLE,
             draining: false,
@@ -128,8 +144,8 @@ impl Daemon {
 
     /// Runs the step; `first` is the reason why it can't be run, if there is one.
     pub(super) fn run(mut self, first: Option<StepInput>) -> ! {
-        let first = first.unwrap_or_else(|| self.begin());
-        self.feed([first]);
+        let first = first.or_else(|| self.begin());
+        self.feed(first);
         if let Some(wireup) = &mut self.wireup {
             wireup.started(self.machine.pids());
         }
@@ -143,20 +159,32 @@ impl Daemon {
         leave(if self.wireup.as_ref().is_some_and(wanted) { i32::from(WANTED) } else { 0 })
     }
 
-    /// Prepares all that precedes the first task; returns the state machine's first input.
-    fn begin(&mut self) -> StepInput {
+    /// Prepares all that precedes the first task; returns the state machine's first input. None: it follows when the
+    /// plugins are ready.
+    fn begin(&mut self) -> Option<StepInput> {
         let launch = &self.folder.launch;
         if let Program::Timer { .. } = launch.program {
-            return StepInput::Start;
+            return Some(StepInput::Start);
         }
         if let Program::Tasks(program) = &launch.program {
             match srun::connect(&program.client, program.cookie, launch.node_index, launch.facts.owner.uid) {
                 Ok(link) => self.srun = link,
                 Err(e) => {
-                    return StepInput::Fail { error: format!("cannot reach srun: {e}"), node_fault: false };
+                    return Some(StepInput::Fail { error: format!("cannot reach srun: {e}"), node_fault: false });
                 }
             }
         }
+        if let Some(plugins) = &mut self.plugins {
+            plugins.begin(&self.folder);
+            return None;
+        }
+        Some(self.go_on(&[]))
+    }
+
+    /// Prepares the tasks; returns the state machine's first input. `changes`: what plugins have changed in the
+    /// environment.
+    fn go_on(&mut self, changes: &[Change]) -> StepInput {
+        let launch = &self.folder.launch;
         match Wireup::new(launch, self.srun.as_ref()) {
             Ok(wireup) => self.wireup = wireup,
             Err(e) => return StepInput::Fail { error: format!("no sockets for MPI: {e}"), node_fault: true },
@@ -167,6 +195,7 @@ impl Daemon {
         }
         match prepare(&self.folder, self.wireup.as_mut(), self.display.as_ref(), Opening::MayWait) {
             Ok(mut ready) => {
+                apply(changes, &mut ready);
                 self.streams = std::mem::take(&mut ready.streams);
                 (self.stderr, self.stdout) = (ready.stderr.take(), ready.stdout.take());
                 for note in std::mem::take(&mut ready.notes) {
@@ -215,6 +244,13 @@ impl Daemon {
                 }
                 answers.extend(self.processes.signal(signal, all));
             }
+            StepAct::KillLeft if self.plugins.is_some() => {
+                // Their last hook runs first.
+                self.clears = true;
+                if let Some(plugins) = &mut self.plugins {
+                    plugins.over();
+                }
+            }
             StepAct::KillLeft => {
                 answers.extend(self.processes.kill_left());
                 self.reap(answers);
@@ -259,7 +295,17 @@ impl Daemon {
             answers.push_back(self.processes.start_timer(Duration::from_millis(run_ms), code));
         } else if let Some(mut ready) = self.ready.take() {
             // Dropping the prepared tasks closes our copies of their ends of pipes.
-            answers.extend(self.processes.spawn(&mut ready, &mut self.folder));
+            answers.extend(match &mut self.plugins {
+                Some(plugins) => match self.folder.note_begun() {
+                    Ok(()) => plugins.order(&mut ready, &self.folder),
+                    Err(e) => {
+                        let error = format!("the spool can't be written: {e}");
+                        let failed = |rank| StepInput::SpawnFailed { rank, code: REFUSED, error: error.clone() };
+                        ready.tasks.iter().map(|task| failed(task.rank)).collect()
+                    }
+                },
+                None => self.processes.spawn(&mut ready, &mut self.folder),
+            });
             if !self.spared {
                 // Otherwise this process may be the largest of the step.
                 heap::forget_code();
@@ -269,6 +315,13 @@ impl Daemon {
 
     fn reap(&mut self, answers: &mut VecDeque<StepInput>) {
         let found = self.processes.reap(&mut self.meter, &self.folder);
+        if let Some(plugins) = &mut self.plugins {
+            for input in &found {
+                if let StepInput::Exited { rank, exit, .. } = input {
+                    plugins.ended(*rank, *exit);
+                }
+            }
+        }
         for text in self.processes.complaints() {
             self.notice(&text);
         }
@@ -392,8 +445,79 @@ impl Daemon {
             inputs.extend(answers);
         }
         self.feed(inputs);
+        if self.plugins.as_ref().is_some_and(Plugins::is_late) {
+            self.plugins_ended(Vec::new());
+        }
         if self.draining {
             self.drain();
+        }
+    }
+
+    /// Feeds inputs of which one may end the step. Plugins that still prepare it are then left alone, and end soon.
+    fn feed_end(&mut self, inputs: impl IntoIterator<Item = StepInput>) {
+        self.feed(inputs);
+        if self.machine.is_ended() && self.plugins.as_ref().is_some_and(|plugins| !plugins.ready) {
+            self.plugins = None;
+            self.feed([StepInput::Start]);
+        }
+    }
+
+    fn hear_plugins(&mut self) {
+        for heard in self.plugins.as_mut().map(Plugins::hear).unwrap_or_default() {
+            match heard {
+                Heard::Ready(changes) => {
+                    let first = self.go_on(&changes);
+                    self.feed([first]);
+                }
+                Heard::Refused(note) if self.plugins.as_ref().is_some_and(|plugins| plugins.ready) => {
+                    self.notice(&note);
+                }
+                Heard::Refused(note) => {
+                    self.feed([StepInput::Refuse { exit: ExitCode { code: REFUSED, signal: 0 }, note }]);
+                }
+                Heard::Said(text) => self.pass_on(&text),
+                Heard::Born(rank, pid, epilog) => {
+                    let input = self.processes.adopt((rank, pid), epilog, &mut self.folder);
+                    if let (StepInput::Spawned { .. }, Some(plugins)) = (&input, &mut self.plugins) {
+                        plugins.go(rank);
+                    }
+                    self.feed([input]);
+                    let last = self.plugins.as_ref().is_some_and(Plugins::has_made_all);
+                    if let Some(wireup) = self.wireup.as_mut().filter(|_| last) {
+                        wireup.started(self.machine.pids());
+                    }
+                }
+                Heard::Failed(input) => self.feed([input]),
+                Heard::Ended(inputs) => self.plugins_ended(inputs),
+            }
+        }
+    }
+
+    /// Goes on without the plugins, of which the process has ended or takes too long to end.
+    fn plugins_ended(&mut self, inputs: Vec<StepInput>) {
+        let Some(plugins) = self.plugins.take() else { return };
+        let mut inputs = VecDeque::from(inputs);
+        if !plugins.ready {
+            let note = "the process of the SPANK plugins has ended".to_owned();
+            inputs.push_back(StepInput::Refuse { exit: ExitCode { code: REFUSED, signal: 0 }, note });
+        }
+        drop(plugins);
+        if std::mem::take(&mut self.clears) {
+            inputs.extend(self.processes.kill_left());
+            self.reap(&mut inputs);
+        }
+        self.feed(inputs);
+    }
+
+    /// Passes on a text of a plugin.
+    fn pass_on(&mut self, text: &str) {
+        if self.srun.is_some() {
+            self.tell_srun(&FromStep::Notice(text.to_owned()));
+        } else if let Some(file) = &mut self.stderr {
+            // A full disk costs the text only.
+            drop(file.write_all(format!("slurmstepd: {text}\n").as_bytes()));
+        } else {
+            warn!("{text}");
         }
     }
 
@@ -437,6 +561,7 @@ impl Daemon {
         interests.extend(wireup.map(|interest| interest.with(Event::Wireup(interest.key))));
         let display = self.display.iter().flat_map(|display| display.interests(self.has_room()));
         interests.extend(display.map(|interest| interest.with(Event::Display(interest.key))));
+        interests.extend(self.plugins.iter().map(|plugins| plugins.interest().with(Event::Plugins)));
         interests
     }
 
@@ -444,7 +569,8 @@ impl Daemon {
         let clock = Instant::now();
         let machine = self.machine.deadline().map(|at| clock + Duration::from_micros(at.since(steady()).0));
         let wireup = self.wireup.as_ref().and_then(Wireup::deadline);
-        let deadlines = [machine, self.processes.deadline(), wireup, self.leave, Some(self.next_sample)];
+        let plugins = self.plugins.as_ref().and_then(|plugins| plugins.until);
+        let deadlines = [machine, self.processes.deadline(), wireup, plugins, self.leave, Some(self.next_sample)];
         let next = deadlines.into_iter().flatten().min().unwrap_or(clock);
         // Rounded up, so that the deadline has passed when the wait ends.
         next.saturating_duration_since(clock) + Duration::from_millis(1)
@@ -465,6 +591,7 @@ impl Daemon {
                 let said = self.display.as_mut().and_then(|display| display.handle(tap));
                 self.tell_srun_alone(said);
             }
+            Event::Plugins => self.hear_plugins(),
             Event::Wireup(port) => {
                 if let Some(wireup) = &mut self.wireup {
                     wireup.handle(port);
@@ -483,7 +610,7 @@ impl Daemon {
                 inputs.push_back(StepInput::End { kill_wait_s, why: EndReason::None });
             }
         }
-        self.feed(inputs);
+        self.feed_end(inputs);
     }
 
     fn serve_node(&mut self, at: usize) {
@@ -491,7 +618,7 @@ impl Daemon {
         for message in self.nodes.read(at) {
             match message {
                 ToStepd::Signal { signal, all } => self.feed([StepInput::Signal { signal, all }]),
-                ToStepd::End { kill_wait_s, why } => self.feed([StepInput::End { kill_wait_s, why }]),
+                ToStepd::End { kill_wait_s, why } => self.feed_end([StepInput::End { kill_wait_s, why }]),
                 ToStepd::Letter { from, message } => {
                     if let (Some(wireup), Ok(message)) = (&mut self.wireup, message.open()) {
                         wireup.received(from, Arc::unwrap_or_clone(message));
@@ -515,7 +642,7 @@ impl Daemon {
             match self.srun.as_mut().map_or(Ok(None), Frames::take::<ToStep>) {
                 Ok(Some(ToStep::Input { rank, bytes })) => self.streams.input(rank, &bytes),
                 Ok(Some(ToStep::Signal(signal))) => self.feed([StepInput::Signal { signal, all: true }]),
-                Ok(Some(ToStep::End { kill_wait_s, why })) => self.feed([StepInput::End { kill_wait_s, why }]),
+                Ok(Some(ToStep::End { kill_wait_s, why })) => self.feed_end([StepInput::End { kill_wait_s, why }]),
                 Ok(Some(ToStep::Resize(rows, columns))) => self.streams.resize(rows, columns),
                 Ok(Some(ToStep::Passed { from, message })) => {
                     if let Some(wireup) = &mut self.wireup {
@@ -536,7 +663,7 @@ impl Daemon {
             }
         }
         if closed && self.srun.take().is_some() {
-            self.feed([StepInput::ClientLost]);
+            self.feed_end([StepInput::ClientLost]);
         }
     }
 

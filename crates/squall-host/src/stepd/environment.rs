@@ -72,6 +72,22 @@ impl Environment {
         }
     }
 
+    /// Sets or (None) removes a variable with any bytes; one with a NUL byte is left as it is.
+    pub(super) fn change(&mut self, name: &[u8], value: Option<&[u8]>) {
+        let at = self.find(name);
+        let Some(value) = value else {
+            if let Some(at) = at {
+                self.0.remove(at);
+            }
+            return;
+        };
+        match (CString::new([name, b"=", value].concat()), at) {
+            (Ok(entry), Some(at)) => self.0[at] = entry,
+            (Ok(entry), None) => self.0.push(entry),
+            (Err(_), _) => {}
+        }
+    }
+
     /// Sets a variable, unless it is set already.
     pub(super) fn set_default(&mut self, name: &str, value: &str) {
         if self.find(name.as_bytes()).is_none() {

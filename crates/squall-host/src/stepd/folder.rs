@@ -126,6 +126,15 @@ impl Folder {
         self.notes.file.write_all_at(format!("0 {pid} {start}\n\n").as_bytes(), self.notes.taken)
     }
 
+    /// Records the process of a task that another process has made, before it executes its program.
+    pub(super) fn note_made(&mut self, rank: u32, pid: u32) -> io::Result<()> {
+        let start = Stat::of(pid).map_or_else(boot_ticks, |stat| stat.start);
+        let line = format!("{rank} {pid} {start}\n\n");
+        self.notes.file.write_all_at(line.as_bytes(), self.notes.taken)?;
+        self.notes.taken += line.len() as u64 - 1;
+        Ok(())
+    }
+
     /// Counts the line of a task that has started.
     pub(super) fn noted(&mut self, rank: u32) {
         self.notes.taken += self.notes.line(rank).line.len() as u64 - 1;

@@ -28,6 +28,7 @@ mod login;
 mod meter;
 mod node_link;
 mod patterns;
+mod plugins;
 mod ports;
 mod prepare;
 mod processes;
@@ -47,7 +48,7 @@ pub fn is_linked_with_mpi(program: &Path) -> bool {
     wireup::is_linked_with_mpi(program)
 }
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -63,15 +64,19 @@ use crate::sys::host::{is_name_of_host, lay_over, rename_for_me};
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals::SignalFd;
+use crate::sys::spawn::SpawnError;
 use daemon::Daemon;
 use folder::{Folder, FolderError};
 use node_link::NodeLinks;
+use plugins::Plugins;
+use search::{NotFound, find_program};
 
 pub(crate) use checkpoint::{KILLED, folder as checkpoint_folder, set_frozen};
 pub use checkpoint::{run_checkpoint, run_criu, run_restore};
 pub use container::run_contained;
 pub use daemon::is_end_notice;
 pub use patterns::{Names, expand};
+pub(crate) use processes::again_while_busy;
 pub use scripts::{run_epilogs, run_task};
 pub(crate) use wireup::{speaks_by_tree, sweep_up};
 pub(crate) use zygote::LIBRARIES_VARIABLE;
@@ -102,11 +107,12 @@ pub fn run(spool: &Path) -> i32 {
     let groups = StepGroups::read(&folder.path).unwrap_or_default();
     let uid = rustix::process::getuid().as_raw();
     let ordered = authority(&folder.path).and_then(|known| known.check(&folder.launch, folder.warrant.as_ref()));
-    let (spared, first) = match ordered.and_then(|()| make_ready(&folder.launch, &folder.path, &groups)) {
-        Ok(spared) => (spared, None),
-        Err(error) => (false, Some(StepInput::Fail { error, node_fault: true })),
+    let made = ordered.and_then(|()| make_ready(&folder.launch, &folder.path, &groups));
+    let ((spared, plugins), first) = match made {
+        Ok(made) => (made, None),
+        Err(error) => ((false, None), Some(StepInput::Fail { error, node_fault: true })),
     };
-    Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups, spared).run(first)
+    Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups, (spared, plugins)).run(first)
 }
 
 /// Returns what checks that the controller ordered a step. `folder`: the step's folder.
@@ -116,8 +122,9 @@ fn authority(folder: &Path) -> Result<Authority, String> {
 }
 
 /// Does all that may need root, and then drops root's rights. Err: the reason why that failed; no program of the user
-/// may be run then. Ok: whether the kernel spares this process when memory is lacking, whatever its size.
-fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result<bool, String> {
+/// may be run then. Ok: whether the kernel spares this process when memory is lacking, whatever its size, and the process with
+/// the step's plugins.
+fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result<(bool, Option<Plugins>), String> {
     if launch.facts.restore.is_some() {
         return Err("only the batch supervisor restores jobs from checkpoints, and it does not serve this one".into());
     }
@@ -135,6 +142,7 @@ fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result
     if launch.needs_room() {
         container::make_room(folder, &identity).map_err(|e| format!("no folder for the user: {e}"))?;
     }
+    let plugins = Plugins::start(launch).map_err(|e| format!("no process for SPANK plugins: {e}"))?;
     become_user(&identity).map_err(|e| e.to_string())?;
     if root {
         // It holds files opened as root, so the user must not be able to trace it, whatever the machine's setting.
@@ -145,7 +153,18 @@ fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result
         Program::Batch | Program::Timer { .. } => launch.facts.spec.umask,
     };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));
-    Ok(spared)
+    Ok((spared, plugins))
+}
+
+/// Finds a program as a task's is found. Err: the exit code of the task, and the reason.
+pub(crate) fn find_in_path(name: &CStr, path: &[u8], here: &Path) -> Result<CString, (i32, String)> {
+    find_program(name, path, here).map_err(|why| (why.code.into(), why.error))
+}
+
+/// Returns why a task's program was not executed: the exit code of the task, and the reason.
+pub(crate) fn why_not(error: &SpawnError, name: &CStr, program: &CStr) -> (i32, String) {
+    let why = NotFound::of(error, name, program);
+    (why.code.into(), why.error)
 }
 
 /// Lets this process and its tasks see the job's own folders in place of the node's.

@@ -77,6 +77,18 @@ impl Processes {
         inputs
     }
 
+    /// Takes over a task that the process with the plugins has made; returns an input of the state machine.
+    pub(super) fn adopt(&mut self, (rank, pid): (u32, u32), epilog: Option<Epilog>, folder: &mut Folder) -> StepInput {
+        if let Err(e) = folder.note_made(rank, pid) {
+            let code = e.raw_os_error().unwrap_or(libc::EIO) as u8;
+            return StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") };
+        }
+        set_score(pid, folder.launch.memory_mb > 0);
+        self.ranks.insert(pid, rank);
+        self.epilogs.extend(epilog.map(|epilog| (rank, epilog)));
+        StepInput::Spawned { rank, pid }
+    }
+
     /// Starts an emulated task, which has no process.
     pub(super) fn start_timer(&mut self, length: Duration, code: u8) -> StepInput {
         self.timer = Some((Instant::now() + length, code));
@@ -201,7 +213,7 @@ impl Processes {
 
 /// Repeats a start while the program's file is open for writing in some process, which may just be a fork on its way to
 /// exec. Gives up after `BUSY_TRIES`.
-pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> Result<T, SpawnError> {
+pub(crate) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> Result<T, SpawnError> {
     for _ in 0..BUSY_TRIES {
         match start() {
             Err(e) if e.errno() == libc::ETXTBSY => std::thread::sleep(BUSY_PAUSE),

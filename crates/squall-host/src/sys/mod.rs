@@ -16,6 +16,7 @@ pub(crate) mod pidfd;
 pub(crate) mod pmix;
 pub mod realtime;
 pub mod signals;
+pub(crate) mod spank;
 pub(crate) mod spawn;
 pub(crate) mod ucx;
 pub mod wait;

@@ -190,6 +190,22 @@ impl Spawn<'_> {
         self.start_by(|plan| clone_into(plan, cgroup))
     }
 
+    /// Makes this process what the child of [`Self::start`] becomes. Returns only if that failed. This process may be half
+    /// of it then, and should end.
+    pub(crate) fn become_it(&self) -> SpawnError {
+        let here = |plan: &mut Plan| {
+            // SAFETY: the plan is valid; this process has no use for what the calls change.
+            let failed = unsafe { in_place(plan) };
+            // SAFETY: the report is a local of the caller.
+            unsafe { (*plan.report).failed = failed };
+            Err(io::Error::last_os_error())
+        };
+        match self.start_by(here) {
+            Err(error) => SpawnError { call: "execve", ..error },
+            Ok(_) => SpawnError { call: "execve", error: io::ErrorKind::Other.into() },
+        }
+    }
+
     fn start_by(&self, clone: impl FnOnce(&mut Plan) -> io::Result<Child>) -> Result<Child, SpawnError> {
         let failed = |call| move |error| SpawnError { call, error };
         // The child moves its standard descriptors to 0, 1 and 2, so none of the sources may have these numbers.
@@ -424,6 +440,22 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
             libc::pwrite(line.file, c"\n".as_ptr().cast(), 1, line.offset);
         }
         libc::_exit(127)
+    }
+}
+
+/// Does all that a child does, in this process. Returns the index in `CALLS` of the call that failed.
+///
+/// # Safety
+/// The pointers in `plan` must be valid.
+unsafe fn in_place(plan: &Plan) -> usize {
+    // SAFETY: as promised.
+    unsafe {
+        let failed = prepare(plan);
+        if failed != 0 {
+            return failed;
+        }
+        libc::execve(plan.program, plan.argv, plan.env);
+        7
     }
 }
 

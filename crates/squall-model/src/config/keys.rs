@@ -4,7 +4,7 @@
 mod programs;
 
 use Shown::{After, Digit, In, Means, Never, Or, Set, Usual};
-use programs::{HEALTH, HOOKS, POWER, SUBMIT};
+use programs::{FROM_SLURM, HEALTH, HOOKS, POWER, SUBMIT};
 
 /// Keys that stand together in a table of the file, under one title.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +227,13 @@ pub const SECTIONS: &[Section] = &[
         title: "Submit filter",
         about: "A script or program of the site that changes or refuses jobs when they are submitted.",
         keys: SUBMIT,
+    },
+    Section {
+        table: "slurm",
+        repeated: false,
+        title: "Taken over from Slurm",
+        about: "Plugins of SPANK run as they are, in processes beside jobs and commands.",
+        keys: FROM_SLURM,
     },
     top("Topology", "", TOPOLOGY),
     tables("switches", "Switches", "Leaf switches with their nodes. Adjacent ones follow each other.", SWITCHES),

@@ -26,6 +26,7 @@ mod rest;
 mod scheduler;
 mod select;
 mod silence;
+mod slurm;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -67,6 +68,7 @@ pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use select::{SelectTypeParameters, Unit};
 pub use silence::too_short;
+pub use slurm::FromSlurm;
 pub use submit::Submit;
 pub use text::similar;
 
@@ -400,6 +402,9 @@ pub struct Config {
     /// What filters submissions before the controller decides. Written only if set.
     #[serde(skip_serializing_if = "Submit::is_default")]
     pub submit: Submit,
+    /// What is taken over from an installation of Slurm as it is. Written only if set.
+    #[serde(skip_serializing_if = "FromSlurm::is_default")]
+    pub slurm: FromSlurm,
     /// In which units CPUs of nodes are given to jobs, and which nodes are taken first. Written only if set, so that
     /// earlier releases can read the configuration.
     #[serde(alias = "SelectTypeParameters", skip_serializing_if = "SelectTypeParameters::is_default")]
@@ -533,6 +538,7 @@ impl Default for Config {
             health: HealthConfig::default(),
             power: PowerConfig::default(),
             submit: Submit::default(),
+            slurm: FromSlurm::default(),
             select_type_parameters: SelectTypeParameters::default(),
             coscheduling: None,
         }
@@ -561,8 +567,9 @@ impl Config {
         }
         self.check_silence()?;
         let (hooks, health, power) = (self.hooks.fault(), self.health.fault(), self.power.fault());
-        let (rest, submit) = (self.rest.0.fault(), self.submit.fault());
-        let faults = [("rest", rest), ("hooks", hooks), ("health", health), ("power", power), ("submit", submit)];
+        let (rest, submit, slurm) = (self.rest.0.fault(), self.submit.fault(), self.slurm.fault());
+        let programs = [("hooks", hooks), ("health", health), ("power", power), ("submit", submit)];
+        let faults = [("rest", rest), ("slurm", slurm)].into_iter().chain(programs);
         if let Some((table, (key, problem))) = faults.into_iter().find_map(|(table, fault)| Some((table, fault?))) {
             return Err(format!("[{table}] {key}: {problem}"));
         }

@@ -1,13 +1,17 @@
 //! Steps: what `srun` requests, how tasks are distributed over nodes, and what step daemons get to launch a step.
 
+mod among;
 pub mod cpu_bind;
 mod defaults;
 mod link;
+mod plugins;
 mod x11;
 
+pub use among::Among;
 pub use defaults::StepDefaults;
 pub use link::{FromStep, ToStep, Watcher};
 use minicbor::{Decode, Encode};
+pub use plugins::PluginFile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 pub use x11::{X11, X11Nodes};
@@ -394,6 +398,7 @@ impl StepStart {
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&self.gres, node),
             site: TaskScripts::default(),
+            plugins: None,
             container_runtime: String::new(),
             private: Vec::new(),
             sees_own_gpus: false,
@@ -455,6 +460,7 @@ impl BatchStart {
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&facts.gres, node),
             site: TaskScripts::default(),
+            plugins: None,
             container_runtime: String::new(),
             private: Vec::new(),
             sees_own_gpus: false,
@@ -544,6 +550,9 @@ pub struct StepLaunch {
     #[n(29)]
     #[cbor(default)]
     pub gpu_files: Vec<String>,
+    /// The site's SPANK plugins. None: it has none.
+    #[n(30)]
+    pub plugins: Option<PluginFile>,
 }
 
 /// A step's part of GPUs that several jobs share.
@@ -718,27 +727,6 @@ pub struct TaskProgram {
     /// `--x11`: how X clients reach the user's display. None: they don't.
     #[n(23)]
     pub x11: Option<X11>,
-}
-
-/// Position of one component's step among the steps that one command starts in several components of a heterogeneous
-/// job. Tasks and nodes are numbered through all components.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Among {
-    /// Number of tasks in all earlier components.
-    #[n(0)]
-    pub tasks_before: u32,
-    /// Number of tasks in this component.
-    #[n(1)]
-    pub own: u32,
-    /// Number of tasks in all components.
-    #[n(2)]
-    pub tasks: u32,
-    /// Number of nodes in all earlier components.
-    #[n(3)]
-    pub nodes_before: u32,
-    /// Number of nodes in all components.
-    #[n(4)]
-    pub nodes: u32,
 }
 
 /// A set of ranks.

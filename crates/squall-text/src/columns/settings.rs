@@ -72,7 +72,7 @@ const ABSENT: &str = "\
     AuthInfo BcastExclude BcastParameters BurstBufferType CliFilterPlugins CommunicationParameters CpuFreqGovernors \
     DebugFlags FederationParameters GpuFreqDef InteractiveStepOptions JobAcctGatherParams JobCompHost JobCompLoc \
     JobCompUser JobCredentialPrivateKey JobCredentialPublicCertificate LaunchParameters \
-    MCSParameters NodeFeaturesPlugins PluginDir PlugStackConfig PowerParameters PrEpParameters PrEpPlugins \
+    MCSParameters NodeFeaturesPlugins PluginDir PowerParameters PrEpParameters PrEpPlugins \
     PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin \
     ReconfigFlags ResvEpilog ResvProlog ScronParameters SlurmctldAddr \
     SlurmctldParameters SlurmctldPlugstack SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug \

@@ -39,6 +39,8 @@ pub struct SubmitOptions {
     pub immediate_s: Option<u32>,
     /// `--test-only`: nothing is submitted; the command only reports whether and when the job could start.
     pub test_only: bool,
+    /// Options of SPANK plugins, by long name, in the order in which they were given. None: without a value.
+    pub plugins: Vec<(String, Option<String>)>,
     /// Options of sbatch only.
     pub batch: Batch,
     /// Options of srun only.

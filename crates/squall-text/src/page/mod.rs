@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 
 use crate::options::flag::{self, Arguments, Flag};
 use crate::options::getopt::Shape;
-use crate::options::table::GROUPS;
+use crate::options::table::{GROUPS, plugins};
 use crate::options::{Arg, Effect, Opt, Tool};
 
 /// Description of a command.
@@ -95,7 +95,9 @@ impl Page {
             Options::Job(tool) => {
                 let shown = |option: &&Opt| option.tools.has(tool) && !option.doc.is_empty();
                 let rows = |options: &'static [Opt]| options.iter().filter(shown).map(|o| Row::of_job(o, tool));
-                GROUPS.iter().map(|group| (group.title, rows(group.options).collect())).collect()
+                let added = (plugins::TITLE, plugins::added());
+                let all = GROUPS.iter().map(|group| (group.title, group.options)).chain([added]);
+                all.map(|(title, options)| (title, rows(options).collect())).collect()
             }
         };
         let about = |row: &mut Row| matches!(row.long.first(), Some(&("help" | "usage" | "version")));

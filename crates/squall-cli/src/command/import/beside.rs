@@ -33,7 +33,7 @@ pub(super) const OTHERS: [(&str, &str); 9] = [
     ("mpi.conf", "PMIx and PMI2 are served without settings"),
     ("namespace.yaml", "jobs have no namespaces but those of their folders, as job_container.conf describes them"),
     ("oci.conf", "crun or runc is called without settings"),
-    ("plugstack.conf", "SPANK plugins are not loaded"),
+    ("plugstack.conf", "its SPANK plugins are loaded if [slurm] plugstack names it"),
     ("slurmdbd.conf", "accounting is a part of the controller: bring accounts by `sacctmgr dump` and `sacctmgr load`"),
 ];
 

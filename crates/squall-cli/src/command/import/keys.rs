@@ -210,7 +210,7 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("NamespaceType", Elsewhere),
     ("NodeFeaturesPlugins", Missing(&["none", "(null)"], "features are as configured: no node is rebooted for one")),
     ("PluginDir", Moot("there are no plugins")),
-    ("PlugStackConfig", Missing(&["none", "(null)"], "SPANK plugins are not loaded")),
+    ("PlugStackConfig", By(value::plugstack)),
     ("PowerParameters", Missing(&["none", "(null)"], "the power of nodes is not managed")),
     ("PowerPlugin", Missing(&["power/none", "none", "(null)"], "the power of nodes is not managed")),
     ("PreemptMode", Elsewhere),

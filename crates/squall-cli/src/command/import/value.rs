@@ -98,6 +98,15 @@ pub(super) fn prolog_flags(value: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// Reads `PlugStackConfig`. A relative path begins at the folder of slurm.conf, which is /etc/slurm on the machines.
+pub(super) fn plugstack(value: &str) -> Result<Outcome, String> {
+    if is_none(value) {
+        return Ok(Outcome::none(Fate::Moot, super::lines::ALWAYS));
+    }
+    let path = if value.starts_with('/') { value.to_owned() } else { format!("/etc/slurm/{value}") };
+    Ok(Outcome::set("slurm.plugstack", quoted(&path)))
+}
+
 /// Reads `JobSubmitPlugins`. `script`: path of `job_submit.lua`, if it is there.
 pub(super) fn submit(value: &str, script: Option<&str>) -> Outcome {
     let words: Vec<&str> = value.split(',').map(str::trim).filter(|word| !is_none(word)).collect();

@@ -37,6 +37,7 @@ use self::terminal::Raw;
 use self::x11::Screen;
 use crate::capture::{self, Vars};
 use crate::command::allocation::{self, Allocation, AllocationRequest};
+use crate::command::plugins::Beside;
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use squall_client::{Client, ClientError};
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(args: &[OsString]) -> Result<u8, Stop> {
-    let vars: Vars = std::env::vars_os().collect();
+    let mut vars: Vars = std::env::vars_os().collect();
+    let mut plugins = Beside::start(SRUN)?;
     if let Some(parts) = het::parts(args)? {
         return match het::job_of(&parts, &vars) {
             Some(job) => het::run(&parts, job, &vars),
@@ -78,6 +80,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         };
     }
     let (mut asked, command) = gather(args, &vars)?;
+    plugins.give(&asked, &mut vars)?;
     submission::become_owner(asked.run_as)?;
     if asked.test_only {
         let line = submission::would_start(SRUN, asked.spec)
@@ -97,12 +100,13 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         Some(job) => {
             let what = format!("Unable to create step for job {job}");
             let client = Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: e.lines(&what), exit: 1 })?;
+            plugins.tell_job(JobId(job), 0)?;
             let run = || {
                 run_steps(&asked, Call { again, ..Call::new(step)? }, (JobId(job), false), (client, false), &signals).0
             };
             scripts::around(&asked, &command, None, run).map(|(status, _)| status)
         }
-        None => in_own_allocation(&mut asked, &command, (step, again), &vars, &signals),
+        None => in_own_allocation(&mut asked, &command, (step, again, &mut plugins), &vars, &signals),
     }
 }
 
@@ -139,7 +143,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString
 fn in_own_allocation(
     asked: &mut SubmitOptions,
     command: &[OsString],
-    (step, again): (StepRequest, Option<Again>),
+    (step, again, plugins): (StepRequest, Option<Again>, &mut Beside),
     vars: &Vars,
     signals: &SignalFd,
 ) -> Result<u8, Stop> {
@@ -157,7 +161,9 @@ fn in_own_allocation(
     let Allocation { client, step_asked, facts } = allocation::allocate(ask, signals)?;
     let job = facts.key.job;
     let mut left = None;
+    let nodes = facts.nodes.len() as u32;
     let run = || {
+        plugins.tell_job(job, nodes)?;
         let (result, client) = run_steps(asked, call, (job, true), (client, step_asked), signals);
         left = client;
         result

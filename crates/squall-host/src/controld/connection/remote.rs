@@ -58,6 +58,7 @@ impl Gate {
         config: &Config,
         ring: &SigningKeys,
     ) -> io::Result<Option<(TcpListener, Self)>> {
+        place.note_plugins(&config.slurm.plugstack)?;
         if config.slurmctld_port.0 == 0 {
             place.note_reached_as("")?;
             return Ok(None);

@@ -89,3 +89,11 @@ pub(super) const SUBMIT: &[Key] = &[
     key("allow_programs", &[], "boolean", "true",
         "Whether the script may start programs (`io.popen`, `os.execute`)."),
 ];
+
+#[rustfmt::skip]
+pub(super) const FROM_SLURM: &[Key] = &[
+    key("plugstack", &["PlugStackConfig"], "path", "\"/etc/slurm/plugstack.conf\"",
+        "File that lists SPANK plugins, on each machine; a relative path begins at the state folder. Empty: none."),
+    key("plugin_timeout_s", &[], "number", "60",
+        "Time that a hook of a plugin may take.").of("seconds"),
+];

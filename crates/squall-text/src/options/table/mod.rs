@@ -3,6 +3,7 @@
 pub mod general;
 pub mod job;
 pub mod placement;
+pub mod plugins;
 pub mod refused;
 pub mod resources;
 pub mod run;
@@ -36,9 +37,11 @@ pub static GROUPS: [Group; 7] = [
     Group { title: "Refused", options: refused::OPTIONS },
 ];
 
-/// Returns the options that a command accepts.
+/// Returns the options that a command accepts. Those of plugins come first, so that they take the place of others of
+/// their name.
 pub fn options_of(tool: Tool) -> impl Iterator<Item = &'static Opt> {
-    GROUPS.iter().flat_map(|group| group.options).filter(move |option| option.tools.has(tool))
+    let own = GROUPS.iter().flat_map(|group| group.options).filter(move |option| option.tools.has(tool));
+    plugins::added().iter().chain(own)
 }
 
 /// Setter of an option of which nothing is stored.

@@ -298,7 +298,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("shared", Own(shared)),
     ("site_factor", Refused("There is no site factor: use nice or priority")),
     ("sockets_per_node", Own(positive)),
-    ("spank_environment", Without("There are no SPANK plugins")),
+    ("spank_environment", Without("Prologs have no variables of SPANK plugins")),
     ("standard_error", Take::Option("error")),
     ("standard_input", Take::Option("input")),
     ("standard_output", Take::Option("output")),

@@ -1,0 +1,2 @@
+/* Numbers of errors for plugins of SPANK, which are in <slurm/spank.h>. */
+#include <slurm/spank.h>
