@@ -471,6 +471,7 @@ fn the_next_in_line_waits_until_a_failed_launch_is_known() {
     world.run();
     assert_eq!(started(&world), [1], "the cores are not free before the controller knows");
     world.mute = false;
+    world.inputs.push_back(NodeInput::Tick { health: Health::default() });
     world.run();
     assert_eq!(started(&world), [1, 2]);
 }

@@ -89,6 +89,7 @@ impl Config {
             ("hooks.", toml::Table::try_from(&self.hooks)),
             ("health.", toml::Table::try_from(&self.health)),
             ("submit.", toml::Table::try_from(&self.submit)),
+            ("slurm.", toml::Table::try_from(&self.slurm)),
             ("power.", toml::Table::try_from(&self.power)),
         ];
         let mut values = BTreeMap::new();

@@ -52,6 +52,9 @@ impl Judge {
             (held.cpus, held.nodes) = (u64::from(alloc.cpus()), alloc.nodes().len() as u64);
             held.billing = bill(&self.weights, &held.partition, alloc);
         }
+        if let Some(file) = self.files.get_mut(&id) {
+            file.granted = alloc.nodes();
+        }
     }
 
     pub(super) fn note_weights(&mut self, config: &Config) {
@@ -66,9 +69,6 @@ impl Judge {
         if held.billing != billed.whole() {
             let text = format!("job {id}: {} for {} units", billed.whole(), held.billing);
             self.violate("a job is billed for what it holds", text);
-        }
-        if let Some(file) = self.files.get_mut(&id) {
-            file.granted = alloc.nodes();
         }
     }
 

@@ -547,7 +547,7 @@ impl World {
                 Event::StepStarted { job, step, .. } => ("step started", job.0, step.0),
                 Event::StepNodesEnded { job, nodes, .. } => ("step ended", job.0, nodes.first().unwrap_or_default().0),
                 Event::NodeDown { node, reason } => {
-                    self.judge_down(*node, reason);
+                    self.judge_down(record.time, *node, reason);
                     ("node down", 0, node.0)
                 }
                 Event::NodeUp { node } => ("node up", 0, node.0),

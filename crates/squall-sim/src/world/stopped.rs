@@ -122,8 +122,8 @@ impl World {
         (self.now < until).then_some(until)
     }
 
-    /// Judges that the controller calls a node down.
-    pub(crate) fn judge_down(&mut self, node: NodeId, reason: &str) {
+    /// Judges that the controller calls a node down, which it has `decided` then: the flush of that may take long.
+    pub(crate) fn judge_down(&mut self, decided: Time, node: NodeId, reason: &str) {
         let Some(host) = self.judge.host(node).filter(|host| self.etcd.is_none() && !self.is_revoked(*host)) else {
             return;
         };
@@ -131,7 +131,7 @@ impl World {
             // Nodes that start again may ask one for a session that was removed, until they know their new parents.
             let removed = (0..self.nodes.len()).any(|node| self.is_revoked(node) && self.nodes[node].has_daemon());
             let fine = self.network.is_fine() && !removed;
-            self.judge.called_down(self.now, host, fine);
+            self.judge.called_down(decided, host, fine);
         }
     }
 

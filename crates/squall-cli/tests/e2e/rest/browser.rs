@@ -263,6 +263,8 @@ fn ends_and_waits_of_other_kinds_are_told_of_now_and_later() {
     }
     seen(&never, &["can never start as it is", "Before it", &format!("afterok:{pair}")]);
     seen(&slow, ended[3].1);
+    // A job is remembered as long as others wait for it.
+    c.ok(&["scancel", &never]);
     for job in [&slow, &eats, &pair] {
         c.until_forgotten(job);
     }

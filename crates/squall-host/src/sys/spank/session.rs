@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(session.item(item::PID_TO_RANK, 9), Err(code::NOT_EXECD));
         session.task = Some(Task { local: 1, rank: 6, pid: 99, status: None });
         assert_eq!(session.item(item::TASK_RANK, 0), Ok(Answer::Number(6)));
-        assert_eq!(session.item(item::TASK_STATUS, 0), Err(code::NOT_AVAIL));
+        assert_eq!(session.item(item::TASK_RANK + 1, 0), Err(code::NOT_AVAIL), "the exit status comes with the end");
         assert_eq!(session.item(77, 0), Err(code::BAD_ARG));
     }
 
