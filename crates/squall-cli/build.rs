@@ -1,7 +1,5 @@
 //! Has the program `squall` export the functions that SPANK plugins call, for these to find when they are loaded.
 
-#![expect(clippy::print_stdout, reason = "Cargo reads it")]
-
 use std::path::Path;
 
 fn main() {

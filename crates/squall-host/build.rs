@@ -1,7 +1,5 @@
 //! Compiles the functions of SPANK that take any number of arguments, which only C can define.
 
-#![expect(clippy::print_stdout, reason = "Cargo reads it")]
-
 fn main() {
     let source = "src/sys/spank/variadic.c";
     println!("cargo::rerun-if-changed={source}");

@@ -355,8 +355,7 @@ impl Daemon {
     async fn begin(args: &NodeArgs, events: Sender<Event>) -> io::Result<Self> {
         pidfd::set_child_subreaper()?;
         let path = args.place.node(&args.name);
-        let spool = Spool::open(&path)?;
-        lock(&spool).await?;
+        let spool = lock(&path).await?;
         let (reach, far) = Reach::open(&args.place, &args.name, args.port).await?;
         if let Some(membership) = reach.membership() {
             voucher::open(&args.place.controller_socket(), voucher::Way::of(membership))?;
@@ -673,14 +672,17 @@ fn plugin_file(config: &Config, place: &Place) -> Option<PluginFile> {
     Some(PluginFile { path: file.to_string_lossy().into_owned(), timeout_s: config.slurm.plugin_timeout_s })
 }
 
-async fn lock(spool: &Spool) -> io::Result<()> {
+/// Opens the spool of a node for this daemon alone.
+async fn lock(path: &Path) -> io::Result<Spool> {
+    let spool = Spool::open(path)?;
     for _ in 1..LOCK_TRIES {
         match spool.lock() {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(LOCK_PAUSE).await,
-            other => return other,
+            other => return other.map(|()| spool),
         }
     }
-    spool.lock().map_err(|e| io::Error::new(e.kind(), "another daemon serves this node"))
+    spool.lock().map_err(|e| io::Error::new(e.kind(), "another daemon serves this node"))?;
+    Ok(spool)
 }
 
 fn random() -> io::Result<u128> {

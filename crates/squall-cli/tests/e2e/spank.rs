@@ -12,12 +12,9 @@ fn cluster(name: &str, plugstack: &str) -> Option<Cluster> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Werror", "-shared", "-fPIC", "-o", &c.path("probe.so"), "-I"]);
-    let out = match cc.arg(here.join("../squall-c")).arg(here.join("tests/e2e/spank.c")).output() {
-        Err(_) => {
-            eprintln!("skipped: this machine has no C compiler");
-            return None;
-        }
-        Ok(out) => out,
+    let Ok(out) = cc.arg(here.join("../squall-c")).arg(here.join("tests/e2e/spank.c")).output() else {
+        eprintln!("skipped: this machine has no C compiler");
+        return None;
     };
     assert!(out.status.success(), "{}", text(&out));
     fs::copy(c.path("probe.so"), c.path("other.so")).unwrap();

@@ -104,7 +104,6 @@ fn words(line: &str) -> Option<Vec<String>> {
     while let Some(letter) = letters.next() {
         match (letter, quote) {
             (letter, Some(end)) if letter == end => quote = None,
-            (letter, Some(_)) => word.get_or_insert_default().push(letter),
             ('#', None) => break,
             ('"' | '\'', None) => {
                 quote = Some(letter);
@@ -112,7 +111,7 @@ fn words(line: &str) -> Option<Vec<String>> {
             }
             ('\\', None) => word.get_or_insert_default().push(letters.next().unwrap_or('\\')),
             (letter, None) if letter.is_whitespace() => words.extend(word.take()),
-            (letter, None) => word.get_or_insert_default().push(letter),
+            (letter, _) => word.get_or_insert_default().push(letter),
         }
     }
     words.extend(word);

@@ -282,7 +282,7 @@ impl Worker {
                 true
             }
             ToPlugins::Exited(rank, status) => {
-                self.ended(rank, status, stack);
+                ended(rank, status, stack);
                 true
             }
             ToPlugins::Begin(_) | ToPlugins::Over => true,
@@ -331,16 +331,17 @@ impl Worker {
         // A broken link is noticed when it is read.
         drop(send(&mut self.link, &message));
     }
+}
 
-    fn ended(&self, rank: u32, status: i32, stack: &Stack) {
-        let known = session().started.iter().copied().find(|(_, _, known)| *known == rank);
-        let Some((pid, local, _)) = known else { return };
-        session().task = Some(Task { local, rank, pid, status: Some(status) });
-        if let Err(why) = stack.run(Hook::TaskExit) {
-            tell(&format!("error: {why}"));
-        }
-        session().task = None;
+/// Calls the hook of a task's end.
+fn ended(rank: u32, status: i32, stack: &Stack) {
+    let known = session().started.iter().copied().find(|(_, _, known)| *known == rank);
+    let Some((pid, local, _)) = known else { return };
+    session().task = Some(Task { local, rank, pid, status: Some(status) });
+    if let Err(why) = stack.run(Hook::TaskExit) {
+        tell(&format!("error: {why}"));
     }
+    session().task = None;
 }
 
 /// Number of the batch script among the steps of a job; lower ones are of `srun`.

@@ -75,9 +75,8 @@ pub(crate) fn add(body: &mut Html, jobs: &JobsPage, job: &JobInfo) {
     for one in jobs.jobs.iter().filter(|one| shown.contains(&whole(one))) {
         members.entry(whole(one)).or_default().push(one);
     }
-    if let [] = members.entry(whole(job)).or_default()[..] {
-        members.insert(whole(job), vec![job]);
-    }
+    // A job of which only accounting knows is in no list.
+    members.entry(whole(job)).or_insert_with(|| vec![job]);
     card(body, "related", "Related jobs");
     body.raw("<div class=\"scroll\" tabindex=\"0\"><ol class=\"chain\">");
     for (nth, level) in levels.iter().enumerate() {

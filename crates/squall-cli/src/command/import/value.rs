@@ -103,6 +103,9 @@ pub(super) fn plugstack(value: &str) -> Result<Outcome, String> {
     if is_none(value) {
         return Ok(Outcome::none(Fate::Moot, super::lines::ALWAYS));
     }
+    if value.ends_with('/') {
+        return Err(format!("`{value}`: the path of a file is needed"));
+    }
     let path = if value.starts_with('/') { value.to_owned() } else { format!("/etc/slurm/{value}") };
     Ok(Outcome::set("slurm.plugstack", quoted(&path)))
 }

@@ -21,6 +21,7 @@ use squall_text::format::clock::{Clock, Style};
 use crate::web::frame::View;
 use crate::web::history::Sample;
 use crate::web::overview::OverviewData;
+use crate::web::record::nothing;
 
 /// 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: Time = Time::from_secs(1_795_248_000);
@@ -180,9 +181,6 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
     };
     JobInfo {
         id: JobId(id),
-        task: None,
-        pending_tasks: None,
-        array_limit: None,
         spec: id % 5,
         owner: (id % 997) * 7 % 61 % 12,
         class: u32::from(id.is_multiple_of(9)),
@@ -199,12 +197,8 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         num_cpus: count * 16,
         num_tasks: count,
         memory_mb: 65_536,
-        dependency: String::new(),
-        het: None,
-        restarts: 0,
-        checkpoint: None,
-        billing: None,
         run: started.then(|| Box::new(run)),
+        ..nothing()
     }
 }
 

@@ -16,6 +16,8 @@ use crate::command::srun::link::StepConnection;
 /// SIGKILL on Linux.
 const KILL: u8 = 9;
 
+/// Exit code of a step that srun ends, as its tasks wait for what will never come.
+const CONCLUDED: u8 = 1;
 /// Time between TERM and KILL for the tasks of an aborted step, seconds.
 const ABORT_WAIT_S: u64 = 2;
 
@@ -199,7 +201,7 @@ impl Session<'_> {
         eprintln!(
             "srun: error: task {rank} ended before MPI_Init, while tasks of other nodes wait for it: the step is ended"
         );
-        self.aborted(1, None);
+        self.aborted(CONCLUDED, None);
     }
 
     /// Records that a step daemon's link was lost before its final frame.
@@ -221,18 +223,22 @@ impl Session<'_> {
         );
         // Only the controller reaches the tasks on that node.
         if self.manners.restarts {
-            self.aborted = Some(1);
+            self.aborted = Some(CONCLUDED);
             self.end_rest();
             self.kill();
         } else {
-            self.aborted(1, None);
+            self.aborted(CONCLUDED, None);
             self.cancel();
         }
     }
 
     /// Ends the step with an exit code on all nodes except `node`, on which the step daemon has aborted it already.
     fn aborted(&mut self, code: u8, node: Option<u32>) {
-        if self.aborted.is_some() {
+        if let Some(known) = &mut self.aborted {
+            // The word of a step daemon, such as the code of MPI_Abort, counts more than what srun has concluded before.
+            if node.is_some() && *known == CONCLUDED {
+                *known = code;
+            }
             return;
         }
         self.aborted = Some(code);
