@@ -38,10 +38,17 @@ impl Beside {
         Ok(Self(Some(plugins)))
     }
 
-    /// Hands over the options that the user gave, and applies what becomes of the environment.
-    pub(crate) fn give(&mut self, asked: &SubmitOptions, vars: &mut Vars) -> Result<(), Stop> {
+    /// Hands over the options that the user gave, and applies what becomes of the environment. `all`: the components of a
+    /// heterogeneous job, of which the first alone may have options of plugins, as these concern the whole job.
+    pub(crate) fn give(&mut self, all: &[SubmitOptions], vars: &mut Vars) -> Result<(), Stop> {
         let Some(plugins) = &mut self.0 else { return Ok(()) };
-        let given = asked.plugins.iter().map(|(name, value)| Given { name: name.clone(), value: value.clone() });
+        let (first, others) = all.split_first().unzip();
+        if let Some((name, _)) = others.unwrap_or_default().iter().flat_map(|asked| &asked.plugins).next() {
+            let problem = "an option of a plugin is for the whole job: give it to the first component";
+            return Err(Stop::bad(format!("--{name}: {problem}")));
+        }
+        let given = first.into_iter().flat_map(|asked: &SubmitOptions| &asked.plugins);
+        let given = given.map(|(name, value)| Given { name: name.clone(), value: value.clone() });
         for Change { name, value } in plugins.give(given.collect()).map_err(Stop::bad)? {
             let name = OsString::from_vec(name.into_vec());
             vars.retain(|(known, _)| *known != name);

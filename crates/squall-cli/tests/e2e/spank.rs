@@ -104,6 +104,9 @@ fn batch_scripts_and_salloc_have_the_plugins_too() {
     let said = c.ok(&["salloc", "-Q", "--greet=all", "sh", "-c", "echo $PROBE_COMMAND"]);
     assert_eq!(said, "from the command");
     assert!(c.read("notes").contains("option 7 all remote=0"), "{}", c.read("notes"));
+    let out = c.squall(&["salloc", "-n1", ":", "--greet=part", "true"]);
+    let refused = "--greet: an option of a plugin is for the whole job: give it to the first component";
+    assert!(!out.status.success() && text(&out).contains(refused), "{}", text(&out));
     // A command of its own has no plugins.
     c.write("notes", "");
     c.ok(&["squeue"]);

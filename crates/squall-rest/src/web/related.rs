@@ -17,7 +17,7 @@ const SHOWN: usize = 8;
 /// What a level shows: a job, a whole array, or a heterogeneous job, by the id under which others wait for it.
 type Whole = JobId;
 
-/// Who waits for whom.
+/// Which jobs wait for which.
 #[derive(Default)]
 struct Graph {
     /// What each waits for, with the word of the condition.

@@ -22,7 +22,7 @@ pub fn over_subscribe(spec: &JobSpec) -> &'static str {
     }
 }
 
-/// Returns who else may have the nodes of a job, as Slurm 25.11 says it.
+/// Returns which other jobs may have the nodes of a job, as Slurm 25.11 says it.
 pub fn exclusive(spec: &JobSpec) -> &'static str {
     match () {
         () if spec.keeps_others_off() => "USER",
