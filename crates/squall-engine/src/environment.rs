@@ -181,6 +181,9 @@ fn components(env: &mut Builder, facts: &JobFacts) {
     }
 }
 
+/// Variable of jobs of which checkpoints contain the steps: `srun` starts the processes that serve them.
+pub const INSIDE: &str = "SQUALL_STEPS_INSIDE";
+
 /// Run time of an unlimited job in SLURM_JOB_END_TIME, seconds: a year, as in Slurm.
 const UNLIMITED_S: u64 = 365 * 86_400;
 
@@ -207,6 +210,9 @@ fn whereabouts(env: &mut Builder, facts: &JobFacts) {
     }
     if let Some(changed) = facts.changed.as_ref().filter(|changed| !changed.spares.is_empty()) {
         env.set("SQUALL_SPARE_NODELIST", changed.spares.as_str());
+    }
+    if facts.inside == Some(true) {
+        env.set(INSIDE, 1);
     }
 }
 

@@ -68,12 +68,17 @@ pub(crate) fn catches(pid: u32, signal: i32) -> bool {
 /// Whether a process was killed or is exiting, and has not ended yet: a SIGKILL is pending, or the kernel has marked it
 /// as exiting (proc_pid_status(5), proc_pid_stat(5)).
 pub(crate) fn is_ending(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pending = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
-    let killed = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (SIGKILL - 1) != 0);
     // Read after the signals: a pending one is removed shortly before the flag is set.
     let exits = || fields_of(pid).is_some_and(|fields| fields[6] & (PF_EXITING | PF_SIGNALED) != 0);
-    ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(killed) || exits()
+    is_pending(pid, SIGKILL) || exits()
+}
+
+/// Whether a signal is pending for a process or its first thread (proc_pid_status(5)).
+pub(crate) fn is_pending(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
+    let has = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (signal - 1) != 0);
+    ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(has)
 }
 
 /// Returns the CPU time of a process, of its running descendants, and of those that they have waited for.

@@ -134,6 +134,8 @@ pub(crate) const NODE_TIMEOUT_S: u64 = 60;
 pub(crate) const NODE_LOST_S: u64 = 300;
 /// Time for which a step continues after the connection to its `srun` is lost, seconds.
 pub const STEP_OWNER_GRACE_S: u64 = 10;
+/// A step that goes on from a checkpoint has its number again if that is lower than this.
+pub const STEPS_RESUMED_MAX: u32 = 1 << 24;
 /// Default of the most children that a node has in the distribution tree (Slurm's `TreeWidth`).
 pub const TREE_WIDTH: u32 = 16;
 /// Bytes of one piece of a file that is sent to nodes. See `fabric::cost`: for files of tens of megabytes on links of

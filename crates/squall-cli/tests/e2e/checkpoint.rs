@@ -4,6 +4,7 @@
 mod kills;
 mod mpi;
 mod restores;
+mod steps;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

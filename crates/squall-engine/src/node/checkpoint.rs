@@ -149,13 +149,12 @@ impl NodeMachine {
 }
 
 impl super::work::Job {
-    /// Returns why the job can't be checkpointed now, as far as its steps show it.
+    /// Returns why the job can't be checkpointed now, as far as the node's state shows it. The controller knows of steps whose
+    /// tasks do not descend from the script.
     fn obstacle(&self) -> Option<&'static str> {
-        let only_script = self.live().eq([StepNo::BATCH]);
         match () {
             () if !self.is_open() => Some("the job is ending"),
             () if self.lacks(StepNo::BATCH) => Some("the job's script has not begun"),
-            () if !only_script => Some("steps run: jobs with running steps (srun) are not checkpointed yet"),
             () if self.turn.is_some() => Some("jobs that share their CPUs in turns are not checkpointed yet"),
             () => None,
         }

@@ -179,8 +179,8 @@ impl Daemon {
     /// may be half-restored, or run already. Returns why the restore failed, as a text for users. None: the script was not
     /// being restored.
     pub(super) fn kill_half_restored(&self, key: StepKey) -> Option<String> {
-        let restores = self.spool.launch(key).is_some_and(|launch| launch.facts.restore.is_some());
-        if !restores || !self.spool.has_begun(key) || !self.spool.tasks(key).is_empty() {
+        let restores = || self.spool.launch(key).is_some_and(|launch| launch.facts.restore.is_some());
+        if key.step != StepNo::BATCH || !restores() || !self.spool.has_begun(key) || !self.spool.tasks(key).is_empty() {
             return None;
         }
         self.cgroups.kill_job(attempt_of(key));

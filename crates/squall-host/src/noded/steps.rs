@@ -35,7 +35,7 @@ use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Zygote;
 use crate::stepd::batch_supervisor::{Order, Restoring, ToSupervisor};
-use crate::stepd::speaks_by_tree;
+use crate::stepd::{is_inside, speaks_by_tree};
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
@@ -313,8 +313,16 @@ impl Daemon {
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
         launch.site.clone_from(&self.scripts);
-        launch.plugins = self.plugins.clone().filter(|_| launch.facts.restore.is_none());
+        // What a restored script needs of them it has already.
+        let restored = launch.facts.restore.is_some() && launch.key.step == StepNo::BATCH;
+        launch.plugins = self.plugins.clone().filter(|_| !restored);
         launch.container_runtime.clone_from(&self.container_runtime);
+        if let Program::Tasks(program) = &mut launch.program
+            && launch.plugins.is_some()
+        {
+            // They have the tasks made by a process of their own.
+            program.inside = None;
+        }
         if self.private.are_on() {
             let made = self.private.of_job(attempt_of(launch.key));
             launch.private = made.map_err(|e| io::Error::new(e.kind(), format!("private folders: {e}")))?;
@@ -352,8 +360,12 @@ impl Daemon {
         launch.shared = self.device_files.shared(&launch.gres);
         launch.gpu_ids = self.device_files.ids_of(&launch.gres);
         // Where the node has cgroups nothing runs outside of one.
-        let groups =
-            self.cgroups.open_step(key, &limits).map_err(|e| io::Error::new(e.kind(), format!("cgroup: {e}")))?;
+        let groups = if is_inside(launch) {
+            // Its tasks are in the script's group, and its step daemon is none of the job's processes.
+            StepGroups::default()
+        } else {
+            self.cgroups.open_step(key, &limits).map_err(|e| io::Error::new(e.kind(), format!("cgroup: {e}")))?
+        };
         let spec = &launch.facts.spec;
         let batch = match launch.program {
             Program::Batch => {

@@ -35,10 +35,11 @@ use squall_model::step::StepLaunch;
 
 use crate::cgroup::FREEZE as FREEZE_SWITCH;
 use crate::dump_mark::Mark;
-use crate::processes::Stat;
+use crate::processes::{Stat, is_pending};
 use crate::removal::remove;
 use crate::spool::file;
 use crate::sys::identity::{Identity, become_user};
+use crate::sys::signals;
 
 use super::ports::{free, ports_of};
 use super::surroundings::{SharedFile, connections, open_saved, put_back, save};
@@ -49,6 +50,12 @@ const CRIU: (u32, u32) = (4, 2);
 const FREEZE: Duration = Duration::from_secs(10);
 /// Pause between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(1);
+/// How often a job is dumped of which a process is just connected to the controller, and the pause between.
+const TRIES: u32 = 5;
+const AGAIN: Duration = Duration::from_millis(100);
+/// Longest time that commands of the job have to close their connections before a dump, and what they need after they have
+/// got the signal.
+const PARTING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(5));
 /// Options of CRIU for dumping and for restoring.
 const OPTIONS: [&str; 10] = [
     "--no-default-config",
@@ -394,8 +401,20 @@ impl Job {
         DirBuilder::new().mode(0o700).create(draft).map_err(text)?;
         let images = draft.join("images");
         self.make_images(&images).map_err(text)?;
-        let began = Instant::now();
-        let frozen = self.freeze(true).map_err(text).and_then(|()| self.dump(&images));
+        let mut tries = TRIES;
+        let (began, frozen) = loop {
+            let apart = part(&members_of(&self.group));
+            let began = Instant::now();
+            let frozen = self.freeze(true).map_err(text).and_then(|()| self.dump(&images));
+            tries -= 1;
+            let again = apart && tries > 0 && frozen.as_ref().is_err_and(|problem| is_connected(problem));
+            if !again || self.mark.is_set() {
+                break (began, frozen);
+            }
+            self.freeze(false).map_err(text)?;
+            remove(&images).and_then(|()| self.make_images(&images)).map_err(text)?;
+            std::thread::sleep(AGAIN);
+        };
         if self.mark.is_set() {
             // Also after CRIU has thawed it.
             drop(set_frozen(&self.group, true));
@@ -514,6 +533,35 @@ fn members_of(group: &Path) -> Vec<u32> {
     let groups = steps.filter(|path| path.is_dir()).chain([group.to_owned()]);
     let texts = groups.map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
     texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Has each `srun` of a job, and the step daemons that they have started, close the connections that lead out of the job.
+/// Returns whether there are any.
+fn part(members: &[u32]) -> bool {
+    let name = |pid: &str| {
+        let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?.into_os_string().into_vec();
+        let program = program.strip_suffix(b" (deleted)").map(<[u8]>::to_vec).unwrap_or(program);
+        program.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec)
+    };
+    let own = name("self");
+    let ours: Vec<u32> = members.iter().copied().filter(|pid| name(&pid.to_string()) == own).collect();
+    for pid in &ours {
+        // It may have ended.
+        drop(signals::kill(*pid, libc::SIGURG));
+    }
+    let until = Instant::now() + PARTING.0;
+    while ours.iter().any(|pid| is_pending(*pid, libc::SIGURG)) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    if !ours.is_empty() {
+        std::thread::sleep(PARTING.1);
+    }
+    !ours.is_empty()
+}
+
+/// Returns whether a dump failed because of a connection that leads out of the job.
+fn is_connected(problem: &str) -> bool {
+    problem.contains("External socket is used") || problem.contains(" is connected to ")
 }
 
 /// Returns the process of a job from which all others descend.

@@ -90,6 +90,8 @@ pub(super) struct Daemon {
     last: Option<FromStepd>,
     /// Latest time to leave; set when the state machine has ended.
     leave: Option<Instant>,
+    /// The `srun` that has started this process. None: the node has.
+    parent: Option<rustix::process::Pid>,
 }
 
 /// An event for which the step daemon waits.
@@ -139,7 +141,13 @@ impl Daemon {
             draining: false,
             last: None,
             leave: None,
+            parent: None,
         }
+    }
+
+    /// Makes this the daemon of a step whose tasks descend from its `srun`, the parent of this process.
+    pub(super) fn inside(self) -> Self {
+        Self { parent: rustix::process::getppid(), ..self }
     }
 
     /// Runs the step; `first` is the reason why it can't be run, if there is one.
@@ -210,6 +218,9 @@ impl Daemon {
 
     fn is_done(&mut self) -> bool {
         let Some(until) = self.leave else { return false };
+        if self.awaits_outer() {
+            return false;
+        }
         if Instant::now() < until
             && !(self.nodes.is_flushed()
                 && self.wireup.as_ref().is_none_or(Wireup::is_flushed)
@@ -221,6 +232,12 @@ impl Daemon {
         // A node daemon that has just connected gets the result from us; later ones read the file.
         self.nodes.accept(&self.news());
         true
+    }
+
+    /// Returns whether the result of a step inside its job is still to be told to the outer step daemon, which is not
+    /// connected. Without the `srun` that has started this process, nobody asks for it.
+    fn awaits_outer(&self) -> bool {
+        self.parent.is_some_and(|parent| rustix::process::getppid() == Some(parent)) && !self.nodes.is_linked()
     }
 
     /// Steps the state machine with the inputs and carries out its acts, until it has none.
@@ -605,6 +622,9 @@ impl Daemon {
         while let Some(signal) = self.signals.take() {
             if signal == libc::SIGCHLD {
                 self.reap(&mut inputs);
+            } else if signal == libc::SIGURG {
+                // A checkpoint is about to be made.
+                self.nodes.close();
             } else {
                 let kill_wait_s = self.machine.setup().kill_wait_s;
                 inputs.push_back(StepInput::End { kill_wait_s, why: EndReason::None });
@@ -653,7 +673,8 @@ impl Daemon {
                     let said = self.display.as_mut().and_then(|display| display.hear(client, &bytes));
                     self.tell_srun_alone(said);
                 }
-                Ok(Some(ToStep::Hello { .. })) => {}
+                // The latter is for the outer step daemon.
+                Ok(Some(ToStep::Hello { .. } | ToStep::Inside(_))) => {}
                 Ok(None) => break,
                 Err(e) => {
                     error!(error = %e, "the connection to srun is broken");

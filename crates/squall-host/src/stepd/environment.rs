@@ -8,6 +8,7 @@ use squall_files::place::TASK_MARK;
 use squall_files::place::{Place, STATE_VARIABLE};
 use squall_model::step::StepLaunch;
 
+use super::inside::is_inside;
 use crate::sys::spawn::PID_ROOM;
 
 /// Value of `PATH` if the user's environment has none.
@@ -124,6 +125,10 @@ impl Environment {
             self.set_default(&name, &value);
         }
         self.set_default("PATH", DEFAULT_PATH);
+        if is_inside(launch) {
+            // MPICH's UCX would use memory of System V, which no checkpoint can contain.
+            self.set_default("UCX_TLS", "^sysv");
+        }
         self.lay(job_env(&launch.facts));
         self.lay(step_env(launch));
         self.set(TASK_MARK, spool);

@@ -9,6 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use squall_engine::step::StepSetup;
 use squall_files::place::CONTENT;
 use squall_model::codec;
@@ -97,6 +98,14 @@ impl Folder {
         let (pids, result) = open(&path)?;
         // The supervisor has checked what came with the message.
         Ok(Self { path, launch, warrant: None, environment, result, notes: Notes::new(pids) })
+    }
+
+    /// Makes what stands in for the folder of a step whose tasks descend from its `srun`: its files are in memory. `path`:
+    /// of the folder, which the outer step daemon has.
+    pub(super) fn inside(path: PathBuf, launch: StepLaunch) -> io::Result<Self> {
+        let file = || Ok::<_, io::Error>(File::from(memfd_create("step", MemfdFlags::CLOEXEC)?));
+        let (result, notes) = (file()?, Notes::new(file()?));
+        Ok(Self { path, launch, warrant: None, environment: Vec::new(), result, notes })
     }
 
     /// Returns the path of the batch script.

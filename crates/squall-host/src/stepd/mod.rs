@@ -24,6 +24,7 @@ mod exit_recorder;
 mod files;
 mod folder;
 mod frames;
+mod inside;
 mod login;
 mod meter;
 mod node_link;
@@ -55,6 +56,7 @@ use std::path::Path;
 
 use rustix::process::DumpableBehavior;
 use squall_engine::step::StepInput;
+use squall_model::id::StepNo;
 use squall_model::step::{Program, StepLaunch};
 use tracing::{error, warn};
 
@@ -75,6 +77,8 @@ pub(crate) use checkpoint::{KILLED, folder as checkpoint_folder, set_frozen};
 pub use checkpoint::{run_checkpoint, run_criu, run_restore};
 pub use container::run_contained;
 pub use daemon::is_end_notice;
+pub(crate) use inside::is_inside;
+pub use inside::{APART, run_inside};
 pub use patterns::{Names, expand};
 pub(crate) use processes::again_while_busy;
 pub use scripts::{run_epilogs, run_task};
@@ -112,7 +116,11 @@ pub fn run(spool: &Path) -> i32 {
         Ok(made) => (made, None),
         Err(error) => ((false, None), Some(StepInput::Fail { error, node_fault: true })),
     };
-    Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups, (spared, plugins)).run(first)
+    let nodes = NodeLinks::new(listener, uid);
+    if first.is_none() && is_inside(&folder.launch) {
+        inside::serve(folder, signals, nodes);
+    }
+    Daemon::new(folder, signals, nodes, groups, (spared, plugins)).run(first)
 }
 
 /// Returns what checks that the controller ordered a step. `folder`: the step's folder.
@@ -125,7 +133,7 @@ fn authority(folder: &Path) -> Result<Authority, String> {
 /// may be run then. Ok: whether the kernel spares this process when memory is lacking, whatever its size, and the process with
 /// the step's plugins.
 fn make_ready(launch: &StepLaunch, folder: &Path, groups: &StepGroups) -> Result<(bool, Option<Plugins>), String> {
-    if launch.facts.restore.is_some() {
+    if launch.facts.restore.is_some() && launch.key.step == StepNo::BATCH {
         return Err("only the batch supervisor restores jobs from checkpoints, and it does not serve this one".into());
     }
     set_child_subreaper().map_err(|e| format!("cannot become the parent of orphans: {e}"))?;

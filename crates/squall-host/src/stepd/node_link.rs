@@ -97,6 +97,11 @@ impl NodeLinks {
         }
     }
 
+    /// Closes all connections.
+    pub(super) fn close(&mut self) {
+        self.links.clear();
+    }
+
     /// Removes connections that have ended.
     pub(super) fn sweep(&mut self) {
         self.links.retain(|l| !l.broken);

@@ -16,13 +16,23 @@ use crate::pipe::Pipe;
 /// Time within which `srun` must send its greeting.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies. The
-/// listening process must run as `owner`, the job's user, or as root.
+/// Connects to the step's `srun` as the daemon of its tasks on the node with this index in the layout.
 pub(super) fn connect(
     client: &ClientAddress,
     cookie: [u8; 16],
     node_index: u32,
     owner: u32,
+) -> io::Result<Option<Frames>> {
+    introduce(client, cookie, owner, &FromStep::Hello { cookie, node_index })
+}
+
+/// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies, this side's in
+/// its `first` message. The listening process must run as `owner`, the job's user, or as root.
+pub(super) fn introduce(
+    client: &ClientAddress,
+    cookie: [u8; 16],
+    owner: u32,
+    first: &FromStep,
 ) -> io::Result<Option<Frames>> {
     let pipe = match client {
         ClientAddress::None => return Ok(None),
@@ -37,7 +47,7 @@ pub(super) fn connect(
     };
     let mut link = Frames::over(pipe);
     link.send(&Hello::new(Role::Step));
-    link.send(&FromStep::Hello { cookie, node_index });
+    link.send(first);
     let hello: Hello = await_frame(&mut link)?;
     hello.agreed().map_err(|e| io::Error::other(format!("srun: {e}")))?;
     match await_frame(&mut link)? {
@@ -55,7 +65,8 @@ fn here(name: &str, owner: u32) -> io::Result<Pipe> {
     Pipe::local(stream)
 }
 
-fn await_frame<T: squall_model::encoding::Decoded>(link: &mut Frames) -> io::Result<T> {
+/// Waits for a message, and sends what is queued meanwhile.
+pub(super) fn await_frame<T: squall_model::encoding::Decoded>(link: &mut Frames) -> io::Result<T> {
     let until = std::time::Instant::now() + GREETING;
     loop {
         if let Some(message) = link.take().map_err(io::Error::other)? {
@@ -66,10 +77,12 @@ fn await_frame<T: squall_model::encoding::Decoded>(link: &mut Frames) -> io::Res
             return Err(io::ErrorKind::TimedOut.into());
         }
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&*link, PollFlags::IN)], Some(&timeout)) {
+        let sending = if link.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        match poll(&mut [PollFd::new(&*link, PollFlags::IN | sending)], Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+        link.flush();
         if link.fill() == Filled::Closed {
             // The bytes before the end may still be a complete frame.
             return link.take().map_err(io::Error::other)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());

@@ -82,6 +82,15 @@ pub(crate) fn leave(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Returns the CPUs to which this process is restricted.
+pub(crate) fn bound() -> io::Result<Vec<u32>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect())
+}
+
 /// Restricts this process to these CPUs.
 pub(crate) fn bind(cpus: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();

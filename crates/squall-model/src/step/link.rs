@@ -3,7 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::encoding::ByteBuf;
-use crate::step::ClientAddress;
+use crate::step::{ClientAddress, StepLaunch};
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 
@@ -99,6 +99,28 @@ pub enum FromStep {
         #[n(1)]
         bytes: ByteBuf,
     },
+    /// First message in place of `Hello`: asks `srun` to start the process that serves the step, if none does yet. Answered
+    /// by `ToStep::Inside`.
+    #[n(14)]
+    Birth(#[n(0)] Box<Birth>),
+}
+
+/// What a process needs that serves a step as a child of its `srun`.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Birth {
+    /// The step.
+    #[n(0)]
+    pub launch: StepLaunch,
+    /// The CPUs that its tasks may use, as the kernel counts them; empty: all.
+    #[n(1)]
+    pub cpus: Vec<u32>,
+    /// Path of the step's folder in the node's spool, by which its processes are known as the step's.
+    #[n(2)]
+    pub folder: ByteBuf,
+    /// The cookie of the launch, as proof.
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub cookie: [u8; 16],
 }
 
 /// Messages from `srun` to a step daemon.
@@ -158,6 +180,9 @@ pub enum ToStep {
         #[n(1)]
         bytes: ByteBuf,
     },
+    /// Name of the abstract socket on which the process listens that serves the step as a child of `srun`.
+    #[n(10)]
+    Inside(#[n(0)] String),
 }
 
 /// A further client of a running step (`sattach`), which gets the tasks' output and may send input.

@@ -9,7 +9,7 @@ mod x11;
 
 pub use among::Among;
 pub use defaults::StepDefaults;
-pub use link::{FromStep, ToStep, Watcher};
+pub use link::{Birth, FromStep, ToStep, Watcher};
 use minicbor::{Decode, Encode};
 pub use plugins::PluginFile;
 use std::collections::BTreeMap;
@@ -100,6 +100,17 @@ pub struct StepSpec {
     /// The controller takes them from the program's options.
     #[n(23)]
     pub tres_per_node: Option<String>,
+    /// Some: the tasks descend from the step's `srun`, which its job's checkpoints contain. None: they do not.
+    #[n(24)]
+    pub inside: Option<Inside>,
+}
+
+/// A step of which the tasks descend from its `srun`, so that a checkpoint of the job's script contains them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Inside {
+    /// The step's number, if the tasks run already because they were restored from a checkpoint. None: they begin.
+    #[n(0)]
+    pub resumes: Option<StepNo>,
 }
 
 /// How ranks are assigned to nodes (`--distribution`).
@@ -304,6 +315,9 @@ pub struct JobFacts {
     /// The checkpoint from which the script goes on. None: it begins. The numbers before 24 are left out.
     #[n(24)]
     pub restore: Option<crate::checkpoint::Restore>,
+    /// Some(true): checkpoints of the job are to contain its steps ([`Inside`]).
+    #[n(25)]
+    pub inside: Option<bool>,
 }
 
 impl JobFacts {
@@ -727,6 +741,9 @@ pub struct TaskProgram {
     /// `--x11`: how X clients reach the user's display. None: they don't.
     #[n(23)]
     pub x11: Option<X11>,
+    /// `srun` starts the process that serves the step ([`Inside`]). None: the node does.
+    #[n(24)]
+    pub inside: Option<bool>,
 }
 
 /// A set of ranks.

@@ -176,6 +176,12 @@ impl StepConnection {
         }
     }
 
+    /// Sends a last message to a step daemon that serves no tasks itself, and closes the link.
+    pub(crate) fn dismiss(&mut self, message: &ToStep) {
+        self.put(message);
+        self.open = false;
+    }
+
     /// Turns on detection of a peer machine that vanishes.
     pub(crate) fn watch_peer(&self) {
         if self.is_open()
@@ -284,7 +290,10 @@ impl StepConnection {
             FromStep::Hello { cookie: shown, node_index } if self.stage == Stage::Version && shown == cookie => {
                 self.stage = Stage::Known(node_index);
             }
-            FromStep::Hello { .. } => return false,
+            FromStep::Birth(birth) if self.stage == Stage::Version && birth.cookie == cookie => {
+                frames.push(FromStep::Birth(birth));
+            }
+            FromStep::Hello { .. } | FromStep::Birth(_) => return false,
             _ if self.node().is_none() => return false,
             FromStep::Done => {
                 self.done = true;

@@ -3,13 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use squall_engine::environment::INSIDE;
 use squall_model::encoding::ByteBuf;
 use squall_model::hostlist::{compress, expand};
 use squall_model::id::StepNo;
 use squall_model::job::options::{Chosen, Options};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
-use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram, X11, X11Nodes};
+use squall_model::step::{Distribution, Inside, RankSet, StepSpec, Stream, TaskProgram, X11, X11Nodes};
 
 use super::streams::Route;
 use super::x11::Display;
@@ -95,6 +96,7 @@ pub(crate) fn step(
         options: options(asked, inside),
         among: het::among(vars),
         x11: x11(asked),
+        inside: spec.inside.is_some().then_some(true),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };
@@ -187,11 +189,19 @@ fn spec(asked: &SubmitOptions, command: &[OsString], vars: &Vars, inside: bool) 
         cpu_freq: asked.spec.options.shown.cpu_freq.clone(),
         no_kill: (asked.spec.no_kill || asked.run.restart_only_lost).then_some(true),
         tres_per_node: tres_per_node(asked),
+        inside: is_inside(asked, vars).then(Inside::default),
     };
     if inside {
         fit_nodes(&mut spec, asked, vars)?;
     }
     Ok(spec)
+}
+
+/// Returns whether the step's tasks are to descend from srun, so that checkpoints of its job contain them. What needs
+/// root's help on the node is left to the node.
+fn is_inside(asked: &SubmitOptions, vars: &Vars) -> bool {
+    let helped = asked.run.bcast.is_some() || asked.spec.options.x11.is_some() || asked.spec.options.bundle().is_some();
+    number(vars, INSIDE) == Some(1) && job_of_environment(asked) && het::among(vars).is_none() && !helped
 }
 
 /// Returns the generic resources of each node that the command line of srun asks for, as `scontrol show` displays them.

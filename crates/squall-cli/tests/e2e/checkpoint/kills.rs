@@ -108,23 +108,37 @@ fn end(mut command: Child) {
 #[test]
 fn kills_at_random_moments_change_no_result() {
     let Some(c) = cluster("random") else { return };
+    c.write("job.sh", COUNTER);
+    change_no_result(&c, KILLS);
+}
+
+/// The same of a job that counts in a step of `srun`.
+#[test]
+fn kills_at_random_moments_change_no_result_of_a_step() {
+    let Some(c) = cluster("random-step") else { return };
+    c.write("counter.sh", COUNTER);
+    c.script("job.sh", "exec 2>/dev/null\nSQUALL srun -n 1 bash counter.sh $1");
+    change_no_result(&c, KILLS / 2);
+}
+
+fn change_no_result(c: &Cluster, kills: u32) {
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut chance = Chance(seed);
-    c.write("counter.sh", COUNTER);
     // A job without a checkpoint begins again, and its output too.
-    c.ok(&["sbatch", "--requeue", "--open-mode=truncate", "-o", "out", "counter.sh", "40000000"]);
-    let most = std::env::var("SQUALL_CHECKPOINT_KILLS").map_or(KILLS, |text| text.parse().unwrap());
+    let asks = ["--requeue", "--open-mode=truncate", "--checkpoint=signal"];
+    c.ok(&[&["sbatch"], &asks[..], &["-o", "out", "job.sh", "40000000"]].concat());
+    let most = std::env::var("SQUALL_CHECKPOINT_KILLS").map_or(kills, |text| text.parse().unwrap());
     let (until, mut kills) = (Instant::now() + TIME * most, 0);
     while kills < most && Instant::now() < until {
         let verb = ["create", "create", "vacate", "restart"][chance.below(4) as usize];
         let mut order = c.command(&["scontrol", "checkpoint", verb, "1"]);
         let order = order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         chance.pause(300);
-        kills += u32::from(kill_one(&c, &mut chance));
+        kills += u32::from(kill_one(c, &mut chance));
         end(order);
         chance.pause(200);
     }
-    awaits_result(&c, || format!("seed {seed}, {kills} kills"));
+    awaits_result(c, || format!("seed {seed}, {kills} kills"));
     assert!(kills >= most / 2, "seed {seed}, {kills} kills");
 }
 

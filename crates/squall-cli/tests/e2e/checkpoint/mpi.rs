@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::{cluster, state};
 
 /// Passes a number round, which each rank increases; the first rank prints it.
-const RING: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+pub(super) const RING: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <unistd.h>\n\
     int main(int c, char **v) {\n\
     int rank, size, x = 0;\n\
     MPI_Init(&c, &v); MPI_Comm_rank(MPI_COMM_WORLD, &rank); MPI_Comm_size(MPI_COMM_WORLD, &size);\n\

@@ -21,7 +21,7 @@ use crate::control::effects::{periodic, preempt};
 use crate::control::index::waits::Ordered;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
-use crate::control::state::job::{Job, Phase, Run};
+use crate::control::state::job::{Job, Phase, Run, Step};
 use crate::control::state::reading::{UNSAVED, VACATED, may_requeue};
 
 /// Number of the signal SIGKILL on Linux.
@@ -126,9 +126,11 @@ fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeId, String
     if state.gang.contains_key(&id) {
         return Err("jobs that share their CPUs in turns are not checkpointed yet".into());
     }
-    let step = run.steps.iter().find(|(no, step)| **no != StepNo::BATCH && step.ended.is_none());
-    if let Some((no, _)) = step {
-        return Err(format!("step {no} runs: jobs with running steps (srun) are not checkpointed yet"));
+    let outside = |(no, step): &(&StepNo, &Box<Step>)| {
+        **no != StepNo::BATCH && step.ended.is_none() && step.spec.inside.is_none()
+    };
+    if let Some((no, _)) = run.steps.iter().find(outside) {
+        return Err(format!("step {no} runs outside of the script: submit the job with --checkpoint"));
     }
     Ok(node)
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use squall_model::hostlist::HostList;
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
-use squall_model::job::JobSpec;
+use squall_model::job::{JobKind, JobSpec};
 use squall_model::limits::OVER_TIME_UNLIMITED;
 use squall_model::places::Changed;
+use squall_model::policy::PreemptMode;
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::runs::Runs;
 use squall_model::set::NodeSet;
 use squall_model::step::{Addresses, JobFacts};
 use squall_model::time::{Span, Time};
 
+use crate::control::index::victims;
 use crate::control::state::State;
 use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Job, Run};
@@ -55,6 +57,7 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         components: Vec::new(),
         changed: None,
         restore: run.restore,
+        inside: contains_steps(state, job, run).then_some(true),
     };
     for group in order.iter().filter_map(|node| run.alloc.on(*node)) {
         facts.cpus.push(group.cores.len() as u32);
@@ -68,6 +71,17 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         facts.changed = Some(Box::new(Changed { order, spares }));
     }
     Some(facts)
+}
+
+/// Returns whether checkpoints of a job are to contain its steps: it has one node, and asks for checkpoints, or is preempted
+/// by one.
+fn contains_steps(state: &State, job: &Job, run: &Run) -> bool {
+    if state.config.checkpoint_dir.is_empty() {
+        return false;
+    }
+    let asks = job.spec.options.get().is_some_and(|options| options.checkpoint.is_some());
+    let one = job.spec.kind == JobKind::Batch && run.alloc.nodes().len() == 1 && run.gres.is_empty();
+    one && (asks || victims::terms(state, job, run).mode == PreemptMode::Checkpoint)
 }
 
 /// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None: it

@@ -22,6 +22,7 @@ mod gang;
 mod gres;
 mod het;
 mod hooks;
+mod inside;
 mod lease;
 mod licenses;
 mod life;

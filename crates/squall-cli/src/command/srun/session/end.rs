@@ -13,6 +13,7 @@ use squall_text::options::Stop;
 
 impl Session<'_> {
     pub(super) fn timers(&mut self, now: Instant) -> Result<(), Stop> {
+        self.rejoin(now);
         self.tell_exits(now, false);
         if let Some(created) = &mut self.created {
             // The reader of the output is gone. The next whole line fails again and is handled then.

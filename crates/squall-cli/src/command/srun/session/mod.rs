@@ -2,6 +2,7 @@
 
 mod controller;
 mod end;
+mod inside;
 mod signals;
 mod tasks;
 mod verbose;
@@ -30,6 +31,7 @@ use crate::command::srun::prepare::StreamRoutes;
 use crate::command::srun::terminal::Raw;
 use crate::command::srun::x11::{Screen, XClient};
 use crate::contact::Search;
+use inside::Inner;
 use squall_client::Client;
 use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
@@ -118,6 +120,10 @@ pub(crate) struct Session<'a> {
     client: Option<Client>,
     /// Attempt in progress to reconnect to the controller. None: srun is connected, or the attempt has ended.
     search: Option<Search>,
+    /// When srun connects to the controller again after it has parted from it for a checkpoint. None: it has not.
+    rejoin_at: Option<Instant>,
+    /// The process that srun has started to serve the step. None: the node serves it.
+    inner: Option<Inner>,
     /// Whether the attempt to reconnect to the controller has failed.
     lost: bool,
     asked: Instant,
@@ -187,6 +193,8 @@ impl<'a> Session<'a> {
             listener,
             client: None,
             search: None,
+            rejoin_at: None,
+            inner: None,
             lost: false,
             asked: Instant::now(),
             held_up: false,
@@ -318,6 +326,7 @@ impl<'a> Session<'a> {
             created.and_then(|c| c.input.deadline()),
             self.kill_at,
             self.wait_until,
+            self.rejoin_at,
         ];
         deadlines.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
@@ -348,7 +357,10 @@ impl<'a> Session<'a> {
                 link.read(self.listener.cookie(), &mut self.room, &mut frames);
                 let (node, lost) = (link.node(), !link.is_open() && !link.done);
                 for frame in frames {
-                    self.hear_step(node.unwrap_or(0), frame, now);
+                    match frame {
+                        FromStep::Birth(birth) => self.bear(at, &birth),
+                        frame => self.hear_step(node.unwrap_or(0), frame, now),
+                    }
                 }
                 self.pass_on();
                 if let Some(node) = node.filter(|_| lost) {

@@ -16,6 +16,7 @@ impl Session<'_> {
             return Err(Stop::Silent(1));
         }
         match signal {
+            libc::SIGURG if self.is_inside() => self.part(now),
             libc::SIGINT => return self.interrupt(now),
             libc::SIGHUP | libc::SIGQUIT | libc::SIGTERM => {
                 if signal == libc::SIGQUIT {

@@ -17,7 +17,7 @@ use squall_model::event::Event;
 use squall_model::hostlist::compress;
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, Outcome};
-use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
+use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S, STEPS_RESUMED_MAX};
 use squall_model::set::NodeSet;
 use squall_model::step::TaskProgram;
 use squall_model::time::{Span, Time};
@@ -31,7 +31,7 @@ use crate::control::effects::steps::launch::{Offer, wanted};
 use crate::control::effects::work;
 use crate::control::index::layout::{Placed, Unplaced};
 use crate::control::port::{CallerId, Out};
-use crate::control::state::job::{Phase, Step};
+use crate::control::state::job::{Phase, Run, Step};
 use crate::invariant::invariant;
 
 /// Keeps a step request that came with its job's allocation request. It is handled like any other step request in the
@@ -81,7 +81,8 @@ fn until_replaced(c: &Controller, job: JobId, why: Unplaced) -> Unplaced {
 fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Placed, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that gets a step is known") };
     let Some(run) = job.run() else { return invariant!("a job that gets a step has resources") };
-    let key = StepKey { job: id, attempt: job.attempt, step: StepNo(run.next_step) };
+    let resumed = request.spec.inside.and_then(|inside| inside.resumes).filter(|no| resumes(run, *no));
+    let key = StepKey { job: id, attempt: job.attempt, step: resumed.unwrap_or(StepNo(run.next_step)) };
     let event = Event::StepStarted {
         job: id,
         step: key.step,
@@ -97,6 +98,11 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
     adopt(c, now, key, request.caller, &request.program);
     tell_created(c, key, request.caller, out);
     send_start(c, key, &request.program);
+}
+
+/// Returns whether a step that runs since before the checkpoint from which its job goes on may have its number again.
+fn resumes(run: &Run, no: StepNo) -> bool {
+    run.restore.is_some() && no.0 < STEPS_RESUMED_MAX && !run.steps.contains_key(&no)
 }
 
 /// Sends a client the description of a step. A watcher gets the step's end, too.
@@ -475,6 +481,9 @@ pub(crate) fn timers(c: &mut Controller, now: Time) {
         let Some(live) = c.steps.live.get(&key).filter(|live| live.ending.is_none()) else { continue };
         if limit_of(c, key).is_some_and(|limit| limit <= now) {
             end(c, key, EndReason::TimeLimit, EndState::Timeout);
+        } else if live.patience.is_some() && c.waits.checkpoints.contains_key(&key.job) {
+            // Its `srun` stands still, and has parted from the controller for the checkpoint.
+            c.steps.timers.insert((now + Span::from_secs(STEP_OWNER_GRACE_S), key));
         } else if live.patience.is_some_and(|patience| patience <= now) {
             end(c, key, EndReason::Cancelled, EndState::Cancelled { by: EndState::NOBODY });
         }
