@@ -97,6 +97,10 @@ impl Place {
     pub fn accounts(&self) -> PathBuf {
         self.dir.join("accounts.db")
     }
+    /// Returns the path of the copy of accounting that other programs read. Its folder has nothing else.
+    pub fn records(&self) -> PathBuf {
+        self.dir.join("records").join("records.db")
+    }
     /// Returns the path of the configuration file in use.
     pub fn config(&self) -> PathBuf {
         self.dir.join("squall.toml")

@@ -37,12 +37,26 @@ impl CheckpointVerb {
 /// `--checkpoint`: which checkpoints of a running job the controller makes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct CheckpointPlan {
-    /// Time between two checkpoints, seconds. 0: the job is only checkpointed to leave its node.
+    /// Time between two checkpoints, seconds. 0: the job is only checkpointed to leave its node. [`Self::AUTO_S`]: the
+    /// controller chooses it.
     #[n(0)]
     pub every_s: u64,
     /// Whether the job is ended if it can't be checkpointed.
     #[n(1)]
     pub must: bool,
+}
+
+impl CheckpointPlan {
+    /// `--checkpoint=auto`: the time by the cost of a checkpoint and the failures of nodes.
+    pub const AUTO_S: u64 = u64::MAX;
+}
+
+/// Returns the time between two checkpoints with which least of a job's time is lost: the square root of twice the product
+/// of a checkpoint's cost and the mean time between failures (J. W. Young, *A first order approximation to the optimum
+/// checkpoint interval*, CACM 17(9), 1974).
+pub fn best_interval(cost: Span, between_failures: Span) -> Span {
+    let product = 2.0 * cost.0 as f64 * between_failures.0 as f64;
+    Span(product.sqrt() as u64)
 }
 
 /// An order to a node about the checkpoints of a job that runs there.

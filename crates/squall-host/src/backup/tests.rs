@@ -173,7 +173,7 @@ fn a_backup_of_a_running_cluster_is_not_the_newest_state() {
     state(&from, 1);
     let mut log = FileLog::open(&from.journal(), Options::default()).unwrap().log;
     let accounted = log.accounted();
-    let accounts = squall_store::accounts::Accounts::start(&from, log.cluster(), 1, accounted).unwrap();
+    let accounts = squall_store::accounts::Accounts::start(&from, log.cluster(), 1, accounted, None).unwrap();
     let (copier, copying) = (log.copier(), accounts.copying().unwrap());
     let mut bytes = Vec::new();
     super::write(&from, &copier, super::Accounting::Running(copying), about(Scope::All), &mut bytes).unwrap();

@@ -40,6 +40,7 @@ use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
 use squall_files::durable;
 use squall_files::place::{Place, SocketPath};
+use squall_files::users;
 use squall_model::config::Config;
 use squall_model::time::{Span, Time};
 use squall_store::Log;
@@ -301,11 +302,21 @@ fn read(settings: &Settings, config: &Config) -> Result<(StateFolder, u64), Cont
     keep_nodes(&state, config, place)?;
     say_what_was_read(&settings.version, config, &report, &state);
     let last = log.next_seq() - 1;
-    let accounts = Accounts::start(place, log.cluster(), last, log.accounted())
+    let accounts = Accounts::start(place, log.cluster(), last, log.accounted(), readers(place, config)?)
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
     log.await_spare();
     let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
     Ok((StateFolder { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
+}
+
+/// Returns the id of the group whose members may read a copy of accounting. None: there is no copy.
+fn readers(place: &Place, config: &Config) -> Result<Option<u32>, ControllerError> {
+    let name = &config.accounting.readers;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let problem = format!("[accounting] readers: this machine has no group `{name}`");
+    users::group_id(name).map(Some).ok_or(ControllerError::Config { path: place.config(), problem })
 }
 
 /// Whether the journal of this state folder is a copy of the log that several controllers share.

@@ -1,7 +1,7 @@
 //! Steps of which the tasks descend from their `srun`, so that a checkpoint of the job's script contains them.
 //!
 //! The node's step daemon, outside of the job's group, has no tasks then. It has the `srun` start this program again
-//! (`squall step --inside NAME`), which serves the step as any step daemon does, but has no folder and was never root. The
+//! (`squall step --inside`), which serves the step as any step daemon does, but has no folder and was never root. The
 //! outer one passes messages between it and the node daemon, and writes its result into the step's folder.
 //!
 //! Before a checkpoint, the process that makes it sends SIGURG to the `srun` and to the inner step daemon. These close
@@ -12,10 +12,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -64,12 +64,14 @@ pub(crate) fn is_inside(launch: &StepLaunch) -> bool {
     matches!(&launch.program, Program::Tasks(program) if program.inside == Some(true))
 }
 
-/// Serves the step of `squall step --inside NAME` to its end; returns the daemon's exit status. Standard input has a
-/// [`Birth`]. `name`: of the abstract socket on which it listens for the outer step daemon.
-pub fn run_inside(name: &OsStr) -> i32 {
+/// Serves the step of `squall step --inside` to its end; returns the daemon's exit status. Standard input has a line with the
+/// name of the abstract socket on which it listens for the outer step daemon, and a [`Birth`]. Other users don't see either.
+pub fn run_inside() -> i32 {
     let ready = || {
-        let mut bytes = Vec::new();
-        io::stdin().read_to_end(&mut bytes)?;
+        let (mut name, mut bytes) = (String::new(), Vec::new());
+        let mut stdin = io::stdin().lock();
+        stdin.read_line(&mut name)?;
+        stdin.read_to_end(&mut bytes)?;
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         let birth = codec::take::<Birth>(&bytes).map_err(io::Error::other)?.ok_or(io::ErrorKind::UnexpectedEof)?.0;
         // Signals to the script's group of processes are for srun.
@@ -80,7 +82,7 @@ pub fn run_inside(name: &OsStr) -> i32 {
         if !cpus.is_empty() {
             bind(&cpus)?;
         }
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name.trim_end())?)?;
         listener.set_nonblocking(true)?;
         let signals = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGURG];
         let folder =
@@ -321,6 +323,7 @@ impl Outer {
                 }
             }
             FromStepd::Failed { .. } | FromStepd::Ended(_) => {
+                let said = on_its_own(said);
                 if let Err(e) = self.folder.write_result(&said) {
                     error!(error = %e, "cannot write the result");
                 }
@@ -349,6 +352,18 @@ impl Outer {
     }
 }
 
+/// Returns a result without what only the node can know. The inner step daemon is the user's, who may make it say anything.
+fn on_its_own(said: FromStepd) -> FromStepd {
+    match said {
+        FromStepd::Failed { error, .. } => FromStepd::Failed { error, node_fault: false },
+        FromStepd::Ended(end) => {
+            let note = end.note.clone().filter(|_| !end.is_fenced() && end.damage().is_none());
+            FromStepd::Ended(StepEnd { lost: false, note, ..end })
+        }
+        other => other,
+    }
+}
+
 /// Connects to the inner step daemon, which must run as the job's user; returns the link, and its process.
 fn connect(name: &str, launch: &StepLaunch) -> io::Result<(Link, OwnedFd)> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
@@ -360,4 +375,21 @@ fn connect(name: &str, launch: &StepLaunch) -> io::Result<(Link, OwnedFd)> {
     let mut frames = Frames::over(Pipe::local(stream)?);
     frames.send(&Hello::new(Role::Node(launch.node.clone())));
     Ok((Link { frames, greeted: false }, process))
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::report::StepEnd;
+    use squall_model::wire::stepd::FromStepd;
+
+    use super::on_its_own;
+
+    #[test]
+    fn a_users_process_says_nothing_about_the_node() {
+        let failed = FromStepd::Failed { error: "no".into(), node_fault: true };
+        assert_eq!(on_its_own(failed), FromStepd::Failed { error: "no".into(), node_fault: false });
+        let lost = StepEnd { lost: true, note: Some("killed".into()), ..StepEnd::default() };
+        let FromStepd::Ended(end) = on_its_own(FromStepd::Ended(lost)) else { panic!("it has ended") };
+        assert!(!end.lost && end.note.as_deref() == Some("killed"));
+    }
 }

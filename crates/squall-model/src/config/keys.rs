@@ -4,7 +4,7 @@
 mod programs;
 
 use Shown::{After, Digit, In, Means, Never, Or, Set, Usual};
-use programs::{FROM_SLURM, HEALTH, HOOKS, POWER, SUBMIT};
+use programs::{FROM_SLURM, HEALTH, HOOKS, POWER, READERS, SUBMIT};
 
 /// Keys that stand together in a table of the file, under one title.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +227,13 @@ pub const SECTIONS: &[Section] = &[
         title: "Submit filter",
         about: "A script or program of the site that changes or refuses jobs when they are submitted.",
         keys: SUBMIT,
+    },
+    Section {
+        table: "accounting",
+        repeated: false,
+        title: "Accounting for other programs",
+        about: "A copy of the records that programs read with SQLite.",
+        keys: READERS,
     },
     Section {
         table: "slurm",

@@ -1,5 +1,6 @@
 //! The cluster's configuration, read from TOML. Unknown keys are errors.
 
+mod accounting;
 mod aggregation;
 mod binary;
 mod controllers;
@@ -45,6 +46,7 @@ use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, Priori
 use crate::{gres, hostlist, license, limits};
 use text::Lines;
 
+pub use accounting::Accounting;
 pub use aggregation::Aggregation;
 pub(crate) use binary::encode_whole;
 pub use controllers::{ControllerConfig, SharedLog, endpoint};
@@ -405,6 +407,9 @@ pub struct Config {
     /// What is taken over from an installation of Slurm as it is. Written only if set.
     #[serde(skip_serializing_if = "FromSlurm::is_default")]
     pub slurm: FromSlurm,
+    /// Who reads the records of accounting without Squall. Written only if set.
+    #[serde(skip_serializing_if = "Accounting::is_default")]
+    pub accounting: Accounting,
     /// In which units CPUs of nodes are given to jobs, and which nodes are taken first. Written only if set, so that
     /// earlier releases can read the configuration.
     #[serde(alias = "SelectTypeParameters", skip_serializing_if = "SelectTypeParameters::is_default")]
@@ -539,6 +544,7 @@ impl Default for Config {
             power: PowerConfig::default(),
             submit: Submit::default(),
             slurm: FromSlurm::default(),
+            accounting: Accounting::default(),
             select_type_parameters: SelectTypeParameters::default(),
             coscheduling: None,
         }
@@ -569,7 +575,8 @@ impl Config {
         let (hooks, health, power) = (self.hooks.fault(), self.health.fault(), self.power.fault());
         let (rest, submit, slurm) = (self.rest.0.fault(), self.submit.fault(), self.slurm.fault());
         let programs = [("hooks", hooks), ("health", health), ("power", power), ("submit", submit)];
-        let faults = [("rest", rest), ("slurm", slurm)].into_iter().chain(programs);
+        let accounting = self.accounting.fault();
+        let faults = [("rest", rest), ("slurm", slurm), ("accounting", accounting)].into_iter().chain(programs);
         if let Some((table, (key, problem))) = faults.into_iter().find_map(|(table, fault)| Some((table, fault?))) {
             return Err(format!("[{table}] {key}: {problem}"));
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use squall_model::config::TopologyFile;
 use squall_model::config::{
-    Config, ControllerConfig, FromSlurm, GresConfig, HealthConfig, Hooks, Key, NodeConfig, PartitionConfig,
+    Accounting, Config, ControllerConfig, FromSlurm, GresConfig, HealthConfig, Hooks, Key, NodeConfig, PartitionConfig,
     PowerConfig, Rest, SECTIONS, Section, SharedLog, Submit, SwitchConfig,
 };
 use squall_model::encoding::{from_slice, to_vec};
@@ -46,6 +46,7 @@ fn defaults(table: &str) -> Table {
         "controllers" => Table::try_from(ControllerConfig::default()),
         "log" => Table::try_from(SharedLog::default()),
         "submit" => Table::try_from(Submit::default()),
+        "accounting" => Table::try_from(Accounting::default()),
         "slurm" => Table::try_from(FromSlurm::default()),
         other => panic!("{other}: give the test its type"),
     }

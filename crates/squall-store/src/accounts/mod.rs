@@ -10,6 +10,7 @@ mod encode;
 mod pages;
 pub mod past;
 mod query;
+mod readers;
 mod rescue;
 mod series;
 
@@ -34,6 +35,7 @@ use crate::file::{self, AccountingMark};
 use book::{Book, TABLES};
 pub use copy::{Copying, check_copy, copy_at_rest};
 use query::Course;
+use readers::Readers;
 
 /// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
 /// ended meanwhile is written once.
@@ -131,13 +133,21 @@ pub fn seen(path: &Path) -> Option<FollowedJournal> {
 }
 
 impl Accounts {
-    /// Starts to follow the journal of `cluster`; the journal's last record is `last`.
-    pub fn start(place: &Place, cluster: u128, last: u64, accounted: AccountingMark) -> std::io::Result<Self> {
+    /// Starts to follow the journal of `cluster`; the journal's last record is `last`. `readers`: id of the group that may
+    /// read a copy of the rows; None: there is no copy.
+    pub fn start(
+        place: &Place,
+        cluster: u128,
+        last: u64,
+        accounted: AccountingMark,
+        readers: Option<u32>,
+    ) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let (records, fed) = sync_channel(FED_MAX);
         let signs = Arc::<Signs>::default();
         let fed = Fed { records: fed, signs: Arc::clone(&signs) };
         let mut keeper = Keeper::new(place, cluster, last, fed, accounted);
+        keeper.readers = readers.map(|gid| Readers::new(place.records(), gid));
         let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
         Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
@@ -204,6 +214,10 @@ struct Keeper {
     trouble: Option<String>,
     /// Queries in progress, answered in turn.
     open: VecDeque<(Topic, i64, Box<dyn Reply>)>,
+    /// The copy that other programs read. None: there is none.
+    readers: Option<Readers>,
+    /// Whether that lacks rows that can be copied at once.
+    copies: bool,
 }
 
 /// Progress of the answer to a query.
@@ -239,6 +253,8 @@ impl Keeper {
             dirty: true,
             trouble: None,
             open: VecDeque::new(),
+            readers: None,
+            copies: false,
         }
     }
 
@@ -254,6 +270,7 @@ impl Keeper {
             };
             let patience = match self.open.iter().any(|(_, _, reply)| reply.has_room()) {
                 true => Duration::ZERO,
+                false if self.copies => Duration::ZERO,
                 false if self.open.is_empty() => wait,
                 false => wait.min(READER_POLL),
             };
@@ -285,6 +302,10 @@ impl Keeper {
                 }
             }
             self.go_on();
+            self.copies = match (&mut self.readers, &self.book) {
+                (Some(readers), Some(book)) => readers.follow(book),
+                _ => false,
+            };
             if self.dirty && self.checkpoint.elapsed() >= CHECKPOINT_EVERY {
                 self.make_durable();
             }
@@ -343,7 +364,10 @@ impl Keeper {
             self.behind_up_to = self.behind_up_to.max(book.position());
         }
         match replace(&self.place, self.cluster, self.behind_up_to, error) {
-            Ok(book) => self.book = Some(book),
+            Ok(book) => match Readers::prepare(&book, self.readers.is_some()) {
+                Ok(()) => self.book = Some(book),
+                Err(error) => error!(%error, "accounting can't note what changes"),
+            },
             Err(error) => error!(%error, "accounting can't be built again now"),
         }
         self.dirty = true;
@@ -356,7 +380,11 @@ impl Keeper {
     fn try_store(&mut self) -> rusqlite::Result<()> {
         let book = match &mut self.book {
             Some(book) => book,
-            none => none.insert(open(&self.place, self.cluster, self.behind_up_to)?),
+            none => {
+                let book = open(&self.place, self.cluster, self.behind_up_to)?;
+                Readers::prepare(&book, self.readers.is_some())?;
+                none.insert(book)
+            }
         };
         if book.position() < self.behind_up_to {
             if book.position() == 0 && self.behind_up_to > 1 {

@@ -21,6 +21,7 @@ use squall_model::wire::info::AccountingRow;
 
 mod damage;
 mod locked;
+mod readers;
 
 use super::book::Book;
 use super::book::history;

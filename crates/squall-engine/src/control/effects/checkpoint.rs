@@ -11,7 +11,7 @@ use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::limits::{CHECKPOINT_DAMAGES_MAX, CHECKPOINT_TEXT_BYTES};
 use squall_model::set::NodeSet;
-use squall_model::time::{Span, Time};
+use squall_model::time::Time;
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::Down;
@@ -220,14 +220,15 @@ pub(crate) fn damaged(c: &mut Controller, now: Time, id: JobId, error: &str, out
 
 /// Orders the checkpoint of a job that is due.
 pub(crate) fn due(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
-    let found = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?, job.spec.options.get()?.checkpoint?)));
+    let found = c.state.jobs.get(&id).filter(|job| job.spec.options.get().is_some_and(|o| o.checkpoint.is_some()));
+    let found = found.and_then(|job| Some((job, job.run()?)));
     // because the job may have ended in the same turn
-    let Some((job, run, plan)) = found else { return };
+    let Some((job, run)) = found else { return };
     // One that is being made is answered, which sets the timer again.
     if c.waits.checkpoints.contains_key(&id) {
         return;
     }
-    let begun = plan.every_s > 0 && now >= run.start + Span::from_secs(plan.every_s);
+    let begun = periodic::interval(&c.state, job, run).is_some_and(|interval| now >= run.start + interval);
     let verb = match () {
         () if periodic::leaves(&c.state, id, job, run).is_some_and(|time| time <= now) => CheckpointVerb::Hold,
         () if begun || job.checkpoints.is_some() => CheckpointVerb::Create,

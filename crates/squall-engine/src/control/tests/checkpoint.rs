@@ -3,6 +3,7 @@
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointPlan, CheckpointVerb, Made};
 use squall_model::config::Config;
 use squall_model::event::{Event, Requeue};
+use squall_model::fault::{FaultKind, NodeFault};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
 use squall_model::limits::{
@@ -454,6 +455,28 @@ fn the_controller_tries_a_job_and_then_checkpoints_it_now_and_then() {
     let attempt = d.attempt(id);
     d.register("n1", &[attempt]);
     assert_eq!(order_after(&mut d, 300).number, 4);
+}
+
+#[test]
+fn the_controller_chooses_the_interval_by_cost_and_faults() {
+    let mut d = with_checkpoints();
+    let id = d.submit(planned(CheckpointPlan::AUTO_S, false));
+    let trial = order_after(&mut d, CHECKPOINT_TRIAL_S);
+    assert_eq!(trial.verb, CheckpointVerb::Able);
+    let CheckpointOrder { job, number, verb, .. } = trial;
+    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false };
+    d.note("n1", NodeNote::Checkpoint(Box::new(note)));
+    // The square root of twice a second and a year.
+    let first = order_after(&mut d, 7945);
+    answer(&mut d, &first, None);
+    // It stood still for 190 ms.
+    let second = order_after(&mut d, 3463);
+    let node = d.c.state().node_id("n1").expect("it is there");
+    let fault = NodeFault { node, kind: FaultKind::Health, job: None };
+    d.commit(Event::NodeFault(fault));
+    answer(&mut d, &second, None);
+    assert_eq!(order_after(&mut d, 961).number, 3, "a node that has failed this month may fail again");
+    assert_eq!(d.state_of(id), Some(JobState::Running));
 }
 
 #[test]

@@ -91,6 +91,12 @@ pub(super) const SUBMIT: &[Key] = &[
 ];
 
 #[rustfmt::skip]
+pub(super) const READERS: &[Key] = &[
+    key("readers", &[], "text", "\"root\"",
+        "Group whose members may read `records/records.db` in the state folder; empty: there is no such file."),
+];
+
+#[rustfmt::skip]
 pub(super) const FROM_SLURM: &[Key] = &[
     key("plugstack", &["PlugStackConfig"], "path", "\"/etc/slurm/plugstack.conf\"",
         "File that lists SPANK plugins, on each machine; a relative path begins at the state folder. Empty: none."),

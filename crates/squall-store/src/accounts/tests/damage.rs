@@ -73,7 +73,7 @@ impl Kept {
         if !with_journal {
             std::fs::rename(&aside, self.place.journal()).unwrap();
         }
-        assert_eq!(pages::damaged(File::open(&path).unwrap()).unwrap(), []);
+        assert_eq!(pages::damaged(File::open(&path).unwrap()).unwrap(), Vec::<u32>::new());
         ask(&path)
     }
 }
@@ -131,7 +131,7 @@ fn a_database_of_another_format_is_refused_and_left_as_it_is() {
         drop(db);
         let old = std::fs::read(&path).unwrap();
         let last = kept.bed.records.len() as u64;
-        let accounts = Accounts::start(&kept.place, kept.cluster, last, journal.accounted()).unwrap();
+        let accounts = Accounts::start(&kept.place, kept.cluster, last, journal.accounted(), None).unwrap();
         let (to, answers) = sync_channel(64);
         accounts.ask(Some(Box::new(AccountingQuery::default())), 0, Box::new(Told(to)));
         let answer = format!("{:?}", answers.recv().unwrap());

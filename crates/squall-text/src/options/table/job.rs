@@ -496,10 +496,10 @@ fn checkpoint(given: &GivenOption<'_>) -> Result<CheckpointPlan, Stop> {
     };
     let every_s = match when {
         "signal" => 0,
-        "auto" => return Err(given.invalid("the best interval is not calculated yet: give minutes")),
+        "auto" => CheckpointPlan::AUTO_S,
         _ => match parse_limit(when) {
             Ok(Some(seconds)) if (1..=CHECKPOINT_EVERY_MAX_S).contains(&seconds) => seconds,
-            _ => return Err(given.invalid("use minutes such as 30, or signal")),
+            _ => return Err(given.invalid("use minutes such as 30, auto, or signal")),
         },
     };
     Ok(CheckpointPlan { every_s, must })

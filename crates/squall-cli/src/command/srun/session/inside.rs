@@ -75,10 +75,10 @@ impl Session<'_> {
 impl Inner {
     fn start(birth: &Birth) -> io::Result<Self> {
         let name = format!("squall-step-{:032x}", u128::from_le_bytes(random()));
-        let mut bytes = Vec::new();
+        let mut bytes = format!("{name}\n").into_bytes();
         codec::encode(birth, &mut bytes).map_err(io::Error::other)?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("squall").args(["step", "--inside", &name]).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.arg0("squall").args(["step", "--inside"]).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut process = command.spawn()?;
         if let Some(mut stdin) = process.stdin.take() {
             stdin.write_all(&bytes)?;
