@@ -24,7 +24,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 REVISION ?= 1
 PACKAGES := target/package
 
-.PHONY: help build program lab install uninstall package-build deb rpm tarball package-test demo test check sim nightly path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures fuzz advisories sbom deny clean
+.PHONY: help build program lab install uninstall package-build deb rpm tarball wheel package-test roots-test demo test check sim nightly path checked crash drill upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures fuzz advisories sbom deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -61,11 +61,18 @@ rpm: package-build ## RPM packages in target/package (wants cargo-generate-rpm):
 	cargo generate-rpm -p crates/squall-cli -o $(PACKAGES)/ -s 'release = "$(REVISION)"' --variant client
 	cargo generate-rpm -p crates/squall-c -o $(PACKAGES)/ -s 'release = "$(REVISION)"'
 
-tarball: package-build ## a tarball in target/package to unpack into /usr/local, named after the glibc that it needs; STATIC=yes: commands that need none (wants the musl target and musl-gcc)
+tarball: ## a tarball in target/package to unpack into /usr/local, for glibc 2.17 or later (wants cargo-zigbuild: pip install cargo-zigbuild; without it for this machine's); STATIC=yes: a program that needs no C library (wants the musl target, and cargo-zigbuild or musl-gcc)
 	packaging/tarball $(if $(STATIC),static)
+
+wheel: ## wheels in target/package: squall-hpc, the program for glibc 2.17 or later and its Python module, and squall-slurm-names for squall-hpc[slurm-names] (wants cargo-zigbuild)
+	packaging/portable-build
+	packaging/wheel target/$(shell uname -m)-unknown-linux-gnu/dist/squall
 
 package-test: ## installs the Debian packages in a fresh Debian 12 with systemd, runs jobs, upgrades, removes (as root; wants debootstrap, cargo-deb; minutes)
 	packaging/test-deb
+
+roots-test: ## runs a job with tarball and wheel in fresh Debians 11, 12 and 13, and with the static tarball in a root with busybox alone (as root; wants debootstrap, cargo-zigbuild, the musl target; minutes)
+	packaging/test-roots
 
 demo: program ## a 4-node cluster on this machine: batch, srun, array, dependency, MPI, sacct; SQUALL_STATE=DIR: in that cluster
 	scripts/demo $(SQUALL)
@@ -84,10 +91,14 @@ check: ## formatting, lints, the house's walls
 	cargo fmt --all --check
 	$(LINTS)
 
-nightly: checked ## what takes longer than a commit may: 20,000 small worlds, other ones each time; kills amid checkpoints, usage over time
+nightly: checked ## what takes longer than a commit may: 20,000 small worlds, other ones each time; kills amid checkpoints, usage over time, the book on machines of 2 and 8 CPUs, tarball and wheel in old roots
 	$(CHECKED) sim --seeds $$(scripts/seeds 20000) --nodes 4 --hours 0.1
 	SQUALL_CHECKPOINT_KILLS=500 cargo test $(WHOLE) --test e2e checkpoint::kills::kills_at_random
 	cargo test $(WHOLE) --test e2e -- --ignored
+	SQUALL_BOOK_CPUS=2 cargo test $(WHOLE) --test book
+	SQUALL_BOOK_CPUS=8 cargo test $(WHOLE) --test book
+	@if command -v debootstrap >/dev/null && command -v cargo-zigbuild >/dev/null && [ "$$(id -u)" = 0 ]; then packaging/test-roots; \
+	else echo "tarball and wheel are not tried: that wants root, debootstrap and cargo-zigbuild"; fi
 
 sim: checked ## simulator: 500 seeds of 64 nodes for one simulated hour, and the planted bugs
 	$(CHECKED) sim --seeds $(SEEDS) --nodes 64 --hours 1
@@ -141,7 +152,7 @@ PEER ?=
 bench-sched: lab ## scheduling's figures in one table beside the talk's: passes, placement and task layout on tori, the synthetic Blue Waters; TRACE="FILE.swf.gz… DIR…": workload traces (PEER="python3 bench/peers/accasim.py": beside AccaSim)
 	$(LAB) bench scheduling $(TRACE) $(if $(PEER),--peer '$(PEER)')
 
-pictures: lab ## the pictures of scheduling in docs/pictures, drawn again from synthetic workloads
+pictures: lab ## the pictures in docs/pictures, made again: scheduling from synthetic workloads, the dashboard from a real run (as root; wants chromium, chromedriver)
 	scripts/pictures $(LAB)
 
 fuzz: ## each fuzz target for SECONDS (60) (wants cargo-fuzz)

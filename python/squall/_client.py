@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -243,9 +245,15 @@ def _is_of(job: str, name: str) -> bool:
     return job == name or job.startswith((f"{name}_", f"{name}+"))
 
 
+def _program() -> str:
+    """Returns the program: that of PATH, else the one that was installed with this module."""
+    beside = os.path.join(os.path.dirname(sys.executable), "squall")
+    return "squall" if shutil.which("squall") or not os.path.exists(beside) else beside
+
+
 def _run(arguments: Sequence[str], text: str = "", environment: Optional[Mapping[str, str]] = None) -> str:
     """Runs a command and returns its standard output."""
-    command = ["squall", *arguments]
+    command = [_program(), *arguments]
     variables = None if environment is None else {**os.environ, **environment}
     try:
         done = subprocess.run(command, input=text, env=variables, capture_output=True, text=True, check=False)

@@ -13,6 +13,18 @@ use squall_model::set::CoreSet;
 /// Folder in which the kernel describes the CPUs.
 const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
 
+/// Environment variable with the number of CPUs that a test gives to this machine. Beyond the real ones they share these.
+#[cfg(debug_assertions)]
+pub(crate) const TEST_VARIABLE: &str = "SQUALL_TEST_CPUS";
+
+/// Returns topology and CPUs as a test has set them.
+#[cfg(debug_assertions)]
+fn set_by_test(real: (u32, u32, u32), cpus: Vec<usize>) -> ((u32, u32, u32), Vec<usize>) {
+    let set = std::env::var(TEST_VARIABLE).ok().and_then(|text| text.parse::<u32>().ok()).filter(|set| *set > 0);
+    let Some(set) = set else { return (real, cpus) };
+    ((1, set, 1), cpus.iter().copied().cycle().take(set as usize).collect())
+}
+
 /// Hardware of this machine as one node uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
@@ -28,6 +40,8 @@ impl Machine {
     pub(crate) fn detect() -> Self {
         let allowed = allowed_cpus();
         let (topology, cpus) = ordered(Path::new(SYSTEM_CPUS), allowed);
+        #[cfg(debug_assertions)]
+        let (topology, cpus) = set_by_test(topology, cpus);
         let (sockets, cores_per_socket, threads_per_core) = topology;
         let uname = rustix::system::uname();
         let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();

@@ -47,6 +47,8 @@ const KEPT_VARIABLES: &[&str] = &[
     logging::VARIABLE,
     #[cfg(debug_assertions)]
     crate::sys::clock::TEST_VARIABLE,
+    #[cfg(debug_assertions)]
+    crate::hardware::TEST_VARIABLE,
 ];
 
 /// One daemon of a cluster.

@@ -95,8 +95,21 @@ impl Tails {
     }
 }
 
+/// Has the end of a file read as a user, by a process of that user.
+pub fn read_as(owner: &Owner, path: &str) -> Tail {
+    let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
+    let (found, child) = ask(&identity, path);
+    let (size, bytes, problem) = match found {
+        Ok((size, bytes)) => (size, bytes, None),
+        Err(problem) => (0, Vec::new(), Some(problem)),
+    };
+    // One that hangs is waited for elsewhere: it is killed already.
+    std::thread::spawn(move || drop(child.map(|child| pidfd::reap(child.as_fd(), true))));
+    Tail { path: path.to_owned(), size, bytes: bytes.into(), problem }
+}
+
 /// Returns the path of a job's standard output, which only the job's owner may read.
-pub(crate) fn output_of(state: &State, id: JobId) -> Result<(Arc<Owner>, String), Refusal> {
+pub(crate) fn output_of(state: &State, id: JobId, errors: bool) -> Result<(Arc<Owner>, String), Refusal> {
     let (owner, spec, task, host) = match state.find(id) {
         Some(Found::Job(job)) => {
             let node = job.run().and_then(|run| run.alloc.nodes().first());
@@ -105,23 +118,24 @@ pub(crate) fn output_of(state: &State, id: JobId) -> Result<(Arc<Owner>, String)
         }
         Some(Found::Untouched(..)) | None => return Err(Refusal::InvalidJobId),
     };
-    path_of((id, task), owner, spec, host).map(|path| (Arc::clone(owner), path))
+    path_of((id, task), owner, (spec, errors), host).map(|path| (Arc::clone(owner), path))
 }
 
-/// Returns the path of the standard output of a batch job. `host`: name of its first node; empty: not known.
+/// Returns the path of the standard output of a batch job, or with `errors` of its standard error. `host`: name of its first node; empty: not known.
 pub(crate) fn path_of(
     (id, task): (JobId, Option<ArrayTask>),
     owner: &Owner,
-    spec: &JobSpec,
+    (spec, errors): (&JobSpec, bool),
     host: &str,
 ) -> Result<String, Refusal> {
     if spec.kind != JobKind::Batch {
         return Err(Refusal::WrongState("not a batch job".to_owned()));
     }
     let default = if task.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
+    let pattern = spec.stderr.as_deref().filter(|_| errors).or(spec.stdout.as_deref()).unwrap_or(default);
     let array = task.map(|task| (task.array.0, task.index));
     let known = path::PathValues { job: id.0, array, user: &owner.user, name: &spec.name, host };
-    Ok(path::expand(spec.stdout.as_deref().unwrap_or(default), &spec.work_dir, &known))
+    Ok(path::expand(pattern, &spec.work_dir, &known))
 }
 
 type End = Result<(u64, Vec<u8>), String>;

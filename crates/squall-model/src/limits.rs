@@ -174,6 +174,10 @@ pub const SERIES_POINT_S: u32 = 10;
 pub const SERIES_MAX: usize = 256;
 /// Most points of the usage over time that is kept with a step which has ended: 4 KiB.
 pub const SERIES_KEPT: usize = 64;
+/// Least length of a point of what a step has used lately, seconds.
+pub const LATELY_POINT_S: u32 = 320;
+/// Points of what a step has used lately.
+pub const LATELY_POINTS: usize = 5;
 /// Time for which accounting keeps the usage over time of steps, days.
 pub const SERIES_DAYS: u64 = 30;
 /// Time from the start of a job with `--checkpoint` to the trial whether it can be checkpointed, seconds.

@@ -3,8 +3,11 @@
 use minicbor::{Decode, Encode};
 
 use crate::job::Usage;
-use crate::limits::{SERIES_KEPT, SERIES_MAX, SERIES_POINT_S};
+use crate::limits::{LATELY_POINT_S, LATELY_POINTS, SERIES_KEPT, SERIES_MAX, SERIES_POINT_S};
 use crate::time::Span;
+
+/// Time without use of a CPU after which a step is marked as idle, seconds.
+pub const IDLE_S: u64 = 1200;
 
 /// Resources that the tasks of a step used over time, on one node or on all of them together.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -15,9 +18,13 @@ pub struct Series {
     /// Number of nodes that are summed up here.
     #[n(1)]
     pub nodes: u32,
-    /// The points, the first of which begins with the step.
+    /// The points, the first of which begins with the step, or later.
     #[n(2)]
     pub points: Vec<Point>,
+    /// Number of points that are left out before the first.
+    #[n(3)]
+    #[cbor(default)]
+    pub first: u32,
 }
 
 /// What was used in the time of one point. Order and grouping of what is summed up don't matter.
@@ -124,7 +131,7 @@ impl Point {
 
 impl Default for Series {
     fn default() -> Self {
-        Self { point_s: SERIES_POINT_S, nodes: 1, points: Vec::new() }
+        Self { point_s: SERIES_POINT_S, nodes: 1, points: Vec::new(), first: 0 }
     }
 }
 
@@ -147,14 +154,26 @@ impl Series {
     /// Makes one point of two and two. Returns false if they are as long as they can be.
     fn thin(&mut self) -> bool {
         let Some(point_s) = self.point_s.checked_mul(2) else { return false };
-        let pairs = self.points.chunks(2).map(|pair| {
+        // Pairs are counted from the step's start.
+        let (alone, rest) = self.points.split_at(self.points.len().min(self.first as usize % 2));
+        let pairs = alone.chunks(1).chain(rest.chunks(2)).map(|pair| {
             let mut sum = pair[0];
             pair[1..].iter().for_each(|second| sum.add(second));
             sum
         });
         self.points = pairs.collect();
+        self.first /= 2;
         self.point_s = point_s;
         true
+    }
+    /// Returns what was used lately: the last points, so long that few bytes tell of half an hour.
+    pub fn lately(&self) -> Box<Self> {
+        let mut lately = self.clone();
+        while lately.point_s < LATELY_POINT_S && lately.thin() {}
+        let left_out = lately.points.len().saturating_sub(LATELY_POINTS);
+        lately.points.drain(..left_out);
+        lately.first = lately.first.saturating_add(left_out as u32);
+        Box::new(lately)
     }
     /// Returns the series with few enough points to be kept with a step that has ended. None: there was one measurement at
     /// most.
@@ -171,7 +190,10 @@ impl Series {
     /// Returns whether the numbers can be those of a step: another machine may have sent anything.
     fn is_sound(&self) -> bool {
         let times = self.point_s / SERIES_POINT_S;
-        self.point_s.is_multiple_of(SERIES_POINT_S) && times.is_power_of_two() && self.points.len() <= SERIES_MAX
+        self.point_s.is_multiple_of(SERIES_POINT_S)
+            && times.is_power_of_two()
+            && self.points.len().saturating_add(self.first as usize) <= SERIES_MAX
+            && (self.first == 0 || !self.points.is_empty())
     }
     /// Adds what other nodes used.
     pub fn merge(&mut self, other: &Self) {
@@ -181,10 +203,14 @@ impl Series {
         let mut other = other.clone();
         while self.point_s < other.point_s && self.thin() {}
         while other.point_s < self.point_s && other.thin() {}
-        if self.points.len() < other.points.len() {
-            self.points.resize(other.points.len(), Point::default());
+        let before = self.first.saturating_sub(other.first) as usize;
+        self.points.splice(..0, vec![Point::default(); before]);
+        self.first = self.first.min(other.first);
+        let at = (other.first - self.first) as usize;
+        if self.points.len() < at + other.points.len() {
+            self.points.resize(at + other.points.len(), Point::default());
         }
-        self.points.iter_mut().zip(&other.points).for_each(|(own, point)| own.add(point));
+        self.points[at..].iter_mut().zip(&other.points).for_each(|(own, point)| own.add(point));
         self.nodes = self.nodes.saturating_add(other.nodes);
     }
     /// Adds a series to one that may not be there.
@@ -217,8 +243,11 @@ impl Series {
     /// Returns for how long the step has used less than a hundredth of a CPU on each of its nodes at its end, seconds.
     pub fn idle_s(&self) -> u64 {
         let idle = |point: &&Point| point.samples == 0 || point.high_milli < 10;
-        let idle = self.points.iter().rev().take_while(idle).count() as u64;
-        idle * u64::from(self.point_s)
+        let length_ms = |point: &Point| match point.samples {
+            0 => u64::from(self.point_s) * 1000,
+            _ => point.time_ms / u64::from(self.nodes.max(1)),
+        };
+        self.points.iter().rev().take_while(idle).map(length_ms).fold(0, u64::saturating_add) / 1000
     }
 }
 
@@ -226,7 +255,7 @@ impl Series {
 mod tests {
     use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
 
-    use super::{Point, Sample, Series};
+    use super::{IDLE_S, Point, Sample, Series};
     use crate::encoding::size;
     use crate::limits::{SERIES_KEPT, SERIES_MAX, SERIES_POINT_S};
     use crate::time::Span;
@@ -279,6 +308,23 @@ mod tests {
         assert!(steady(2000).accepted().is_some_and(|stored| stored.points.len() <= SERIES_KEPT));
     }
 
+    #[test]
+    fn what_was_used_lately_is_told_in_few_bytes() {
+        let mut series = steady(5000);
+        let still = Sample { cpu_us: 10_000_000_000, rss_kb: 2048, ..Sample::default() };
+        let at = |n: u64| Span::from_secs(5000 + n * 10);
+        (1..=180).for_each(|n| series.push((at(n), &still), (at(n - 1), &still)));
+        let lately = series.lately();
+        assert!(size(&*lately) <= 300, "{} bytes, at most once in 30 s", size(&*lately));
+        assert!((IDLE_S..=1920).contains(&lately.idle_s()), "{}", lately.idle_s());
+        assert_eq!(lately.memory_kb().last(), Some(&Some(2048.0)));
+        // Another node is busy to the end.
+        let mut both = steady(6800).lately();
+        both.merge(&lately);
+        assert_eq!((both.nodes, both.idle_s()), (2, 0));
+        assert_eq!(steady(100).lately().cpus().len(), 1);
+    }
+
     fn any_series() -> impl Strategy<Value = Series> {
         let point = (0_u32..3, any::<u64>(), 0_u64..99, 0_u32..9).prop_map(|(samples, cpu_ms, rss_kb, low_milli)| {
             if samples == 0 {
@@ -287,7 +333,9 @@ mod tests {
                 Point { samples, cpu_ms, rss_kb, low_milli, ..Point::default() }
             }
         });
-        (0_u32..4, prop::collection::vec(point, 0..9)).prop_map(|(k, points)| Series {
+        (0_u32..4, prop::collection::vec(point, 0..9), 0_u32..9).prop_map(|(k, points, first)| Series {
+            // Nothing is left out before no point.
+            first: if points.is_empty() { 0 } else { first },
             point_s: SERIES_POINT_S << k,
             nodes: 1,
             points,
@@ -314,9 +362,9 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_do_harm(point_s in any::<u32>(), nodes in any::<u32>(), own in any_series()) {
+        fn no_bytes_do_harm(point_s in any::<u32>(), nodes in any::<u32>(), first in any::<u32>(), own in any_series()) {
             let mut sum = own;
-            sum.merge(&Series { point_s, nodes, points: vec![Point { samples: u32::MAX, cpu_ms: u64::MAX, ..Point::default() }; 3] });
+            sum.merge(&Series { point_s, nodes, points: vec![Point { samples: u32::MAX, cpu_ms: u64::MAX, ..Point::default() }; 3], first });
             prop_assert!(sum.points.len() <= SERIES_MAX);
             let all = [sum.cpus(), sum.memory_kb(), sum.gpus()];
             prop_assert!(all.iter().all(|values| values.len() == sum.points.len()));

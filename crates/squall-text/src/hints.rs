@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use squall_model::config::similar;
+use squall_model::duration::format_memory_mb;
 use squall_model::id::JobId;
 
 use crate::options::{Arg, Tool, table};
@@ -35,6 +36,10 @@ pub enum Hint {
     Partition(String, Vec<String>),
     /// A node that does not exist.
     Node(String),
+    /// More than any node has: the CPUs and the memory (MiB) of the largest.
+    Largest(u32, u64),
+    /// A working directory that is not on this machine.
+    Folder(String),
 }
 
 impl fmt::Display for Hint {
@@ -64,6 +69,15 @@ impl fmt::Display for Hint {
                 write!(f, "there is no partition `{name}`; there are: {}", known.join(", "))
             }
             Self::Node(name) => write!(f, "there is no node `{name}`"),
+            Self::Largest(cpus, memory) => write!(
+                f,
+                "no node has as much: at most {cpus} CPUs and {} of memory; `sinfo -N -l` lists them",
+                format_memory_mb(*memory)
+            ),
+            Self::Folder(name) => write!(
+                f,
+                "--chdir: there is no folder {name} here; on a node without it the job runs in /tmp, with its output"
+            ),
         }
     }
 }

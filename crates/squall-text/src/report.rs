@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use squall_model::cost::{Cost, LostTime};
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::gres;
+use squall_model::id::StepNo;
 use squall_model::job::{EndState, ExitCode, JobKind, JobState, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::Memory;
@@ -20,6 +21,7 @@ use crate::format::accounting::{Row, cpu_text};
 use crate::format::{harmless, why, words};
 use crate::options::values::signal::signal_text;
 
+pub mod lately;
 pub mod many;
 mod over_time;
 pub mod record;
@@ -27,6 +29,9 @@ pub mod record;
 /// Signal number by which Slurm and Squall mark a job that could not be started, such as for an output file that can't be
 /// written: `0:53`.
 const NO_START: u8 = 53;
+
+/// Reason of a job that was cancelled for its dependency (`--kill-on-invalid-dep`).
+const NEVER: &str = "DependencyNeverSatisfied";
 
 /// What a job has used of the CPUs and the memory that it holds or held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +101,7 @@ impl Ending<'_> {
             EndState::Completed => "It ended by itself, with exit code 0.".to_owned(),
             EndState::Failed => match self.reason {
                 Some(reason) if self.exit.is_ok() => format!("It failed: {}.", harmless(reason)),
-                Some(reason) if self.exit.signal == NO_START => {
+                Some(reason) if self.exit.signal == NO_START || reason.starts_with("execve()") => {
                     format!("It could not be started: {}.", harmless(reason))
                 }
                 _ => exit_text(self.exit),
@@ -111,6 +116,9 @@ impl Ending<'_> {
                 ),
             },
             EndState::Timeout => format!("It reached its time limit, {}, and was ended.", format_limit(self.limit_s)),
+            EndState::Cancelled { .. } if self.reason == Some(NEVER) => {
+                "It was cancelled before it started: its dependency could no longer be met.".to_owned()
+            }
             EndState::Cancelled { .. } if self.by.is_empty() => more("It was cancelled"),
             EndState::Cancelled { .. } if self.started => more(&format!("{} cancelled it", self.by)),
             EndState::Cancelled { .. } => more(&format!("{} cancelled it before it started", self.by)),
@@ -343,9 +351,19 @@ impl Report<'_> {
                     memory_mb: data.memory_mb,
                     peak_kb: used.memory_kb,
                 };
-                ending.cause()
+                match self.lacked_memory() {
+                    Some(step) => format!("{} Step {step} used more memory than its limit.", ending.cause()),
+                    None => ending.cause(),
+                }
             }
         }
+    }
+
+    /// Returns the first step of a failed job that ran out of memory.
+    fn lacked_memory(&self) -> Option<StepNo> {
+        let lacked = |step: &&Row| step.data.state == JobState::Ended(EndState::OutOfMemory);
+        let failed = self.ending() == Some(EndState::Failed);
+        self.steps.iter().find(lacked).filter(|_| failed).and_then(|step| step.data.step)
     }
 
     /// Returns the table of what was used of what was asked for.
@@ -429,6 +447,7 @@ impl Report<'_> {
         match self.ending() {
             Some(EndState::Completed) if data.start.is_some() => hints.extend(self.smaller_memory(used)),
             Some(EndState::OutOfMemory) => hints.extend(self.larger_memory()),
+            Some(EndState::Failed) if self.lacked_memory().is_some() => hints.extend(self.larger_memory()),
             Some(EndState::Failed) if data.exit.signal == NO_START => {
                 hints.push(
                     "files that you may write, in a folder that exists on its nodes: --output, --error, --chdir"
@@ -438,8 +457,9 @@ impl Report<'_> {
             Some(EndState::Timeout) => {
                 let longer = data.time_limit_s.map_or(0, |limit| limit.saturating_mul(3) / 2);
                 hints.push(format!(
-                    "a longer limit, such as --time={}; or save its work in time: --signal=B:USR1@300 warns it",
-                    format_limit(Some(longer))
+                    "a longer limit, such as --time={}; or save its work in time: --signal=B:USR1@{} warns it",
+                    format_limit(Some(longer)),
+                    (longer / 10).clamp(10, 300)
                 ));
             }
             _ => {}
@@ -460,7 +480,7 @@ impl Report<'_> {
         if is_told_by_use && elapsed >= 60 && data.num_cpus > 1 && used.cpu_s * 2 < used.held_cpu_s {
             let busy = used.cpu_s as f64 / elapsed as f64;
             hints.push(format!(
-                "on average {busy:.1} of {} CPUs were busy: ask for fewer, or look whether the program uses all",
+                "{busy:.1} of {} CPUs were busy on average: request fewer, or check that the program is parallel",
                 data.num_cpus
             ));
         }

@@ -103,7 +103,7 @@ fn ended_since_yesterday(call: &Call<'_>) -> AccountingQuery {
 /// only the job's user and operators get.
 fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> bool {
     let Some(step) = row.step.filter(|_| row.state == JobState::Running) else { return true };
-    let answer = call.controller.ask(&Request::Measure { job: row.id, step });
+    let answer = call.controller.ask(&Request::Measure { job: row.id, step, lately: false });
     let Ok(Answer::Measured(usage, _, series)) = answer else { return false };
     (row.usage, row.series) = (usage, series);
     true
@@ -157,7 +157,7 @@ mod tests {
             let half = Point { samples: 2, cpu_ms, rss_kb, time_ms: 20_000, ..Point::default() };
             Point { low_milli: milli / 2, high_milli: milli, high_kb: rss_kb, ..half }
         };
-        Series { point_s: 10, nodes: 2, points: (0..150).map(point).collect() }
+        Series { point_s: 10, nodes: 2, points: (0..150).map(point).collect(), ..Series::default() }
     }
 
     /// Returns the rows of a job that ran for 50 minutes of an hour with 16 GiB, and of its script.

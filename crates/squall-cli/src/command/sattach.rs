@@ -37,7 +37,7 @@ const OPTIONS: &[Flag] = &[
     flag("layout", '\0', Arg::None, "print task layout info and exit (does not attach to tasks)"),
     flag("pty", '\0', Arg::None, "").refused("the terminal of a step is that of its srun: leave it out"),
     flag("quiet", 'Q', Arg::None, "").hint("only errors are told"),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("help", 'h', Arg::None, "show this help"),
     flag("usage", 'u', Arg::None, "show all options in a few lines"),
 ];

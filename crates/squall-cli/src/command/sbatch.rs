@@ -53,7 +53,10 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
         Ok([spec]) => Request::Submit { spec: Arc::new(spec), script, env, key },
         Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
-    let (mut client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
+    let (mut client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| {
+        submission::hint_refused(SBATCH, &e);
+        failed(&e)
+    })?;
     let Answer::Submitted { job, note, message } = answer else { return Err(failed(&unexpected())) };
     submission::tell("sbatch", message.as_deref());
     if let Some(note) = note {

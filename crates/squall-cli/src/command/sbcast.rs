@@ -26,9 +26,9 @@ const OPTIONS: &[Flag] = &[
     flag("compress", 'C', Arg::Maybe("lib"), "lz4 or none").hint("files travel as they are"),
     flag("exclude", '\0', Arg::Needed("path_list"), "libraries not to send").hint("none are sent"),
     flag("fanout", 'F', Arg::Needed("num"), "how many nodes a node sends to")
-        .hint("the way of a file is found by its size and the number of nodes"),
+        .hint("the copy route depends on file size and number of nodes"),
     flag("treewidth", '\0', Arg::Needed("num"), "")
-        .refused("the way of a file is found by its size and the number of nodes: leave it out"),
+        .refused("the copy route depends on file size and number of nodes: leave it out"),
     flag("force", 'f', Arg::None, "replace destination file as required"),
     flag(
         "jobid",

@@ -18,8 +18,8 @@ use squall_text::report::{JobUsage, amount, percent};
 
 const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
-    flag("debug", 'd', Arg::None, "").hint("there is no more to say"),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("debug", 'd', Arg::None, "").hint("there is no further detail"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
 

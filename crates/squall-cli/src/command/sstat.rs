@@ -32,7 +32,7 @@ const OPTIONS: &[Flag] = &[
     flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
     flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
     flag("pidformat", 'i', Arg::None, "show the processes of each step"),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
 
@@ -201,7 +201,7 @@ fn why_none(call: &mut Call<'_>, target: &Target) -> Result<String, Fail> {
 /// accounting's data.
 fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> Result<(), Fail> {
     let Some(step) = row.step else { return Ok(()) };
-    match call.controller.ask(&Request::Measure { job: row.id, step }) {
+    match call.controller.ask(&Request::Measure { job: row.id, step, lately: true }) {
         Ok(Answer::Measured(usage, silent, _)) => {
             if silent > 0 {
                 call.complain(&format!("{silent} node(s) of StepId={}.{step} did not answer in time", row.id));

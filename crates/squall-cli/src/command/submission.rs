@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use squall_host::sys::command::become_user;
 use squall_model::id::JobId;
 use squall_model::job::JobSpec;
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::info::NodeInfo;
 
 use crate::capture::{self, Vars};
 use crate::command::hostfile;
@@ -74,6 +75,8 @@ pub(crate) fn apply(asked: &mut SubmitOptions, tool: Tool, line: &CommandLine<'_
 /// Prints hints about `--time` and `--dependency`.
 fn hint_about(asked: &SubmitOptions, tool: Tool) {
     hint(tool.name(), asked.given.get("time").and_then(Option::as_deref).and_then(hints::of_time));
+    let folder = asked.given.get("chdir").and_then(Option::as_deref).filter(|dir| !Path::new(dir).is_dir());
+    hint(tool.name(), folder.map(|dir| Hint::Folder(dir.to_owned())));
     let terms = asked.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
     let ids: BTreeSet<u32> = terms.filter_map(|term| term.job).map(|job| job.id.0).collect();
     if hints_wanted() && !ids.is_empty() {
@@ -81,6 +84,35 @@ fn hint_about(asked: &SubmitOptions, tool: Tool) {
         // Hints change no exit code.
         let _ = live(tool.name(), &ids, hint_dependency);
     }
+}
+
+/// Hints at what there is, where a partition or nodes were asked for that there are not.
+pub(crate) fn hint_refused(tool: Tool, error: &ClientError) {
+    let ClientError::Refused(refusal) = error else { return };
+    let wanted = match refusal {
+        Refusal::InvalidPartition(name) => !name.is_empty(),
+        Refusal::NodeConfigNotAvailable(what) => matches!(what.as_str(), "memory" | "CPUs"),
+        _ => false,
+    };
+    if wanted && hints_wanted() {
+        let partition = if let Refusal::InvalidPartition(name) = refusal { vec![name.into()] } else { Vec::new() };
+        let _ = live(tool.name(), &partition, hint_available);
+    }
+}
+
+/// Hints at the partitions, given the name of one that there is not, or at the largest node.
+fn hint_available(call: &mut Call<'_>, partition: &[String]) -> Result<(), Fail> {
+    if let [name] = partition {
+        if let Ok(Answer::Partitions(all)) = call.controller.ask(&Request::Partitions) {
+            let known = all.iter().filter(|known| !known.config.hidden).map(|known| known.config.name.clone());
+            call.hint(&Hint::Partition(name.clone(), known.collect()));
+        }
+    } else if let Ok(Answer::Nodes(nodes)) = call.controller.ask(&Request::Nodes) {
+        let most = |value: fn(&NodeInfo) -> u64| nodes.iter().map(value).max().unwrap_or(0);
+        let cpus = most(|node| u64::from(node.hardware.cpus));
+        call.hint(&Hint::Largest(cpus as u32, most(|node| node.hardware.memory_mb)));
+    }
+    Ok(())
 }
 
 /// Hints at those of the jobs `ids` that neither the controller nor accounting knows. Says nothing if it can't find out.

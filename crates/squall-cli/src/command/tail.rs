@@ -62,6 +62,8 @@ struct Followed {
     is_own: bool,
     /// Whether only accounting knows the job.
     past: bool,
+    /// Whether its standard error is followed.
+    errors: bool,
 }
 
 fn tail(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
@@ -123,6 +125,7 @@ fn followed(call: &mut Call<'_>, job: &str, error: bool) -> Result<Followed, Fai
             nodes: row.info.run().batch_host.clone(),
             is_own: row.owner.uid == me,
             past: false,
+            errors: error,
         })
         .collect();
     if all.is_empty() {
@@ -136,6 +139,7 @@ fn followed(call: &mut Call<'_>, job: &str, error: bool) -> Result<Followed, Fai
             nodes: row.data.nodes.clone(),
             is_own: row.data.owner.uid == me,
             past: true,
+            errors: error,
         }));
     }
     match (all.len(), all.pop()) {
@@ -152,7 +156,7 @@ fn followed(call: &mut Call<'_>, job: &str, error: bool) -> Result<Followed, Fai
 fn read(call: &mut Call<'_>, job: &Followed, at: Option<u64>) -> io::Result<(u64, Vec<u8>)> {
     let here = read_here(&job.path, at);
     if here.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-        && let Ok(Answer::Tail(tail)) = call.controller.ask_host(&HostRequest::Tail { job: job.id, past: job.past })
+        && let Ok(Answer::Tail(tail)) = call.controller.ask_host(&HostRequest::Tail { job: job.id, past: job.past, errors: job.errors })
         // Accounting does not tell `squall tail` the first node's name, which may be part of the path.
         && (tail.path == job.path || job.past)
         && tail.problem.is_none()

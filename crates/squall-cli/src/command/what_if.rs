@@ -145,7 +145,7 @@ fn changed(is: &World, given: &Arguments) -> Result<World, String> {
     if let Some(count) = given.last("nodes") {
         let count: usize =
             count.parse().ok().filter(|n| (1..=100_000).contains(n)).ok_or("--nodes: a number is needed")?;
-        let (_, like) = is.nodes.first().ok_or("--nodes: no node has come yet, so nobody knows what one has")?;
+        let (_, like) = is.nodes.first().ok_or("--nodes: no node has registered, so node sizes are unknown")?;
         let fresh =
             (1..).map(|n| format!("what-if-{n}")).filter(|name| is.nodes.iter().all(|(other, _)| other != name));
         nodes.extend(fresh.take(count.saturating_sub(is.nodes.len())).map(|name| (name, like.clone())));

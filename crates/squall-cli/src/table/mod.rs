@@ -170,7 +170,8 @@ fn unknown(word: &str) -> ExitCode {
     }
     let names: Vec<&str> = COMMANDS.iter().map(Command::word).chain(TOPICS.iter().map(|(topic, _)| *topic)).collect();
     let meant = squall_model::config::similar(word, &names).map(|name| format!("; did you mean `{name}`?"));
-    eprintln!("squall: error: there is no command `{word}`{}; `squall help` lists them", meant.unwrap_or_default());
+    let end = if meant.is_some() { "" } else { ";" };
+    eprintln!("squall: error: there is no command `{word}`{}{end} `squall help` lists them", meant.unwrap_or_default());
     ExitCode::from(2)
 }
 

@@ -19,6 +19,9 @@ const LINES_MAX: usize = 1024;
 /// Begins the line that tells the end of a command and its exit status.
 const END: &str = "\u{1}end ";
 
+/// Environment variable with the number of CPUs that the machines seem to have. Otherwise they have those of this machine.
+const CPUS: &str = "SQUALL_BOOK_CPUS";
+
 /// Environment of every shell.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
@@ -58,6 +61,7 @@ impl Machines {
         command.args(["bash", "-c", "echo $$ > /sys/fs/cgroup/login/cgroup.procs; cd && exec setpriv \"$@\"", "enter"]);
         command.args(["--reuid", user, "--regid", user, "--init-groups"]);
         command.env_clear().envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("SHELL", "/bin/bash")]);
+        command.envs(std::env::var_os(CPUS).map(|cpus| ("SQUALL_TEST_CPUS", cpus)));
         command.envs([("HOME", home.as_str()), ("USER", user), ("LOGNAME", user)]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command

@@ -8,7 +8,7 @@
 //! shown. A block with `title=PATH` (or `title=HOST:PATH`) is written to that file.
 //!
 //! `cargo test --test book -- quickstart` runs the pages with that in their name; `SQUALL_BOOK_BINARY` is another
-//! binary.
+//! binary; with `SQUALL_BOOK_CPUS=8` the machines seem to have eight CPUs.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test says what failed by failing")]
 

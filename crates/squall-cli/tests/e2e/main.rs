@@ -13,6 +13,7 @@ mod filter;
 mod harness;
 mod hooks;
 mod life;
+mod mistakes;
 mod mpi;
 mod power;
 mod records;

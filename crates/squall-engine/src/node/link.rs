@@ -115,7 +115,7 @@ impl NodeMachine {
                 if self.link.is_welcome() {
                     self.link.heard = now;
                 }
-                if let Variable::Used(key) = variable {
+                if let Variable::Used(key, _) = variable {
                     self.measure(key, out);
                 }
             }

@@ -531,12 +531,12 @@ impl NodeMachine {
             Variable::Placed(epoch, number) => contents.placed(*epoch, *number),
             Variable::Missing(content, from) => contents.missing(content, *from),
             Variable::Skew => skew,
-            Variable::Used(key) => jobs.get(&attempt_of(*key)).map_or(-1, |job| job.measured(key.step)),
+            Variable::Used(key, _) => jobs.get(&attempt_of(*key)).map_or(-1, |job| job.measured(key.step)),
             Variable::Unheeded => jobs.values().map(Job::unheeded).sum(),
             Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
         let used = |variable: &Variable| match variable {
-            Variable::Used(key) => jobs.get(&attempt_of(*key)).and_then(|job| job.used(key.step)),
+            Variable::Used(key, lately) => jobs.get(&attempt_of(*key)).and_then(|job| job.used(key.step, *lately)),
             _ => None,
         };
         self.relay.settle(now, (value, used, self.health()), &mut local, &mut out.net);

@@ -184,9 +184,12 @@ impl Job {
         step.map_or(-1, |step| i64::from(step.used.is_some()))
     }
 
-    /// Returns the usage of a step's tasks; None: unknown.
-    pub(super) fn used(&self, step: StepNo) -> Option<Used> {
-        self.steps.get(&step)?.used.as_deref().cloned()
+    /// Returns the usage of a step's tasks; None: unknown. `lately`: over time only what was used lately.
+    pub(super) fn used(&self, step: StepNo, lately: bool) -> Option<Used> {
+        let used = self.steps.get(&step)?.used.as_deref()?;
+        let series = used.series.as_deref();
+        let series = series.map(|series| if lately { series.lately() } else { Box::new(series.clone()) });
+        Some(Used { usage: used.usage, series })
     }
 
     /// Returns 0 if the step was never here, 1 if it is running, 2 if it has ended.

@@ -30,10 +30,12 @@ impl Daemon {
                 let answer = digest.map_or_else(Answer::Refused, |digest| daemon.files.script(&digest));
                 daemon.answer(id, answer);
             }),
-            HostRequest::Tail { job, past: true } => self.after_flush(move |daemon| daemon.past_output(id, &who, job)),
-            HostRequest::Tail { job, past: false } => self.after_flush(move |daemon| {
+            HostRequest::Tail { job, past: true, errors } => {
+                self.after_flush(move |daemon| daemon.past_output(id, &who, (job, errors)));
+            }
+            HostRequest::Tail { job, past: false, errors } => self.after_flush(move |daemon| {
                 let Some(out) = daemon.peers.get(&id).map(|peer| peer.out.clone()) else { return };
-                let found = tail::output_of(daemon.pipeline.machine().state(), job);
+                let found = tail::output_of(daemon.pipeline.machine().state(), job, errors);
                 let answer = move |tail| out.push_or_close(&Answer::Tail(Box::new(tail)));
                 if let Err(refusal) = found.and_then(|(owner, path)| daemon.tails.read(&owner, path, answer)) {
                     daemon.answer(id, Answer::Refused(refusal));
@@ -80,10 +82,10 @@ impl Daemon {
     }
 
     /// Answers with the end of the output of a past job of the caller's.
-    fn past_output(&mut self, id: u64, who: &Who, job: JobId) {
+    fn past_output(&mut self, id: u64, who: &Who, (job, errors): (JobId, bool)) {
         let Some(peer) = self.peers.get(&id) else { return };
         let (out, asker, tails) = (peer.out.clone(), Arc::clone(&who.owner), self.tails.clone());
-        let reply = Box::new(PastOutput { out, asker, job, tails, found: Mutex::default() });
+        let reply = Box::new(PastOutput { out, asker, job, errors, tails, found: Mutex::default() });
         self.accounts.ask(Some(Box::new(reply.query())), self.clock.ahead_us(), reply);
     }
 

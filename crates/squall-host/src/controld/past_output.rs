@@ -19,6 +19,8 @@ pub(super) struct PastOutput {
     /// The client's user, as known today. The file is read with these rights: groups may have changed since the job ran.
     pub(super) asker: Arc<Owner>,
     pub(super) job: JobId,
+    /// Whether the standard error is meant.
+    pub(super) errors: bool,
     pub(super) tails: Tails,
     /// The job's last run, as far as accounting has told.
     pub(super) found: Mutex<Option<AccountingRow>>,
@@ -34,14 +36,14 @@ impl PastOutput {
     /// Has the file read, and answered.
     fn finish(&self) -> Result<(), Refusal> {
         let row = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let path = path_of(row.as_ref(), &self.asker)?;
+        let path = path_of(row.as_ref(), &self.asker, self.errors)?;
         let out = self.out.clone();
         self.tails.read(&self.asker, path, move |tail| out.push_or_close(&Answer::Tail(Box::new(tail))))
     }
 }
 
-/// Returns the path of a job's standard output. Others' jobs are refused as if there were none.
-fn path_of(row: Option<&AccountingRow>, asker: &Owner) -> Result<String, Refusal> {
+/// Returns the path of a job's standard output, or error. Others' jobs are refused as if there were none.
+fn path_of(row: Option<&AccountingRow>, asker: &Owner, errors: bool) -> Result<String, Refusal> {
     // A uid may have had another user when the job ran.
     let own = |row: &&AccountingRow| row.owner.uid == asker.uid && row.owner.user == asker.user;
     let row = row.filter(own).ok_or(Refusal::InvalidJobId)?;
@@ -49,7 +51,7 @@ fn path_of(row: Option<&AccountingRow>, asker: &Owner) -> Result<String, Refusal
         return Err(Refusal::WrongState("it never ran".to_owned()));
     }
     let host = hostlist::expand(&row.nodes).unwrap_or_default().into_iter().next().unwrap_or_default();
-    tail::path_of((row.id, row.task), &row.owner, &row.spec, &host)
+    tail::path_of((row.id, row.task), &row.owner, (&row.spec, errors), &host)
 }
 
 impl Reply for PastOutput {
@@ -84,8 +86,6 @@ mod tests {
     use squall_model::wire::client::Refusal;
     use squall_model::wire::info::AccountingRow;
 
-    use super::path_of;
-
     #[test]
     fn only_the_user_whose_job_it_was_gets_its_output() {
         let user = |uid, name: &str| Owner { uid, user: name.to_owned(), ..Owner::default() };
@@ -93,14 +93,20 @@ mod tests {
             kind: JobKind::Batch,
             work_dir: "/home/ann".to_owned(),
             stdout: Some("out-%j-%N".to_owned()),
+            stderr: Some("err-%j".to_owned()),
             ..JobSpec::default()
         };
         let (submit, owner) = (Time::from_secs(10), Arc::new(user(1001, "ann")));
         let mut row = AccountingRow::submitted(JobId(7), submit, owner, Arc::new(spec));
         row.nodes = "n[3-4]".to_owned();
+        fn path_of(row: Option<&AccountingRow>, user: &Owner) -> Result<String, Refusal> {
+            super::path_of(row, user, false)
+        }
         assert_eq!(path_of(Some(&row), &user(1001, "ann")), Err(Refusal::WrongState("it never ran".to_owned())));
         row.start = Some(submit);
         assert_eq!(path_of(Some(&row), &user(1001, "ann")).as_deref(), Ok("/home/ann/out-7-n3"));
+        let errors = super::path_of(Some(&row), &user(1001, "ann"), true);
+        assert_eq!(errors.as_deref(), Ok("/home/ann/err-7"));
         for other in [user(1002, "bob"), user(0, "root"), user(1001, "carl"), user(1002, "ann")] {
             assert_eq!(path_of(Some(&row), &other), Err(Refusal::InvalidJobId), "{other:?}");
         }

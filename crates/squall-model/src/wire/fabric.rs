@@ -437,9 +437,14 @@ pub enum Variable {
     #[n(8)]
     Skew,
     /// 1: the usage of the node's tasks of this step was measured after the question came, and the answer includes it.
-    /// Below 0: no task of the step runs on the node.
+    /// Below 0: no task of the step runs on the node. With `true` what was used over time is cut to what was used lately.
     #[n(9)]
-    Used(#[n(0)] StepKey),
+    Used(
+        #[n(0)] StepKey,
+        #[n(1)]
+        #[cbor(default)]
+        bool,
+    ),
     /// Number of the node's steps that were told to end and have not acknowledged it. Such a step may still start
     /// tasks.
     #[n(10)]
@@ -449,7 +454,7 @@ pub enum Variable {
 impl Variable {
     /// Returns whether the variable keeps `value` for ever, so that waiting for another value is useless.
     pub fn is_final(&self, value: i64) -> bool {
-        value < 0 && matches!(self, Self::Content(_) | Self::Taken(_) | Self::Placed(..) | Self::Used(_))
+        value < 0 && matches!(self, Self::Content(_) | Self::Taken(_) | Self::Placed(..) | Self::Used(..))
     }
 
     /// Combines the witnesses of two sets of nodes: in each set, a node on which the test does not hold, with the value

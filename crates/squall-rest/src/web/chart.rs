@@ -13,7 +13,7 @@ const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 176.0;
 const LEFT: f64 = 48.0;
 const RIGHT: f64 = 8.0;
-const TOP: f64 = 24.0;
+const TOP: f64 = 30.0;
 const BOTTOM: f64 = 24.0;
 /// Most points of a line; there are fewer pixels than more would need.
 const POINTS: usize = 240;
@@ -182,8 +182,13 @@ pub(crate) fn meter(html: &mut Html, about: &str, whole: u64, parts: &[(&'static
 
 /// Appends small squares, `columns` in a row: one path for each class, in which a run of equal squares is one dashed
 /// line. `classes`: the class of each square, as an index of `names`; a higher number: a
-/// hole.
-pub(crate) fn squares(html: &mut Html, about: &str, columns: usize, names: &[&'static str], classes: &[usize]) {
+/// hole. `titles`: what is shown of each square that is pointed at; empty: nothing is.
+pub(crate) fn squares(
+    html: &mut Html,
+    (about, columns): (&str, usize),
+    names: &[&'static str],
+    (classes, titles): (&[usize], &[String]),
+) {
     const CELL: usize = 10;
     let rows = classes.len().div_ceil(columns).max(1);
     html.put(
@@ -203,6 +208,13 @@ pub(crate) fn squares(html: &mut Html, about: &str, columns: usize, names: &[&'s
     }
     for (name, path) in names.iter().zip(&paths).filter(|(_, path)| !path.is_empty()) {
         html.put("<path class=\"{}\" d=\"{}\"/>", &[name, path]);
+    }
+    for (at, title) in titles.iter().enumerate().filter(|(_, title)| !title.is_empty()) {
+        let (x, y) = (at % columns * CELL, at / columns * CELL);
+        html.put(
+            "<rect class=\"spot\" x=\"{}\" y=\"{}\" width=\"10\" height=\"10\"><title>{}</title></rect>",
+            &[&x, &y, title],
+        );
     }
     html.raw("</svg>");
 }
@@ -229,7 +241,7 @@ fn levels(html: &mut Html, step: f64, top: f64, unit: &str, y: &dyn Fn(f64) -> f
             &[&At(LEFT - 5.0), &At(y(value) + 3.5), &short(value)],
         );
     }
-    html.put("<text class=\"unit\" x=\"0\" y=\"11\">{}</text>", &[&unit]);
+    html.put("<text class=\"unit\" x=\"0\" y=\"8\">{}</text>", &[&unit]);
 }
 
 fn time_axis(
@@ -310,7 +322,7 @@ mod tests {
     #[test]
     fn equal_squares_are_one_line() {
         let mut html = Html::new();
-        squares(&mut html, "nodes", 4, &["a", "b"], &[0, 0, 1, 1, 9, 0]);
+        squares(&mut html, ("nodes", 4), &["a", "b"], (&[0, 0, 1, 1, 9, 0], &[]));
         assert!(html.as_str().contains("<path class=\"a\" d=\"M1 5h18M11 15h8\"/><path class=\"b\" d=\"M21 5h18\"/>"));
     }
 }

@@ -77,7 +77,8 @@ impl View {
             return;
         };
         let whole = self.clock.local(time).strftime("%Y-%m-%dT%H:%M:%S").to_string();
-        html.put("<time datetime=\"{}\" title=\"{}\">{}</time>", &[&whole, &whole, &self.clock.show(time)]);
+        let shown = whole_words(&self.clock.show(time));
+        html.put("<time datetime=\"{}\" title=\"{}\">{}</time>", &[&whole, &whole, &shown]);
     }
 
     /// Appends the mark of the cluster's health.
@@ -182,6 +183,11 @@ pub(crate) fn alone(title: &str, body: &Html) -> Html {
 /// Sends a page.
 pub(crate) fn page(status: StatusCode, html: &Html) -> Response {
     (status, [(CONTENT_TYPE, "text/html; charset=utf-8")], html.clone().into_string()).into_response()
+}
+
+/// Returns a time with whole words for those that Slurm cuts to the width of a column.
+pub(crate) fn whole_words(shown: &str) -> String {
+    shown.replace("Tomorr ", "tomorrow ").replace("Ystday ", "yesterday ")
 }
 
 /// Makes a page in a thread of its own, since it may take a while, and sends it.

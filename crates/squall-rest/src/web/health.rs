@@ -110,12 +110,20 @@ fn group(body: &mut Html, id: &'static str, title: &str, all: &[(&str, String)])
     body.raw("</dl></section>");
 }
 
+/// Formats microseconds with their unit.
+fn short(us: u64) -> String {
+    match us {
+        ..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
 fn times(body: &mut Html, diag: &Diag) {
     card(body, "times", "Times");
     body.raw("<table><thead><tr><th scope=\"col\">What</th><th scope=\"col\" class=\"n\">Count</th><th scope=\"col\" class=\"n\">Median</th><th scope=\"col\" class=\"n\">99 % are below</th></tr></thead><tbody>");
     for (name, histogram) in diag.latency.all() {
-        let quantile =
-            |permille| histogram.quantile_us(permille).map_or_else(|| "–".to_owned(), |us| format!("{us} µs"));
+        let quantile = |permille| histogram.quantile_us(permille).map_or_else(|| "–".to_owned(), short);
         body.put(
             "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             &[&name, &histogram.count(), &quantile(500), &quantile(990)],
@@ -130,12 +138,10 @@ fn messages(body: &mut Html, diag: &Diag) {
     all.sort_by_key(|(_, _, us)| std::cmp::Reverse(*us));
     body.raw("<table><thead><tr><th scope=\"col\">Kind</th><th scope=\"col\" class=\"n\">Count</th><th scope=\"col\" class=\"n\">Average</th><th scope=\"col\" class=\"n\">Total</th></tr></thead><tbody>");
     for (name, count, us) in all.iter().take(12) {
-        body.put("<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{} µs</td><td class=\"n\">{} ms</td></tr>", &[
-            name,
-            count,
-            &average(*us, *count),
-            &(us / 1000),
-        ]);
+        body.put(
+            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            &[name, count, &short(us.checked_div(*count).unwrap_or(0)), &short(*us)],
+        );
     }
     body.raw("</tbody></table></section>");
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb, format_short};
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{JobState, Usage};
+use squall_model::job::{JobKind, JobSpec, JobState, Usage};
 use squall_model::series::{Series as UsageSeries, Used};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef, Request, Tail};
@@ -23,7 +23,7 @@ use squall_text::report::record::Record;
 use crate::caller::Identity;
 use crate::routes::{Server, ServerHandle};
 use crate::web::chart::{self, Caption, Series, percent};
-use crate::web::frame::{Problem, View, made};
+use crate::web::frame::{Problem, View, made, whole_words};
 use crate::web::html::{Html, card, fact, link};
 use crate::web::people::Viewer;
 use crate::web::row::{self, Rows};
@@ -47,11 +47,33 @@ pub(crate) struct JobDetails {
     pub(crate) used: Vec<(StepNo, Used)>,
     /// The end of its output. None: the viewer is not its owner, or it has none.
     pub(crate) tail: Option<Box<Tail>>,
+    /// The same of its errors, if these go to a file of their own.
+    pub(crate) errors: Option<Box<Tail>>,
     /// Whether the controller has forgotten the job, so that only accounting knows it.
     pub(crate) past: bool,
 }
 
 impl JobDetails {
+    /// Asks for the ends of a batch job's output and errors. `past`: the controller may have forgotten the job.
+    pub(crate) async fn see_output(
+        &mut self,
+        server: &Server,
+        who: &Identity,
+        (job, past): (JobId, bool),
+        spec: Option<&JobSpec>,
+    ) {
+        let Some(spec) = spec.filter(|spec| spec.kind == JobKind::Batch) else { return };
+        let ask = |errors| server.cluster.ask(who, HostRequest::Tail { job, past, errors });
+        if let Ok(Answer::Tail(tail)) = ask(false).await {
+            self.tail = Some(tail);
+        }
+        if spec.stderr.as_ref().is_some_and(|path| Some(path) != spec.stdout.as_ref())
+            && let Ok(Answer::Tail(tail)) = ask(true).await
+        {
+            self.errors = Some(tail);
+        }
+    }
+
     /// Takes rows of accounting of a job: those of this run, and the earlier runs.
     pub(crate) fn take(&mut self, rows: Vec<AccountingRow>, (id, attempt): (JobId, Attempt)) {
         // The number of an array that waits is also that of one of its tasks.
@@ -97,11 +119,9 @@ pub(crate) async fn show(
         known.why = Some(told);
     }
     let owner = jobs.owners.get(job.owner as usize);
-    if owner.is_some_and(|owner| view.uid == owner.uid)
-        && job.attempt.0 > 0
-        && let Ok(Answer::Tail(tail)) = server.cluster.ask(&who, HostRequest::Tail { job: job.id, past: false }).await
-    {
-        known.tail = Some(tail);
+    if owner.is_some_and(|owner| view.uid == owner.uid) && job.attempt.0 > 0 {
+        let spec = jobs.specs.get(job.spec as usize);
+        known.see_output(&server, &who, (job.id, false), spec.map(|spec| &**spec)).await;
     }
     let is_over = matches!(job.state, JobState::Ended(_));
     if is_over || job.attempt.0 > 0 && owner.is_some_and(|owner| view.may(owner.uid)) {
@@ -121,7 +141,7 @@ async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepNo
         return all;
     }
     for step in job.run().steps.iter().filter(|step| step.end.is_none()).take(MEASURED) {
-        let asked = server.cluster.ask(who, Request::Measure { job: job.id, step: step.step }).await;
+        let asked = server.cluster.ask(who, Request::Measure { job: job.id, step: step.step, lately: false }).await;
         if let Ok(Answer::Measured(usage, _, series)) = asked {
             all.push((step.step, Used { usage, series }));
         }
@@ -163,7 +183,7 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Job
     related::add(&mut body, jobs, listed);
     let lines = steps_of(&job, known);
     over_time(&mut body, view, &lines);
-    files(&mut body, view, &job, known.tail.as_deref());
+    files(&mut body, view, &job, (known.tail.as_deref(), known.errors.as_deref()));
     course::add(&mut body, view, &job, known);
     steps(&mut body, view, &lines);
     if let Some(record) = record.filter(|_| known.past) {
@@ -211,7 +231,9 @@ fn facts(body: &mut Html, view: &View, job: &JobRow, known: &JobDetails) {
     let expected = told.and_then(|told| told.start.as_ref()).map(|start| start.time);
     let begins = expected.filter(|_| job.info.state == JobState::Pending).or(job.info.start);
     let ends = begins.zip(limit).map(|(start, limit)| start + limit).or(job.info.end);
-    for (name, at) in [(start, begins), (end, ends)] {
+    // What can never start as it is has no start to be expected.
+    let never = told.is_some_and(why::never) && job.info.state == JobState::Pending;
+    for (name, at) in [(start, begins), (end, ends)].into_iter().filter(|_| !never) {
         body.put("<div><dt>{}</dt><dd>", &[&name]);
         view.time(body, at, "not known");
         body.raw("</dd></div>");
@@ -244,8 +266,10 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, (known, record): (&JobDetai
     if is_known {
         let (cpu_s, peak_kb) = total(known);
         let held_s = ran.saturating_mul(u64::from(job.info.num_cpus));
-        let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_s));
-        share(body, "CPU time", &text, (cpu_s, held_s));
+        if held_s > 0 {
+            let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_s));
+            share(body, "CPU time", &text, (cpu_s, held_s));
+        }
         let held_kb = job.info.memory_mb.saturating_mul(1024);
         let of = if held_kb > 0 { format!(" of {}", format_memory_mb(job.info.memory_mb)) } else { String::new() };
         share(body, "Memory, peak", &format!("{}{of}", memory(peak_kb)), (peak_kb, held_kb));
@@ -345,7 +369,7 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
     if let Some(start) = &told.start {
         body.put(
             "<p>Expected to start: <strong>{}</strong> in {} on {}.</p>",
-            &[&why::when(start.time, &view.clock), &start.partition, &start.nodes],
+            &[&whole_words(&why::when(start.time, &view.clock)), &start.partition, &start.nodes],
         );
     }
     for partition in &told.partitions {
@@ -359,7 +383,7 @@ fn reason(body: &mut Html, view: &View, told: &Why) {
         for (change, at) in &told.changes {
             body.put(
                 "<tr><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>",
-                &[&why::change_text(change), &why::when(*at, &view.clock)],
+                &[&why::change_text(change), &whole_words(&why::when(*at, &view.clock))],
             );
         }
         body.raw("</tbody></table>");
@@ -491,7 +515,7 @@ fn steps(body: &mut Html, view: &View, steps: &[StepLine<'_>]) {
     body.raw("</section>");
 }
 
-fn files(body: &mut Html, view: &View, job: &JobRow, tail: Option<&Tail>) {
+fn files(body: &mut Html, view: &View, job: &JobRow, (tail, errors): (Option<&Tail>, Option<&Tail>)) {
     card(body, "files", "Command and output");
     body.raw("<dl class=\"facts one\">");
     fact(body, "Command", &job.command());
@@ -501,7 +525,13 @@ fn files(body: &mut Html, view: &View, job: &JobRow, tail: Option<&Tail>) {
     fact(body, "Errors", &if job.stderr() == job.stdout() { String::new() } else { job.stderr() });
     body.raw("</dl>");
     if let Some(tail) = tail {
-        end_of_output(body, tail, job);
+        body.raw("<div class=\"outs\"><div>");
+        end_of_output(body, tail, (job, "output"));
+        if let Some(errors) = errors {
+            body.raw("</div><div>");
+            end_of_output(body, errors, (job, "errors"));
+        }
+        body.raw("</div></div>");
     } else if job.is_batch() && !job.started() {
         body.raw("<p class=\"note\">It has written nothing yet.</p>");
     } else if job.is_batch() && view.uid == job.owner.uid {
@@ -513,14 +543,14 @@ fn files(body: &mut Html, view: &View, job: &JobRow, tail: Option<&Tail>) {
 }
 
 /// Appends the end of a job's output, which is the user's and may be anything.
-fn end_of_output(body: &mut Html, tail: &Tail, job: &JobRow) {
+fn end_of_output(body: &mut Html, tail: &Tail, (job, what): (&JobRow, &'static str)) {
     let text = String::from_utf8_lossy(&tail.bytes);
     match &tail.problem {
-        Some(_) if job.stdout() == "/dev/null" => {
-            body.raw("<p class=\"note\">Its output is not kept. It goes to /dev/null.</p>");
+        Some(_) if tail.path == "/dev/null" => {
+            body.put("<p class=\"note\">Its {} is not kept. It goes to /dev/null.</p>", &[&what]);
         }
         Some(problem) => {
-            body.put("<p class=\"note\">The controller's host can't show the output: {}.", &[problem]);
+            body.put("<p class=\"note\">The controller's host can't show its {}: {}.", &[&what, problem]);
             let host = &job.info.run().batch_host;
             if !host.is_empty() {
                 body.put(" Its script ran on {}.", &[host]);
@@ -528,15 +558,16 @@ fn end_of_output(body: &mut Html, tail: &Tail, job: &JobRow) {
             body.raw("</p>");
         }
         None if text.is_empty() => {
-            body.raw("<p class=\"note\">It has written nothing so far.</p>");
+            let what = if what == "errors" { "no errors" } else { "nothing" };
+            body.put("<p class=\"note\">It has written {} so far.</p>", &[&what]);
         }
         None if (tail.bytes.len() as u64) < tail.size => {
             // A line that was cut is left out.
             let whole = text.split_once('\n').map_or(&*text, |(_, whole)| whole);
-            body.put("<h3>The end of its output</h3><pre class=\"out\" tabindex=\"0\">{}</pre>", &[&whole]);
+            body.put("<h3>The end of its {}</h3><pre class=\"out\" tabindex=\"0\">{}</pre>", &[&what, &whole]);
         }
         None => {
-            body.put("<h3>Its output</h3><pre class=\"out\" tabindex=\"0\">{}</pre>", &[&text]);
+            body.put("<h3>Its {}</h3><pre class=\"out\" tabindex=\"0\">{}</pre>", &[&what, &text]);
         }
     }
 }

@@ -13,6 +13,7 @@ mod health;
 mod history;
 mod html;
 mod job;
+mod lately;
 mod mine;
 mod nodes;
 mod overview;
@@ -39,6 +40,7 @@ use axum::routing::{get, post};
 
 use crate::routes::ServerHandle;
 use history::History;
+use lately::UsedLately;
 use mine::FailedLately;
 
 /// What pages may load and do: nothing but our own style, script, events and forms.
@@ -53,6 +55,7 @@ pub(crate) struct Web {
     secure: bool,
     history: History,
     failed: FailedLately,
+    used: UsedLately,
 }
 
 impl std::fmt::Debug for Web {
@@ -66,7 +69,13 @@ impl Web {
     pub(crate) fn new(secure: bool) -> io::Result<Self> {
         let mut key = [0; 32];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self { key, secure, history: History::default(), failed: FailedLately::default() })
+        Ok(Self {
+            key,
+            secure,
+            history: History::default(),
+            failed: FailedLately::default(),
+            used: UsedLately::default(),
+        })
     }
 }
 

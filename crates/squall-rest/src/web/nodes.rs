@@ -34,7 +34,7 @@ const USERS: [&str; 8] = ["w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8"];
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NodesQuery {
-    /// `user`: colours tell who is where.
+    /// What colours tell: `user`: who is where; `load`, `memory`, `gpu`: how much is in use; otherwise states.
     pub(crate) by: String,
     pub(crate) state: String,
     pub(crate) group: String,
@@ -65,16 +65,96 @@ pub(crate) fn page(
 ) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Nodes</h1>");
-    card(&mut body, "map", if asked.by == "user" { "Who is where" } else { "States" });
-    body.put("<ul class=\"tabs\"><li><a href=\"/nodes\" aria-current=\"{}\">By state</a></li><li><a href=\"/nodes?by=user\" aria-current=\"{}\">By user</a></li></ul>", &[
-        &(asked.by != "user"),
-        &(asked.by == "user"),
-    ]);
-    let holders = (asked.by == "user").then(|| holders(nodes, jobs));
-    map(&mut body, nodes, config, holders.as_ref());
+    let (by, _, title) = BY.into_iter().find(|(by, ..)| *by == asked.by).unwrap_or(BY[0]);
+    card(&mut body, "map", title);
+    body.raw("<ul class=\"tabs\">");
+    let with_gpus = nodes.iter().any(|node| gpus(node).1 > 0.0);
+    for (word, name, _) in BY.into_iter().filter(|(word, ..)| *word != "gpu" || with_gpus) {
+        let path = link("/nodes", &[("by", word)]);
+        body.put("<li><a href=\"{}\" aria-current=\"{}\">{}</a></li>", &[&path, &(word == by), &name]);
+    }
+    body.raw("</ul>");
+    let colours = match by {
+        "user" => Colours::Users(holders(nodes, jobs)),
+        "load" => Colours::Shares(nodes.iter().map(load_share).map(share).collect()),
+        "memory" => Colours::Shares(nodes.iter().map(memory).map(share).collect()),
+        "gpu" => Colours::Shares(nodes.iter().map(gpus).map(share).collect()),
+        _ => Colours::States,
+    };
+    map(&mut body, nodes, config, &colours);
     body.raw("</section>");
     list(&mut body, view, nodes, config, asked);
     view.page("/nodes", "Nodes", &body)
+}
+
+/// What colours of nodes may tell: the word in the address, the name of the choice, the title.
+const BY: [(&str, &str, &str); 5] = [
+    ("", "By state", "States"),
+    ("user", "By user", "Who is where"),
+    ("load", "By load", "Load of the CPUs"),
+    ("memory", "By memory", "Memory that jobs hold"),
+    ("gpu", "By GPUs", "GPUs that jobs hold"),
+];
+
+/// Shades of shares, and what each stands for: steps of a quarter. Nodes without what is shown have none.
+const SHADES: [(&str, &str); 6] = [
+    ("h0", "nothing"),
+    ("h1", "up to 25 %"),
+    ("h2", "up to 50 %"),
+    ("h3", "up to 75 %"),
+    ("h4", "up to 100 %"),
+    ("h5", "more"),
+];
+
+/// Most squares of which each has a title.
+const TITLED: usize = 1024;
+
+/// What the colours of nodes tell.
+#[derive(Clone, Debug)]
+pub(crate) enum Colours {
+    States,
+    Users(Holders),
+    /// An index of [`SHADES`] for each node. None: it has nothing of what is shown.
+    Shares(Vec<Option<usize>>),
+}
+
+/// Returns the load of a node, and its CPUs.
+fn load_share(node: &NodeInfo) -> (f64, f64) {
+    (f64::from(node.load_centi) / 100.0, f64::from(node.hardware.cpus))
+}
+
+/// Returns the memory that jobs hold on a node, and all.
+fn memory(node: &NodeInfo) -> (f64, f64) {
+    (node.memory_used_mb as f64, node.hardware.memory_mb as f64)
+}
+
+/// Returns the GPUs that jobs hold on a node, and all.
+fn gpus(node: &NodeInfo) -> (f64, f64) {
+    let count = |list: &str| node::devices(list).get("gpu").copied().map_or(0.0, f64::from);
+    (count(&node.gres_used), count(&node.gres))
+}
+
+/// Returns the shade of a share.
+fn share((part, whole): (f64, f64)) -> Option<usize> {
+    // Half a percent is nothing, and a little more than all is all: loads are means.
+    let quarters = part / whole * 4.0;
+    (whole > 0.0).then(|| if quarters < 0.02 { 0 } else { ((quarters - 0.1).ceil().max(1.0) as usize).min(5) })
+}
+
+/// Returns what is said of a node that is pointed at.
+fn title(node: &NodeInfo) -> String {
+    let (held, all) = gpus(node);
+    let gpus = if all > 0.0 { format!(", {held} of {all} GPUs") } else { String::new() };
+    format!(
+        "{}: {}, {} of {} CPUs held, load {:.1}, {} of {} memory{gpus}",
+        node.name,
+        NodeState::of(node).long(),
+        node.cpus_used,
+        node.hardware.cpus,
+        load_share(node).0,
+        format_memory_mb(node.memory_used_mb),
+        format_memory_mb(node.hardware.memory_mb)
+    )
 }
 
 /// Who holds which nodes: the users with colours, and for each node an index of [`USERS`], or none.
@@ -135,25 +215,18 @@ pub(crate) fn states(body: &mut Html, looks: &[u64; LOOKS.len()]) {
     body.raw("</ul>");
 }
 
-/// Appends all nodes as small squares, in their groups.
-pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders: Option<&Holders>) {
-    let looks = counts(nodes);
-    let (names, classes): (Vec<&'static str>, Vec<usize>) = match holders {
-        None => (LOOKS.iter().map(|(class, _)| *class).collect(), nodes.iter().map(look).collect()),
-        Some(holders) => {
-            let free = USERS.len() + 1;
-            let class = |(node, held): (&NodeInfo, &Option<usize>)| match held {
-                Some(user) => *user,
-                None if look(node) >= 5 => free + 1,
-                None => free,
-            };
-            let names = USERS.into_iter().chain(["others", "idle", "down"]).collect();
-            (names, nodes.iter().zip(&holders.of).map(class).collect())
+/// Appends what the colours stand for.
+fn legend(body: &mut Html, colours: &Colours, looks: &[u64; LOOKS.len()]) {
+    match colours {
+        Colours::States => states(body, looks),
+        Colours::Shares(_) => {
+            body.raw("<ul class=\"legend\">");
+            for (class, word) in SHADES.into_iter().chain([("down", "down or drained")]) {
+                body.put("<li><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}</li>", &[&class, &word]);
+            }
+            body.raw("</ul>");
         }
-    };
-    match holders {
-        None => states(body, &looks),
-        Some(holders) => {
+        Colours::Users(holders) => {
             body.raw("<ul class=\"legend\">");
             for ((user, count), class) in holders.users.iter().zip(USERS) {
                 body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> <bdi>{}</bdi> {}</a></li>", &[
@@ -174,6 +247,34 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
             body.raw("</ul>");
         }
     }
+}
+
+/// Appends all nodes as small squares, in their groups.
+pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, colours: &Colours) {
+    let looks = counts(nodes);
+    let (names, classes): (Vec<&'static str>, Vec<usize>) = match colours {
+        Colours::States => (LOOKS.iter().map(|(class, _)| *class).collect(), nodes.iter().map(look).collect()),
+        Colours::Shares(shares) => {
+            let none = SHADES.len();
+            let down = |(node, shade): (&NodeInfo, &Option<usize>)| match look(node) {
+                5.. => none + 1,
+                _ => shade.unwrap_or(none),
+            };
+            let names = SHADES.iter().map(|(class, _)| *class).chain(["none", "down"]).collect();
+            (names, nodes.iter().zip(shares).map(down).collect())
+        }
+        Colours::Users(holders) => {
+            let free = USERS.len() + 1;
+            let class = |(node, held): (&NodeInfo, &Option<usize>)| match held {
+                Some(user) => *user,
+                None if look(node) >= 5 => free + 1,
+                None => free,
+            };
+            let names = USERS.into_iter().chain(["others", "idle", "down"]).collect();
+            (names, nodes.iter().zip(&holders.of).map(class).collect())
+        }
+    };
+    legend(body, colours, &looks);
     body.raw("<div class=\"racks\">");
     for group in groups(nodes, config) {
         let own: Vec<usize> = group.cells.iter().map(|at| at.map_or(names.len(), |at| classes[at])).collect();
@@ -184,7 +285,11 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
             "<a class=\"rack\" href=\"{}\"><span>{}</span>",
             &[&link("/nodes", &[("group", &group.name)]), &group.name],
         );
-        chart::squares(body, &about.join(", "), group.columns, &names, &own);
+        let titles: Vec<String> = match nodes.len() {
+            ..=TITLED => group.cells.iter().map(|at| at.map_or_else(String::new, |at| title(&nodes[at]))).collect(),
+            _ => Vec::new(),
+        };
+        chart::squares(body, (&about.join(", "), group.columns), &names, (&own, &titles));
         body.raw("</a>");
     }
     body.raw("</div>");
@@ -372,7 +477,7 @@ pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>) -> H
     };
     let all = Rows::new(view, jobs);
     let shown: Vec<JobRow> = jobs.jobs.iter().filter(holds).take(200).filter_map(|job| all.of(job)).collect();
-    queue::table(&mut body, view, &shown, &HashMap::new());
+    queue::table(&mut body, view, &shown, (&HashMap::new(), &HashMap::new()));
     body.raw("</section>");
     view.page("/nodes", &format!("Node {}", node.name), &body)
 }

@@ -92,7 +92,7 @@ pub(crate) fn page(view: &View, seen: &OverviewData) -> Html {
     users(&mut body, &seen.jobs);
     states(&mut body, &seen.jobs);
     body.raw("</div><section class=\"card\" id=\"map\"><h2><a href=\"/nodes\">Nodes</a></h2>");
-    nodes::map(&mut body, &seen.nodes, &seen.config, None);
+    nodes::map(&mut body, &seen.nodes, &seen.config, &nodes::Colours::States);
     body.raw("</section>");
     view.page("/", "Overview", &body)
 }
@@ -162,7 +162,7 @@ fn queue(body: &mut Html, view: &View, history: &[Sample]) {
 }
 
 fn since(body: &mut Html, view: &View, history: &[Sample]) {
-    body.raw("<p class=\"note\">Seen by this page's server while somebody looked, since ");
+    body.raw("<p class=\"note\">Recorded while somebody had a page open, since ");
     view.time(body, history.first().map(|sample| sample.at), "now");
     body.raw("</p>");
 }
@@ -219,10 +219,10 @@ fn reasons(body: &mut Html, jobs: &JobsPage) {
         body.raw("<p class=\"dim\">No job waits.</p></section>");
         return;
     }
-    body.raw("<table><thead><tr><th scope=\"col\">Reason</th><th scope=\"col\">Meaning</th><th scope=\"col\" class=\"n\">Jobs</th></tr></thead><tbody>");
+    body.raw("<table class=\"cards\"><thead><tr><th scope=\"col\">Reason</th><th scope=\"col\">Meaning</th><th scope=\"col\" class=\"n\">Jobs</th></tr></thead><tbody>");
     for (name, (count, reason)) in all.into_iter().take(9) {
         body.put(
-            "<tr><th scope=\"row\"><a href=\"{}\">{}</a></th><td class=\"dim\">{}</td><td class=\"n\">{}</td></tr>",
+            "<tr><th scope=\"row\"><a href=\"{}\">{}</a></th><td class=\"dim\" data-name=\"Meaning\">{}</td><td class=\"n\" data-name=\"Jobs\">{}</td></tr>",
             &[&link("/jobs", &[("state", "pending"), ("reason", name)]), &name, &why::meaning(reason), &count],
         );
     }
@@ -246,16 +246,18 @@ fn partitions(body: &mut Html, seen: &OverviewData) {
             of.entry(partition).or_default().push(node);
         }
     }
-    body.raw("<div class=\"scroll\" tabindex=\"0\"><table class=\"rows\"><thead><tr><th scope=\"col\">Partition</th><th scope=\"col\">State</th>\
+    body.raw(
+        "<table class=\"rows cards\"><thead><tr><th scope=\"col\">Partition</th><th scope=\"col\">State</th>\
               <th scope=\"col\">Nodes</th><th scope=\"col\">CPUs in use</th><th scope=\"col\" class=\"n\">Running</th>\
-              <th scope=\"col\" class=\"n\">Pending</th></tr></thead><tbody>");
+              <th scope=\"col\" class=\"n\">Pending</th></tr></thead><tbody>",
+    );
     for partition in &*seen.partitions {
         let name = partition.config.name.as_str();
         let own = of.get(name).map(Vec::as_slice).unwrap_or_default();
         let (used, all) = cpus(own.iter().copied());
         let (running, pending) = waiting.get(name).copied().unwrap_or_default();
         body.put(
-            "<tr><th scope=\"row\"><a href=\"{}\">{}</a></th><td>{}</td><td>",
+            "<tr><th scope=\"row\"><a href=\"{}\">{}</a></th><td data-name=\"State\">{}</td><td data-name=\"Nodes\">",
             &[&link("/jobs", &[("partition", name)]), &name, &words::partition_state(partition.config.state)],
         );
         let looks = counts(own.iter().copied());
@@ -263,14 +265,14 @@ fn partitions(body: &mut Html, seen: &OverviewData) {
         let words: Vec<String> = words.map(|((_, word), count)| format!("{count} {word}")).collect();
         let parts = LOOKS.iter().zip(looks).map(|((class, _), count)| (*class, count)).collect::<Vec<_>>();
         chart::meter(body, &words.join(", "), own.len() as u64, &parts);
-        body.put("<span class=\"dim\">{}</span></td><td>", &[&words.join(", ")]);
+        body.put("<span class=\"dim\">{}</span></td><td data-name=\"CPUs\">", &[&words.join(", ")]);
         chart::meter(body, &format!("{used} of {all} CPUs"), all, &[("used", used)]);
         body.put(
-            "<span class=\"dim\">{} of {} · {} %</span></td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            "<span class=\"dim\">{} of {} · {} %</span></td><td class=\"n\" data-name=\"Running\">{}</td><td class=\"n\" data-name=\"Pending\">{}</td></tr>",
             &[&used, &all, &percent(used, all), &running, &pending],
         );
     }
-    body.raw("</tbody></table></div></section>");
+    body.raw("</tbody></table></section>");
 }
 
 fn users(body: &mut Html, jobs: &JobsPage) {

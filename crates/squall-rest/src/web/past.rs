@@ -272,7 +272,7 @@ pub(crate) fn page(view: &View, partitions: &[PartitionInfo], found: Found, aske
 }
 
 /// Appends a choice of a form.
-fn choice<'a>(
+pub(crate) fn choice<'a>(
     body: &mut Html,
     (name, label): (&str, &str),
     chosen: &str,

@@ -1,23 +1,29 @@
 //! The queue: jobs with their reasons and expected starts, a page at a time.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
+use squall_client::ClientError;
+use squall_model::duration::format_memory_mb;
 use squall_model::id::JobId;
 use squall_model::job::JobState;
 use squall_model::time::{Span, Time};
-use squall_model::wire::info::{ExpectedStart, JobInfo, JobsPage};
+use squall_model::wire::info::{ExpectedStart, JobClass, JobInfo, JobsPage};
 use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
+use squall_text::report::lately::Lately;
 
 use crate::routes::ServerHandle;
 use crate::web::chart::{self, Caption, PlanBar};
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, card, link, pager};
+use crate::web::job::memory;
+use crate::web::lately;
+use crate::web::past::choice;
 use crate::web::people::Viewer;
 use crate::web::row::{self, Rows, count};
 
@@ -54,7 +60,23 @@ pub(crate) async fn show(
     let who = &viewer.caller.identity;
     let (jobs, expected) = (server.cluster.jobs_seen_by(who, None).await?, server.cluster.expected(None).await?);
     let view = View::of(&server, &viewer).await?;
-    made(move || page(&view, &jobs, &expected, &asked)).await
+    let (all, looked) = (Arc::clone(&jobs), asked.clone());
+    let picked = tokio::task::spawn_blocking(move || picked(&all, &looked)).await;
+    let picked = picked.map_err(|e| ClientError::Lost(e.to_string()))?;
+    let may = |job: &&JobInfo| jobs.owners.get(job.owner as usize).is_some_and(|owner| view.may(owner.uid));
+    let used = server.web.used.of(&server, who, picked.jobs.iter().filter(may)).await;
+    made(move || page(&view, &jobs, (&expected, &used), (&asked, &picked))).await
+}
+
+/// The jobs on a page of the list.
+#[derive(Debug)]
+pub(crate) struct Picked {
+    /// Number of jobs of each kind.
+    kinds: [u64; KINDS.len()],
+    /// Index of the first job in the list, and the length of the list.
+    first: usize,
+    total: usize,
+    jobs: Vec<JobInfo>,
 }
 
 fn of_kind(state: JobState, kind: &str) -> bool {
@@ -114,8 +136,8 @@ fn rank(job: &JobInfo) -> (u8, Reverse<u64>, JobId) {
     }
 }
 
-/// Returns the page.
-pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart], asked: &QueueQuery) -> Html {
+/// Returns the jobs on the page that is asked for.
+pub(crate) fn picked(jobs: &JobsPage, asked: &QueueQuery) -> Picked {
     let mut kinds = [0_u64; KINDS.len()];
     let mut chosen: Vec<&JobInfo> = Vec::new();
     for job in jobs.jobs.iter().filter(|job| asked.fits(jobs, job)) {
@@ -132,26 +154,38 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart]
         chosen.select_nth_unstable_by_key(end, |job| rank(job));
     }
     chosen[..end].sort_unstable_by_key(|job| rank(job));
+    let shown = chosen[first..end].iter().map(|job| (*job).clone()).collect();
+    Picked { kinds, first, total: chosen.len(), jobs: shown }
+}
+
+/// Returns the page. `used`: what running jobs of the list use.
+pub(crate) fn page(
+    view: &View,
+    jobs: &Arc<JobsPage>,
+    (expected, used): (&[ExpectedStart], &lately::ByJob),
+    (asked, picked): (&QueueQuery, &Picked),
+) -> Html {
     let all = Rows::new(view, jobs);
     let starts: HashMap<JobId, &ExpectedStart> = expected.iter().map(|start| (start.id, start)).collect();
-    let shown: Vec<JobRow> = chosen[first..end].iter().filter_map(|job| all.of(job)).collect();
+    let shown: Vec<JobRow> = picked.jobs.iter().filter_map(|job| all.of(job)).collect();
 
     let mut body = Html::new();
     body.raw("<h1>Jobs</h1>");
-    filter(&mut body, view, asked, kinds);
+    filter(&mut body, view, jobs, (asked, picked.kinds));
     card(&mut body, "list", "Queue");
-    let places = format!("{} to {} of {} entries", first + usize::from(end > 0), end, chosen.len());
+    let end = picked.first + picked.jobs.len();
+    let places = format!("{} to {end} of {} entries", picked.first + usize::from(end > 0), picked.total);
     body.put("<p class=\"note\"><span id=\"count\" aria-live=\"polite\">{}</span>", &[&places]);
     let planned = planned(view, &shown, &starts);
     body.raw(if planned.is_empty() { "</p>" } else { " · <a href=\"#plan\">Expected course ↓</a></p>" });
-    table(&mut body, view, &shown, &starts);
-    pager(&mut body, chosen.len(), ROWS, asked.page, &|page| asked.link(&asked.state, page));
+    table(&mut body, view, &shown, (&starts, used));
+    pager(&mut body, picked.total, ROWS, asked.page, &|page| asked.link(&asked.state, page));
     body.raw("</section>");
     plan(&mut body, view, &planned);
     view.page("/jobs", "Jobs", &body)
 }
 
-fn filter(body: &mut Html, view: &View, asked: &QueueQuery, kinds: [u64; KINDS.len()]) {
+fn filter(body: &mut Html, view: &View, jobs: &JobsPage, (asked, kinds): (&QueueQuery, [u64; KINDS.len()])) {
     body.raw("<section class=\"filter\" aria-label=\"Filter\" id=\"filter\"><ul class=\"tabs\">");
     for ((kind, name), count) in KINDS.into_iter().zip(kinds) {
         let current = if asked.state.eq_ignore_ascii_case(kind) { "true" } else { "false" };
@@ -165,22 +199,31 @@ fn filter(body: &mut Html, view: &View, asked: &QueueQuery, kinds: [u64; KINDS.l
         "</ul><form action=\"/jobs\" role=\"search\"><input type=\"hidden\" name=\"state\" value=\"{}\">",
         &[&asked.state],
     );
-    for (name, label, value) in [
-        ("find", "Name or id", &asked.find),
-        ("user", "User", &asked.user),
-        ("partition", "Partition", &asked.partition),
-        ("account", "Account", &asked.account),
-    ] {
+    for (name, label, value) in [("find", "Name or id", &asked.find), ("user", "User", &asked.user)] {
         body.put(
             "<label>{} <input name=\"{}\" value=\"{}\" size=\"8\" autocomplete=\"off\"></label>",
             &[&label, &name, value],
         );
     }
+    let choices: [(&str, &str, &str, fn(&JobClass) -> &str); 2] = [
+        ("partition", "Partition", &asked.partition, |class| &class.partition),
+        ("account", "Account", &asked.account, |class| &class.account),
+    ];
+    for (name, label, chosen, of) in choices {
+        let known: BTreeSet<&str> = jobs.classes.iter().map(|class| of(class)).chain([chosen]).collect();
+        let known = known.into_iter().filter(|known| !known.is_empty());
+        choice(body, (name, label), chosen, [("", "any")].into_iter().chain(known.map(|known| (known, known))));
+    }
     body.put("<button>Filter</button> <a href=\"{}\">My jobs</a> <a href=\"/jobs\">All</a> <a href=\"/past\">Past jobs</a></form></section>", &[&mine]);
 }
 
-/// Appends a table of jobs.
-pub(crate) fn table(body: &mut Html, view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart>) {
+/// Appends a table of jobs. `used`: what running ones use, as far as it is known.
+pub(crate) fn table(
+    body: &mut Html,
+    view: &View,
+    shown: &[JobRow],
+    (starts, used): (&HashMap<JobId, &ExpectedStart>, &lately::ByJob),
+) {
     if shown.is_empty() {
         body.raw("<p class=\"dim\">No jobs.</p>");
         return;
@@ -188,9 +231,12 @@ pub(crate) fn table(body: &mut Html, view: &View, shown: &[JobRow], starts: &Has
     body.raw(
         "<table class=\"rows cards\"><thead><tr><th scope=\"col\">Job</th><th scope=\"col\">Name</th><th scope=\"col\">User</th>\
          <th scope=\"col\">Partition</th><th scope=\"col\">State</th><th scope=\"col\" class=\"n\">Nodes</th>\
-         <th scope=\"col\" class=\"n\">CPUs</th><th scope=\"col\">Time</th><th scope=\"col\">Where, or why it waits</th>\
-         </tr></thead><tbody>",
+         <th scope=\"col\" class=\"n\">CPUs</th><th scope=\"col\">Time</th>",
     );
+    if !used.is_empty() {
+        body.raw("<th scope=\"col\">CPUs and memory in use</th>");
+    }
+    body.raw("<th scope=\"col\">Where, or why it waits</th></tr></thead><tbody>");
     for job in shown {
         body.put(
             "<tr><th scope=\"row\" data-name=\"Job\"><a href=\"{}\">{}</a></th>",
@@ -208,6 +254,10 @@ pub(crate) fn table(body: &mut Html, view: &View, shown: &[JobRow], starts: &Has
             &job.info.num_cpus,
         ]);
         time(body, job);
+        if !used.is_empty() {
+            body.raw("</td><td data-name=\"In use\">");
+            in_use(body, job, used.get(&job.info.id));
+        }
         body.raw("</td><td data-name=\"Where\">");
         place(body, view, job, starts.get(&job.info.id).copied());
         body.raw("</td></tr>");
@@ -224,6 +274,28 @@ fn time(body: &mut Html, job: &JobRow) {
     body.put("{} <span class=\"dim\">of {}</span>", &[&used, &job.time_limit()]);
     if let Some(limit) = job.info.time_limit_s.filter(|_| job.info.state == JobState::Running) {
         chart::meter(body, &format!("{used} of {}", job.time_limit()), limit, &[("used", job.time_used())]);
+    }
+}
+
+/// Appends what a job uses of what it holds, and whether it is idle.
+fn in_use(body: &mut Html, job: &JobRow, used: Option<&Lately>) {
+    let Some(used) = used else { return };
+    let cpus = format!("{:.1} of {} CPUs", used.cpus, job.info.num_cpus);
+    let held_kb = job.info.memory_mb.saturating_mul(1024);
+    let memory = match held_kb {
+        0 => memory(used.memory_kb),
+        _ => format!("{} of {}", memory(used.memory_kb), format_memory_mb(job.info.memory_mb)),
+    };
+    match used.idle() {
+        Some(long) => {
+            body.put("<span class=\"mark idle\">idle for {}</span> <span class=\"dim\">{}</span>", &[&long, &memory])
+        }
+        None => body.put("{} <span class=\"dim\">{}</span>", &[&cpus, &memory]),
+    };
+    let milli = u64::from(job.info.num_cpus) * 1000;
+    chart::meter(body, &cpus, milli, &[("used", ((used.cpus * 1000.0) as u64).min(milli))]);
+    if held_kb > 0 {
+        chart::meter(body, &memory, held_kb, &[("running", used.memory_kb.min(held_kb))]);
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::response::Response;
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId};
-use squall_model::job::{JobKind, JobState, Outcome, PendingReason};
+use squall_model::job::{JobState, Outcome, PendingReason};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{AccountingQuery, Answer, HostRequest, JobRef};
+use squall_model::wire::client::{AccountingQuery, JobRef};
 use squall_model::wire::info::{AccountingRow, JobClass, JobInfo, JobsPage, RunInfo, StepInfo};
 use squall_text::report::record::Record;
 
@@ -61,12 +61,8 @@ pub(crate) async fn show(
     };
     let mut known = JobDetails { past: true, ..JobDetails::default() };
     known.take(rows, (run.id, run.attempt));
-    let has_output = run.spec.kind == JobKind::Batch && run.start.is_some();
-    if run.owner.uid == view.uid
-        && has_output
-        && let Ok(Answer::Tail(tail)) = server.cluster.ask(who, HostRequest::Tail { job: run.id, past: true }).await
-    {
-        known.tail = Some(tail);
+    if run.owner.uid == view.uid && run.start.is_some() {
+        known.see_output(server, who, (run.id, true), Some(&run.spec)).await;
     }
     made(move || past(&view, &known)).await
 }

@@ -2,7 +2,7 @@
 //! users' making but text.
 
 mod answers;
-mod fixture;
+pub(super) mod fixture;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -21,12 +21,14 @@ use squall_model::wire::info::{
 };
 use squall_model::wire::priority_info::Share;
 use squall_text::options::values::jobs::job_ref;
+use squall_text::report::lately::Lately;
 use squall_text::report::many;
 use squall_text::report::record::Record;
 
 use crate::cluster::Controller;
 use crate::web::frame::View;
 use crate::web::html::Html;
+use crate::web::overview::OverviewData;
 use crate::web::{
     accounts, array, assets, events, faults, health, job, nodes, overview, partitions, past, people, queue, record,
     reservations, row,
@@ -152,12 +154,12 @@ fn troubled(evil: &str) -> View {
 }
 
 /// Returns pages about what is over.
-fn past_pages(seen: &overview::OverviewData, evil: &str) -> Vec<(&'static str, Html)> {
+fn past_pages(seen: &OverviewData, evil: &str) -> Vec<(&'static str, Html)> {
     let view = view();
     let gone = gone(evil);
     let rows: Vec<AccountingRow> = recorded_array(evil).into_iter().chain(gone.rows.clone()).collect();
     let failed = many::ended(&record::all(&view, rows.clone()).iter().map(Record::report).collect::<Vec<_>>());
-    let mine = overview::OverviewData { starts: Arc::new(expected(seen)), failed: Arc::new(failed), ..seen.clone() };
+    let mine = OverviewData { starts: Arc::new(expected(seen)), failed: Arc::new(failed), ..seen.clone() };
     let found = past::Found { rows: rows.clone(), cut: true, problem: None };
     let unread = past::Found { problem: Some(format!("There is no user {evil}.")), ..past::Found::default() };
     let search =
@@ -198,7 +200,6 @@ fn a_share(evil: &str) -> Share {
 fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let (seen, view) = (cluster(count, hosts, evil), view());
     let held = View { done: "The job is held.", ..view.clone() };
-    let starts = expected(&seen);
     let evil = if evil { EVIL } else { "" };
     let share = a_share(evil);
     let mut policy = Policy::default();
@@ -236,16 +237,18 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         used: vec![(running.run().steps[0].step, used)],
         ..job::JobDetails::default()
     };
+    let by_load = nodes::NodesQuery { by: "load".into(), ..<_>::default() };
     let by_user = nodes::NodesQuery { by: "user".into(), ..<_>::default() };
     let find = queue::QueueQuery { find: evil.into(), ..<_>::default() };
     let mut all = vec![
         ("overview", overview::page(&view, &seen)),
-        ("queue", queue::page(&view, jobs, &starts, &queue::QueueQuery::default())),
-        ("found", queue::page(&view, jobs, &starts, &find)),
+        ("queue", listed(&view, &seen, &queue::QueueQuery::default())),
+        ("found", listed(&view, &seen, &find)),
         ("pending", job::page(&held, jobs, row::find(jobs, "8").unwrap(), &known)),
         ("running", job::page(&view, jobs, running, &measured)),
         ("nodes", nodes::page(&view, &seen.nodes, &seen.config, jobs, &nodes::NodesQuery::default())),
         ("users", nodes::page(&view, &seen.nodes, &seen.config, jobs, &by_user)),
+        ("loads", nodes::page(&view, &seen.nodes, &seen.config, jobs, &by_load)),
         ("node", nodes::node_page(&view, &seen.nodes[0], jobs)),
         ("partitions", partitions::page(&view, &seen.partitions)),
         ("reservations", reservations::page(&view, &[reservation], &[license])),
@@ -256,6 +259,14 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     ];
     all.extend(past_pages(&seen, evil));
     all
+}
+
+/// The list of jobs, of which one is at work and one is idle.
+fn listed(view: &View, seen: &OverviewData, asked: &queue::QueueQuery) -> Html {
+    let busy = Lately { cpus: 6.2, memory_kb: 3 << 20, idle_s: 0 };
+    let idle = Lately { cpus: 0.0, memory_kb: 300 << 10, idle_s: 1500 };
+    let used = [(JobId(3), busy), (JobId(4), idle)].into();
+    queue::page(view, &seen.jobs, (&expected(seen), &used), (asked, &queue::picked(&seen.jobs, asked)))
 }
 
 #[test]
@@ -277,7 +288,7 @@ fn pages_are_well_formed_and_users_texts_are_texts() {
 fn a_page_of_a_list_may_have_any_number() {
     let (seen, view, page) = (cluster(400, 3, false), view(), usize::MAX);
     let jobs = queue::QueueQuery { page, ..queue::QueueQuery::default() };
-    check("queue", queue::page(&view, &seen.jobs, &expected(&seen), &jobs).as_str());
+    check("queue", listed(&view, &seen, &jobs).as_str());
     let nodes = nodes::NodesQuery { page, ..nodes::NodesQuery::default() };
     check("nodes", nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes).as_str());
     let accounts = accounts::AccountsQuery { page, ..accounts::AccountsQuery::default() };
@@ -387,13 +398,12 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
     // Screenshots are taken of these pages, too: `SQUALL_PAGES` is the folder.
     let folder = std::env::var_os("SQUALL_PAGES");
     let (seen, view) = (cluster(100_000, 10_000, false), view());
-    let starts = expected(&seen);
     let asked = nodes::NodesQuery { by: "user".into(), ..nodes::NodesQuery::default() };
     let last = queue::QueueQuery { page: 1999, ..queue::QueueQuery::default() };
     let makers: Vec<(&str, Maker<'_>)> = vec![
         ("overview", Box::new(|| overview::page(&view, &seen))),
-        ("queue", Box::new(|| queue::page(&view, &seen.jobs, &starts, &queue::QueueQuery::default()))),
-        ("last", Box::new(|| queue::page(&view, &seen.jobs, &starts, &last))),
+        ("queue", Box::new(|| listed(&view, &seen, &queue::QueueQuery::default()))),
+        ("last", Box::new(|| listed(&view, &seen, &last))),
         (
             "nodes",
             Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::NodesQuery::default())),

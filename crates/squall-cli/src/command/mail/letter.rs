@@ -1,4 +1,4 @@
-//! What a mail about a job says: a subject in Slurm's words, and no text.
+//! What a mail about a job says: a subject in Slurm's words. A text is added for what has failed (`account.rs`).
 
 use squall_model::duration::format_elapsed;
 use squall_model::job::mail::{ArrayProgress, MailWish};
@@ -19,6 +19,17 @@ pub(super) struct Letter {
     pub(super) subject: String,
     /// Variables for the mail program.
     pub(super) env: Vec<(&'static str, String)>,
+    /// The text; mostly empty.
+    pub(super) text: String,
+    /// Whether it tells that a job has failed, or that an array has.
+    pub(super) failure: Option<Failed>,
+}
+
+/// What has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    Job,
+    Array,
 }
 
 /// Returns the mails that an event asks for, at most two.
@@ -115,7 +126,9 @@ impl About<'_> {
             ("SLURM_JOB_USER", job.user.to_string()),
             ("SLURM_JOB_MAIL_TYPE", what.to_owned()),
         ];
-        Letter { to: self.wish.user.clone(), subject, env }
+        let failed = matches!(what, "Failed" | "Reached time limit");
+        let failure = failed.then(|| if self.array().is_some() { Failed::Array } else { Failed::Job });
+        Letter { to: self.wish.user.clone(), subject, env, text: String::new(), failure }
     }
 }
 

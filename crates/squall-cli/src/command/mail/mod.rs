@@ -1,6 +1,7 @@
 //! `squall mail`: sends mail about jobs, in the foreground. It follows the controller's events, remembers how far it has
 //! come, and may end and start at any time.
 
+mod account;
 mod letter;
 mod post;
 mod reminders;
@@ -25,7 +26,7 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
-use self::letter::letters;
+use self::letter::{Failed, letters};
 use self::post::Post;
 use self::reminders::Reminders;
 use super::daemons::{hold, not_joined};
@@ -146,7 +147,10 @@ fn follow(place: &Place, config: &Config, mut memory: Memory) -> Result<String, 
         }
         for event in &page.events {
             reminders.note(event);
-            for letter in letters(event, &config.cluster) {
+            for mut letter in letters(event, &config.cluster) {
+                if let (Some(failure), Some(job)) = (letter.failure, &event.job) {
+                    letter.text = account::of(place, job, failure == Failed::Array);
+                }
                 post.send(&letter);
             }
             memory.keep(event.at);

@@ -103,7 +103,7 @@ impl Post {
         let mut command = Command::new(&self.program);
         command.args(["-s", &letter.subject, &self.recipients(letter).join(",")]);
         command.env_clear().env("PATH", PATH).envs(letter.env.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(if letter.text.is_empty() { Stdio::null() } else { Stdio::piped() }).stdout(Stdio::null());
         if users::is_root() {
             let user = users::by_name(USER).ok_or_else(|| Unsent::Never(format!("there is no user `{USER}`")))?;
             // It loses root's other groups, too.
@@ -111,6 +111,10 @@ impl Post {
         }
         let never = |e: io::Error| Unsent::Never(format!("{}: {e}", self.program));
         let mut child = command.spawn().map_err(never)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A pipe has room for all of it. A program that does not read it misses it.
+            drop(stdin.write_all(letter.text.as_bytes()));
+        }
         let until = Instant::now() + PATIENCE;
         loop {
             match child.try_wait().map_err(never)? {
@@ -145,9 +149,10 @@ impl Post {
         }
         relay.offer("DATA")?;
         let (to, subject) = (recipients.join(", "), header(&letter.subject));
-        // No line of it begins with a dot.
+        let text = body(&letter.text);
+        // No line of the headers begins with a dot.
         relay.offer(&format!(
-            "From: Squall <{sender}>\r\nTo: {to}\r\nSubject: {subject}\r\nAuto-Submitted: auto-generated\r\n\r\n."
+            "From: Squall <{sender}>\r\nTo: {to}\r\nSubject: {subject}\r\nAuto-Submitted: auto-generated\r\n{text}."
         ))?;
         // It is accepted, whatever the relay says to this.
         drop(relay.say("QUIT"));
@@ -193,6 +198,21 @@ impl Relay {
     }
 }
 
+/// Returns headers about a text, and the text, up to the line that ends the mail.
+fn body(text: &str) -> String {
+    if text.is_empty() {
+        return "\r\n".to_owned();
+    }
+    let mut body = "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\
+                    Content-Transfer-Encoding: 8bit\r\n\r\n"
+        .to_owned();
+    for line in text.lines() {
+        let dot = if line.starts_with('.') { "." } else { "" };
+        body.extend([dot, line, "\r\n"]);
+    }
+    body
+}
+
 /// Returns a text as the value of a header: in quoted-printable words where it is not plain ASCII (RFC 2047).
 fn header(text: &str) -> String {
     if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
@@ -217,7 +237,7 @@ mod tests {
     use squall_model::config::Config;
 
     use super::super::letter::Letter;
-    use super::{Post, header};
+    use super::{Post, body, header};
 
     #[test]
     fn mail_of_others_does_not_wait_for_a_recipient_that_is_not_taken_now() {
@@ -246,9 +266,16 @@ mod tests {
         });
         let post = Post::of(&config);
         for to in ["ann@nowhere", "bob@here"] {
-            post.send(&Letter { to: to.to_owned(), subject: "Ended".to_owned(), env: Vec::new() });
+            let (to, subject) = (to.to_owned(), "Ended".to_owned());
+            post.send(&Letter { to, subject, env: Vec::new(), text: String::new(), failure: None });
         }
         assert_eq!(relay.join().unwrap(), ["RCPT TO:<bob@here>"]);
+    }
+
+    #[test]
+    fn no_line_of_a_text_ends_the_mail() {
+        assert_eq!(body(""), "\r\n");
+        assert!(body("one\n.\n..two\n").ends_with("\r\n\r\none\r\n..\r\n...two\r\n"));
     }
 
     #[test]

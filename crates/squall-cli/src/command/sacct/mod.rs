@@ -94,7 +94,7 @@ const OPTIONS: &[Flag] = &[
     flag("units", '\0', Arg::Needed("KMGTP"), "Display values in the specified unit type"),
     flag("use-local-uid", '\0', Arg::None, "User ids as this machine has them"),
     flag("user", 'u', Arg::Needed("value"), ""),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("wckeys", 'W', Arg::Needed("value"), "comma separated list of workload characterization keys"),
     flag(
         "whole-hetjob",

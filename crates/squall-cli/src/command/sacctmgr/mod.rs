@@ -41,7 +41,7 @@ const OPTIONS: &[Flag] = &[
     flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
     flag("quiet", 'Q', Arg::None, "with --immediate: say nothing of what was changed"),
     flag("readonly", 'r', Arg::None, "no modification can be made"),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
     flag("help", 'h', Arg::None, "show this help"),
 ];

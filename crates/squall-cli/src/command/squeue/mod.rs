@@ -1,7 +1,7 @@
 //! squeue: lists pending and running jobs.
 
 mod follow;
-mod progress;
+pub(crate) mod progress;
 mod sort;
 mod steps;
 

@@ -37,7 +37,7 @@ const OPTIONS: &[Flag] = &[
     flag("all_clusters", 'a', Arg::None, "").hint("only this cluster is known"),
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
     flag("federation", '\0', Arg::None, "").hint("no federation exists"),
-    flag("immediate", 'i', Arg::None, "").hint("nothing is ever asked back"),
+    flag("immediate", 'i', Arg::None, "").hint("sreport never asks"),
     flag("local", '\0', Arg::None, "").hint("only this cluster is known"),
     flag("noheader", 'n', Arg::None, "no header will be added to the beginning of output"),
     flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
@@ -46,7 +46,7 @@ const OPTIONS: &[Flag] = &[
     flag("sort", 's', Arg::Needed("value"), "users of TopUsage by Time or by Name"),
     flag("", 't', Arg::Needed("time_format"), "Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer"),
     flag("tres", 'T', Arg::Needed("value"), "report these resources instead of CPUs, comma separated, or ALL"),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("help", 'h', Arg::None, "show this help"),
 ];
 

@@ -269,7 +269,7 @@ pub(super) fn without_among(vars: &Vars) -> Vars {
 pub(super) fn verify(among: Option<Among>, layout: &Layout) -> Result<(), Stop> {
     match among {
         Some(among) if among.own != layout.ntasks() => Err(Stop::bad(format!(
-            "the step of this component has {} tasks, where the others were told of {}: say how many with -n",
+            "this component's step has {} tasks, the others expect {}: set -n",
             layout.ntasks(),
             among.own
         ))),

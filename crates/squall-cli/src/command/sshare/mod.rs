@@ -35,7 +35,7 @@ const OPTIONS: &[Flag] = &[
     flag("partition", 'm', Arg::None, "print the partition part of the association"),
     flag("users", 'u', Arg::Needed("value"), "display specific users (comma separated list)"),
     flag("Users", 'U', Arg::None, "display only user information"),
-    flag("verbose", 'v', Arg::None, "").hint("there is no more to say"),
+    flag("verbose", 'v', Arg::None, "").hint("there is no further detail"),
     flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
 ];
 

@@ -1,24 +1,31 @@
 //! State of a top, and what keys and news do to it. No I/O.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use squall_model::event::NodeAdmin;
+use squall_model::id::JobId;
 use squall_model::job::JobState;
 use squall_model::set::IndexSet;
-use squall_model::time::Time;
-use squall_model::wire::client::{JobRef, JobSelection, Request};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{HostRequest, JobRef, JobSelection, Request, Tail};
 use squall_model::wire::info::{JobInfo, NodeInfo, Why};
 
-use super::Data;
 use super::keys::KeyCode;
+use super::{Data, draw};
+use crate::command::squeue::progress::Tally;
 use squall_text::format::clock::Clock;
 use squall_text::format::job::{self, JobRow};
 use squall_text::format::node::{NodeState, devices};
 use squall_text::format::{harmless, why, words};
+use squall_text::report::lately::{EVERY_S, Lately};
 
 /// Lines of a screen that are not rows of the list: head, titles, foot.
 pub(super) const AROUND: usize = 6;
+
+/// Time between two readings of the output that is shown.
+const OUTPUT_EVERY: Span = Span::from_secs(2);
 
 /// Lists that a top shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +43,8 @@ pub(super) enum Sheet {
     Details,
     /// Lines of `squall why`, below a title.
     Why(String, Vec<String>),
+    /// The end of a job's output, below a title, which is read again and again.
+    Output(String, JobId, Vec<String>),
 }
 
 /// What keys are for at present.
@@ -79,6 +88,10 @@ pub(super) enum Input {
     Told(String),
     /// Why a job waits: a title, and the answer.
     Why(String, Box<Why>),
+    /// The end of a job's output: a title, and the answer.
+    Output(String, JobId, Box<Tail>),
+    /// What a running job uses lately. None: it has not been measured yet.
+    Used(JobId, Option<Lately>),
 }
 
 /// What a top wants done.
@@ -87,6 +100,8 @@ pub(super) enum Effect {
     Quit,
     /// Ask why this job waits; the text names it.
     Why(String, Box<Request>),
+    /// Read the end of this job's output; the text names the job.
+    Output(String, JobId, Box<HostRequest>),
     Do(Action),
 }
 
@@ -95,6 +110,8 @@ pub(super) enum Effect {
 enum Key {
     /// A job; or the pending tasks of an array, which have the array's id.
     Job(u32, bool),
+    /// A whole array.
+    Array(JobId),
     Node(String),
 }
 
@@ -108,6 +125,17 @@ pub(super) struct Totals {
     pub(super) gpus: (u64, u64),
     /// Names of states, and the number of nodes in each, the most first.
     pub(super) nodes: Vec<(String, usize)>,
+}
+
+/// A row of a list of jobs.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// The job, or one of the array's tasks.
+    pub(super) job: JobRow,
+    /// How far the array is of which this is the one line.
+    pub(super) whole: Option<((u64, u64), String)>,
+    /// What the job uses, as far as it is known.
+    pub(super) used: Option<Lately>,
 }
 
 /// The state of a top.
@@ -134,6 +162,16 @@ pub(super) struct App {
     /// Index in `order` of the first row on the screen.
     pub(super) first: usize,
     pub(super) clock: Rc<Clock>,
+    /// Arrays with several rows, which have one line each.
+    arrays: BTreeMap<JobId, Tally>,
+    /// Whether each task of an array has a line.
+    unfolded: bool,
+    /// What running jobs use, and when that was asked for.
+    used: HashMap<JobId, (Time, Option<Lately>)>,
+    /// When the output that is shown was last asked for.
+    output_asked: Time,
+    /// The job of which the output was asked for and is not shown yet.
+    awaited: Option<JobId>,
     selected: Option<Key>,
     me: u32,
     height: usize,
@@ -159,6 +197,11 @@ impl App {
             at: 0,
             first: 0,
             clock: Rc::new(clock),
+            arrays: BTreeMap::new(),
+            unfolded: false,
+            used: HashMap::new(),
+            output_asked: Time(0),
+            awaited: None,
             selected: None,
             me,
             height: 24,
@@ -174,7 +217,10 @@ impl App {
                 self.height = height;
                 self.scroll();
             }
-            Input::Tick(now) => self.set_time(now.on_clock_ahead(self.ahead_us)),
+            Input::Tick(now) => {
+                self.set_time(now.on_clock_ahead(self.ahead_us));
+                return self.follow_output();
+            }
             Input::Read(data) => self.take(*data),
             Input::Away(problem) => self.away = Some(problem),
             Input::Told(line) => self.message = line,
@@ -182,8 +228,98 @@ impl App {
                 let lines = why::text(&told, &self.clock, false);
                 self.show(Sheet::Why(title, lines.lines().map(|line| harmless(line).into_owned()).collect()));
             }
+            Input::Output(title, job, tail) => self.show_output(title, job, &tail),
+            Input::Used(job, lately) => {
+                if let Some(told) = self.used.get_mut(&job) {
+                    told.1 = lately;
+                }
+            }
         }
         None
+    }
+
+    /// Returns the jobs of which a screen of this width shows what they use, if the last question is old, and notes that they are
+    /// asked about.
+    pub(super) fn to_measure(&mut self, width: usize) -> Vec<JobId> {
+        let now = self.clock.now;
+        if self.sheet.is_some() || !draw::shows_use(self.view, width) {
+            return Vec::new();
+        }
+        let shown = self.order.iter().skip(self.first).take(self.rows());
+        let jobs = shown.filter_map(|at| self.data.jobs.jobs.get(*at)).filter(|job| job.state == JobState::Running);
+        let may = jobs.filter(|job| self.data.operator || self.owned(job)).filter(|job| self.whole_of(job).is_none());
+        let due = may
+            .map(|job| job.id)
+            .filter(|id| self.used.get(id).is_none_or(|(asked, _)| now.since(*asked) >= Span::from_secs(EVERY_S)));
+        let due: Vec<JobId> = due.collect();
+        for id in &due {
+            self.used.entry(*id).or_default().0 = now;
+        }
+        due
+    }
+
+    /// Asks for the output that is shown again, after a while.
+    fn follow_output(&mut self) -> Option<Effect> {
+        let Some(Sheet::Output(title, job, _)) = &self.sheet else { return None };
+        let effect = output_of(title.clone(), *job);
+        if self.clock.now.since(self.output_asked) < OUTPUT_EVERY {
+            return None;
+        }
+        self.output_asked = self.clock.now;
+        Some(effect)
+    }
+
+    /// Shows the end of an output, at its last line, unless the sheet has been left or is scrolled back.
+    fn show_output(&mut self, title: String, job: JobId, tail: &Tail) {
+        let text = String::from_utf8_lossy(&tail.bytes);
+        let mut lines: Vec<String> = text.lines().map(|line| harmless(line).into_owned()).collect();
+        if (tail.bytes.len() as u64) < tail.size && lines.len() > 1 {
+            // It may be a part of a line.
+            lines.remove(0);
+        }
+        match &tail.problem {
+            Some(problem) => lines = vec![format!("The output can't be shown: {problem}.")],
+            None if lines.is_empty() => lines = vec!["It has written nothing so far.".to_owned()],
+            None => {}
+        }
+        let end = |lines: &[String], rows: usize| (lines.len() + 1).saturating_sub(rows);
+        let rows = self.rows() + 1;
+        let at = match &self.sheet {
+            Some(Sheet::Output(_, of, before)) if *of == job && self.scrolled < end(before, rows) => {
+                Some(self.scrolled)
+            }
+            Some(Sheet::Output(_, of, _)) if *of == job => None,
+            None if self.awaited.take() == Some(job) => None,
+            _ => return,
+        };
+        let at = at.unwrap_or_else(|| end(&lines, rows));
+        self.show(Sheet::Output(title, job, lines));
+        self.scrolled = at;
+    }
+
+    /// Returns the array of which a job's row is the one line. None: the job has a line of its own.
+    fn whole_of(&self, job: &JobInfo) -> Option<JobId> {
+        let array = array_of(job)?;
+        (!self.unfolded && self.arrays.contains_key(&array)).then_some(array)
+    }
+
+    /// Returns the line of a job of the list.
+    pub(super) fn line(&self, position: usize) -> Option<Line> {
+        let (info, job) = (self.data.jobs.jobs.get(position)?, self.job(position)?);
+        let used = self.used.get(&info.id).and_then(|(_, lately)| *lately);
+        let whole = self.whole_of(info).and_then(|array| self.arrays.get(&array)?.progress(tasks_of(&job)));
+        Some(Line { job, whole, used })
+    }
+
+    /// Returns the line that is selected. None: the view has nodes, or no jobs.
+    pub(super) fn selected_line(&self) -> Option<Line> {
+        if self.view == View::Nodes { None } else { self.line(*self.order.get(self.at)?) }
+    }
+
+    /// Returns the tasks of an array that run or wait, as rows.
+    pub(super) fn tasks(&self, array: JobId) -> impl Iterator<Item = JobRow> + '_ {
+        let all = self.data.jobs.jobs.iter().enumerate();
+        all.filter(move |(_, job)| array_of(job) == Some(array)).filter_map(|(at, _)| self.job(at))
     }
 
     /// Returns the row of a job of the list.
@@ -228,6 +364,16 @@ impl App {
         }
         self.totals = totals(&data, self.me);
         (self.data, self.known) = (data, true);
+        self.arrays.clear();
+        for job in &self.data.jobs.jobs {
+            if let Some(array) = array_of(job) {
+                self.arrays.entry(array).or_default().add(job);
+            }
+        }
+        self.arrays.retain(|_, tally| tally.running() + tally.waiting > 1);
+        let running = self.data.jobs.jobs.iter().filter(|job| job.state == JobState::Running);
+        let running: HashMap<JobId, ()> = running.map(|job| (job.id, ())).collect();
+        self.used.retain(|id, _| running.contains_key(id));
         self.arrange();
     }
 
@@ -245,6 +391,11 @@ impl App {
                 let mut shown: Vec<usize> =
                     jobs.filter(|(_, job)| mine(job) && self.job_matches(job, &filter)).map(|(at, _)| at).collect();
                 shown.sort_by_cached_key(|at| rank(&self.data.jobs.jobs[*at]));
+                // An array stands where its first row would.
+                let mut seen = BTreeMap::new();
+                shown.retain(|at| {
+                    self.whole_of(&self.data.jobs.jobs[*at]).is_none_or(|array| seen.insert(array, ()).is_none())
+                });
                 shown
             }
         };
@@ -265,7 +416,11 @@ impl App {
                 let Some(job) = self.data.jobs.jobs.get(position).filter(|_| self.view != View::Nodes) else {
                     return false;
                 };
-                job.id.0 == *id && job.pending_tasks.is_some() == *entry
+                self.whole_of(job).is_none() && job.id.0 == *id && job.pending_tasks.is_some() == *entry
+            }
+            Key::Array(id) => {
+                let job = self.data.jobs.jobs.get(position).filter(|_| self.view != View::Nodes);
+                job.is_some_and(|job| self.whole_of(job) == Some(*id))
             }
         }
     }
@@ -277,7 +432,7 @@ impl App {
                 return Key::Node(self.data.nodes[*position].name.clone());
             }
             let job = &self.data.jobs.jobs[*position];
-            Key::Job(job.id.0, job.pending_tasks.is_some())
+            self.whole_of(job).map_or_else(|| Key::Job(job.id.0, job.pending_tasks.is_some()), Key::Array)
         });
         self.scroll();
     }
@@ -361,10 +516,23 @@ impl App {
             KeyCode::Char('w') => match self.selected_job() {
                 Some(job) => {
                     let title = format!("Why job {} waits", job.array_id());
-                    return Some(Effect::Why(title, Box::new(Request::Why { job: job.info.id })));
+                    let id = self.whole_of(&job.info).filter(|array| self.arrays[array].waiting > 0);
+                    return Some(Effect::Why(title, Box::new(Request::Why { job: id.unwrap_or(job.info.id) })));
                 }
                 None => "w says why a job waits: select one (1 or 3)".clone_into(&mut self.message),
             },
+            KeyCode::Char('o') => match self.selected_job() {
+                Some(job) if job.is_batch() && job.started() => {
+                    (self.sheet, self.awaited, self.output_asked) = (None, Some(job.info.id), self.clock.now);
+                    return Some(output_of(format!("Output of job {}: {}", job.array_id(), job.stdout()), job.info.id));
+                }
+                Some(_) => "o shows the output of a batch job that has started".clone_into(&mut self.message),
+                None => "o shows a job's output: select one (1 or 3)".clone_into(&mut self.message),
+            },
+            KeyCode::Char('a') if self.view != View::Nodes => {
+                (self.unfolded, self.sheet) = (!self.unfolded, None);
+                self.arrange();
+            }
             KeyCode::Char(key @ ('c' | 'h' | 'r' | 'R')) => self.ask_job(key),
             KeyCode::Char(key @ ('d' | 'u')) => self.ask_node(key),
             key => self.travel(key),
@@ -398,7 +566,7 @@ impl App {
             _ => return,
         };
         let last = match &self.sheet {
-            Some(Sheet::Why(_, lines)) => lines.len().saturating_sub(1),
+            Some(Sheet::Why(_, lines) | Sheet::Output(_, _, lines)) => lines.len().saturating_sub(1),
             Some(_) => 40,
             None => self.order.len().saturating_sub(1),
         };
@@ -417,18 +585,20 @@ impl App {
             self.message = format!("{key} acts on a job: select one (1 or 3)");
             return;
         };
-        let jobs = JobSelection { ids: vec![reference(&job)], ..JobSelection::default() };
+        let whole = self.whole_of(&job.info);
+        let jobs =
+            JobSelection { ids: vec![whole.map_or_else(|| reference(&job), JobRef::Job)], ..JobSelection::default() };
         let (verb, done, request) = match key {
             'c' => ("cancel", "cancelled", Request::Cancel { jobs, signal: None, step: None, verbose: true }),
             'h' => ("hold", "held", Request::Hold { jobs, user: false }),
             'r' => ("release", "released", Request::Release { jobs }),
             _ => ("requeue", "requeued", Request::Requeue { jobs, hold: false, from: None, special: None }),
         };
-        let id = job.array_id();
+        let id = whole.map_or_else(|| format!("job {}", job.array_id()), |array| format!("array {array}"));
         let name = harmless(&job.spec.name);
         self.mode = Mode::Confirm(Action {
-            question: format!("{verb} job {id} ({name} of {})?", job.owner.user),
-            done: format!("job {id}: {done}"),
+            question: format!("{verb} {id} ({name} of {})?", job.owner.user),
+            done: format!("{id}: {done}"),
             request: Box::new(request),
         });
     }
@@ -444,6 +614,20 @@ impl App {
             _ => self.mode = Mode::Confirm(set_node(&node, NodeAdmin::Resume, None)),
         }
     }
+}
+
+/// Returns the array that a row belongs to.
+pub(super) fn array_of(job: &JobInfo) -> Option<JobId> {
+    job.task.map(|task| task.array).or_else(|| job.pending_tasks.as_ref().map(|_| job.id))
+}
+
+/// Returns the number of tasks that a job's array was submitted with.
+fn tasks_of(job: &JobRow) -> u64 {
+    job.spec.array.as_ref().map_or(0, |array| array.indices.len() as u64)
+}
+
+fn output_of(title: String, job: JobId) -> Effect {
+    Effect::Output(title, job, Box::new(HostRequest::Tail { job, past: false, errors: false }))
 }
 
 fn set_node(node: &str, admin: NodeAdmin, reason: Option<String>) -> Action {

@@ -5,12 +5,15 @@ use std::ops::Range;
 use squall_model::duration::{format_memory_mb, format_short};
 use squall_model::wire::info::NodeInfo;
 
-use super::app::{AROUND, App, Mode, Sheet, View};
+use super::app::{AROUND, App, Line, Mode, Sheet, View, array_of};
 use super::screen::{Screen, Style, cut, width, wrap};
+use crate::command::squeue::progress::bar;
 use squall_text::format::colour;
 use squall_text::format::job::JobRow;
 use squall_text::format::node::NodeState;
 use squall_text::format::{why, words};
+use squall_text::report::amount;
+use squall_text::report::lately::Lately;
 
 /// A column of a list.
 pub(super) struct Column<R> {
@@ -32,26 +35,99 @@ const fn right<R>(title: &'static str, width: usize, rank: u8, text: fn(&R) -> S
     Column { title, width, right: true, rank, state: false, text }
 }
 
+const JOBID: Column<Line> = left("JOBID", 11, 0, |line| match (&line.whole, array_of(&line.job.info)) {
+    (Some(_), Some(array)) => array.to_string(),
+    _ => line.job.array_id(),
+});
+const USER: Column<Line> = left("USER", 8, 2, |line| line.job.owner.user.clone());
+const PARTITION: Column<Line> = left("PARTITION", 9, 3, |line| line.job.class.partition.clone());
+const STATE: Column<Line> =
+    Column { state: true, ..left("ST", 2, 0, |line| words::state(line.job.info.state).1.to_owned()) };
+const TIME: Column<Line> = right("TIME", 10, 1, |line| format_short(line.job.time_used()));
+const LIMIT: Column<Line> = right("LIMIT", 10, 6, |line| line.job.time_limit());
+const CPU_USE: Column<Line> = left("CPU USE", 9, 4, |line| {
+    let Some(used) = own_use(line) else { return String::new() };
+    used.idle().map_or_else(
+        || use_bar(used.cpus, f64::from(line.job.info.num_cpus)),
+        |long| format!("idle {}", long.rsplit_once(':').map_or(long.as_str(), |(minutes, _)| minutes)),
+    )
+});
+const MEMORY_USE: Column<Line> = left("MEM USE", 9, 5, |line| {
+    let held_kb = line.job.info.memory_mb.saturating_mul(1024);
+    own_use(line)
+        .filter(|_| held_kb > 0)
+        .map_or_else(String::new, |used| use_bar(used.memory_kb as f64, held_kb as f64))
+});
+const NAME: Column<Line> = left("NAME", 12, 2, |line| line.job.spec.name.clone());
+const PLACE: Column<Line> = left("NODES OR REASON", 12, 1, |line| {
+    if let Some((far, said)) = &line.whole {
+        return format!("[{}] {said}", bar(*far, 10));
+    }
+    let mut text = String::new();
+    line.job.add_nodes_or_reason(&mut text);
+    text
+});
+
 /// Columns of jobs. The last one takes what is left of a line.
-pub(super) const JOBS: &[Column<JobRow>] = &[
-    left("JOBID", 11, 0, JobRow::array_id),
-    left("USER", 8, 2, |job| job.owner.user.clone()),
-    left("ACCOUNT", 10, 7, |job| job.class.account.clone()),
-    left("PARTITION", 9, 3, |job| job.class.partition.clone()),
-    left("QOS", 8, 9, |job| job.class.qos.clone()),
-    Column { state: true, ..left("ST", 2, 0, |job| words::state(job.info.state).1.to_owned()) },
-    right("TIME", 10, 1, |job| format_short(job.time_used())),
-    right("LIMIT", 10, 6, JobRow::time_limit),
-    right("NODES", 5, 5, |job| job.info.num_nodes.to_string()),
-    right("CPUS", 5, 4, |job| job.info.num_cpus.to_string()),
-    right("MEMORY", 7, 8, |job| job.memory(job.info.memory_mb)),
-    left("NAME", 12, 2, |job| job.spec.name.clone()),
-    left("NODES OR REASON", 12, 1, |job| {
-        let mut text = String::new();
-        job.add_nodes_or_reason(&mut text);
-        text
-    }),
+pub(super) const JOBS: &[Column<Line>] = &[
+    JOBID,
+    USER,
+    left("ACCOUNT", 10, 7, |line| line.job.class.account.clone()),
+    PARTITION,
+    left("QOS", 8, 9, |line| line.job.class.qos.clone()),
+    STATE,
+    TIME,
+    LIMIT,
+    right("NODES", 5, 5, |line| one(line, || line.job.info.num_nodes.to_string())),
+    right("CPUS", 5, 4, |line| one(line, || line.job.info.num_cpus.to_string())),
+    right("MEMORY", 7, 8, |line| one(line, || line.job.memory(line.job.info.memory_mb))),
+    Column { rank: 7, ..CPU_USE },
+    Column { rank: 8, ..MEMORY_USE },
+    NAME,
+    PLACE,
 ];
+
+/// Columns of the user's own jobs.
+const OWN_JOBS: &[Column<Line>] = &[
+    JOBID,
+    PARTITION,
+    STATE,
+    TIME,
+    LIMIT,
+    right("NODES", 5, 7, |line| one(line, || line.job.info.num_nodes.to_string())),
+    right("CPUS", 5, 7, |line| one(line, || line.job.info.num_cpus.to_string())),
+    CPU_USE,
+    MEMORY_USE,
+    NAME,
+    PLACE,
+];
+
+/// Returns the columns of a list of jobs.
+fn jobs_of(view: View) -> &'static [Column<Line>] {
+    if view == View::Mine { OWN_JOBS } else { JOBS }
+}
+
+/// Returns whether a list shows what jobs use on a screen of this width.
+pub(super) fn shows_use(view: View, width: usize) -> bool {
+    view != View::Nodes && fitting(jobs_of(view), width).iter().any(|column| column.title == CPU_USE.title)
+}
+
+/// Returns what only the line of one job has.
+fn one(line: &Line, text: impl Fn() -> String) -> String {
+    if line.whole.is_some() { String::new() } else { text() }
+}
+
+/// Returns what a job uses. None: the line is that of an array, or it is not known.
+fn own_use(line: &Line) -> Option<&Lately> {
+    line.used.as_ref().filter(|_| line.whole.is_none())
+}
+
+/// Returns a bar and a percentage: `|||   58%`.
+fn use_bar(used: f64, held: f64) -> String {
+    let share = if held > 0.0 { used / held } else { 0.0 };
+    let full = ((share * 4.0).round() as usize).min(4);
+    format!("{:4}{:>4.0}%", "|".repeat(full), (share * 100.0).min(999.0))
+}
 
 /// Columns of nodes.
 const NODES: &[Column<NodeInfo>] = &[
@@ -68,6 +144,9 @@ const NODES: &[Column<NodeInfo>] = &[
     left("REASON", 12, 2, |node| node.reason.as_ref().map_or_else(String::new, |(reason, ..)| reason.clone())),
 ];
 
+/// Most tasks of an array that its sheet lists.
+const TASKS: usize = 30;
+
 /// All keys, for the sheet of help.
 const KEYS: &str = "\
 1 2 3        queue, nodes, your own jobs
@@ -75,6 +154,8 @@ up down      move (also k and j)
 PgUp PgDn    move by a page; Home and End: to the first and the last
 Enter        details of the selected job or node
 w            why the selected job waits, and what would let it start
+o            the end of its output, which follows what it writes
+a            one line for each array, or one for each of its tasks
 /            show only rows that contain what you type: id, name, user,
              partition, state, node, reason. Enter keeps it, Esc ends it
 c            cancel the selected job
@@ -106,7 +187,7 @@ pub(super) fn screen(app: &App, width: usize, height: usize) -> Screen {
             None if app.view == View::Nodes => {
                 list(app, &mut screen, body, NODES, |at| app.data.nodes.get(at).cloned());
             }
-            None => list(app, &mut screen, body, JOBS, |at| app.job(at)),
+            None => list(app, &mut screen, body, jobs_of(app.view), |at| app.line(at)),
         }
     }
     if height > 1 {
@@ -241,9 +322,10 @@ fn state_style(state: &str, style: Style) -> Style {
 fn show_sheet(app: &App, sheet: &Sheet, body: Range<usize>, screen: &mut Screen) {
     let (title, lines) = match sheet {
         Sheet::Help => ("Keys".to_owned(), KEYS.lines().map(str::to_owned).collect()),
-        Sheet::Why(title, lines) => (title.clone(), lines.clone()),
-        Sheet::Details => match (app.selected_job(), app.selected_node()) {
-            (Some(job), _) => (format!("Job {}", job.array_id()), job_lines(&job)),
+        Sheet::Why(title, lines) | Sheet::Output(title, _, lines) => (title.clone(), lines.clone()),
+        Sheet::Details => match (app.selected_line(), app.selected_node()) {
+            (Some(Line { job, whole: Some(whole), .. }), _) => array_lines(app, &job, &whole),
+            (Some(line), _) => (format!("Job {}", line.job.array_id()), job_lines(&line)),
             (None, Some(node)) => (format!("Node {}", node.name), node_lines(app, node)),
             (None, None) => ("Gone".to_owned(), vec!["It is no longer here.".to_owned()]),
         },
@@ -255,7 +337,27 @@ fn show_sheet(app: &App, sheet: &Sheet, body: Range<usize>, screen: &mut Screen)
     }
 }
 
-fn job_lines(job: &JobRow) -> Vec<String> {
+/// Returns title and lines of an array: how far it is, and its first tasks.
+fn array_lines(app: &App, job: &JobRow, (far, said): &((u64, u64), String)) -> (String, Vec<String>) {
+    let array = array_of(&job.info).unwrap_or(job.info.id);
+    let mut lines = vec![
+        format!("Name       {}", job.spec.name),
+        format!("User       {}, account {}", job.owner.user, job.class.account),
+        format!("Progress   [{}] {said}", bar(*far, 24)),
+        format!("Report     squall report {array} tells which failed, and how to run them again"),
+        String::new(),
+    ];
+    lines.extend(app.tasks(array).take(TASKS).map(|task| {
+        let mut place = String::new();
+        task.add_nodes_or_reason(&mut place);
+        let state = words::state(task.info.state).0;
+        format!("{:<11} {state:<10} {:>10}  {place}", task.array_id(), format_short(task.time_used()))
+    }));
+    (format!("Array {array}"), lines)
+}
+
+fn job_lines(line: &Line) -> Vec<String> {
+    let job = &line.job;
     let (info, clock) = (&job.info, &job.clock);
     let mut lines = vec![
         format!("Name       {}", job.spec.name),
@@ -268,13 +370,17 @@ fn job_lines(job: &JobRow) -> Vec<String> {
         lines.push(format!("Priority   {}", info.priority));
     }
     lines.extend([
-        format!("Asks       {} tasks, {}", info.num_tasks, job.tres()),
+        format!("Asks       {} task{}, {}", info.num_tasks, if info.num_tasks == 1 { "" } else { "s" }, job.tres()),
         format!("Nodes      {}", if info.run().nodes.is_empty() { "-" } else { &info.run().nodes }),
         format!("Time       {} of {}", format_short(job.time_used()), job.time_limit()),
         format!("Submitted  {}", clock.show(info.submit)),
         format!("Start      {}", clock.show_or(info.start, "not known")),
         format!("End        {}", clock.show_or(info.end, "not known")),
     ]);
+    if let Some(used) = own_use(line) {
+        let idle = used.idle().map_or(String::new(), |long| format!("; no CPU for {long}"));
+        lines.push(format!("Uses       {:.1} CPUs, {} of memory{idle}", used.cpus, amount(used.memory_kb)));
+    }
     if !info.dependency.is_empty() {
         lines.push(format!("Depends on {}", info.dependency));
     }
@@ -337,7 +443,7 @@ fn foot(app: &App, screen: &mut Screen, y: usize) {
             ("? keys  Enter details  d drain  u resume  / filter  1 queue  3 mine  q quit".to_owned(), Style::PLAIN)
         }
         Mode::Commands => (
-            "? keys  Enter details  w why  c cancel  h hold  r release  R requeue  / filter  q quit".to_owned(),
+            "? keys  Enter details  w why  o output  a arrays  c cancel  h hold  / filter  q quit".to_owned(),
             Style::PLAIN,
         ),
     };

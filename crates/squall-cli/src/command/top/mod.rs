@@ -12,8 +12,10 @@ mod tests;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use squall_model::id::JobId;
+use squall_model::job::JobState;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobSelection, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 use squall_model::wire::info::{JobsPage, NodeInfo};
 
 use crate::command::listing::call::{Call, Controller, Fail, live};
@@ -22,6 +24,7 @@ use squall_client::{Client, ClientError, unexpected};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
+use squall_text::report::lately::{Lately, STEPS_MAX};
 
 const OPTIONS: &[Flag] = &[
     flag("nodes", 'n', Arg::None, "begin with the nodes"),
@@ -38,9 +41,11 @@ pub(crate) static PAGE: Page = Page {
     options: Options::Own(OPTIONS),
     notes: "\
 Keys: 1 queue, 2 nodes, 3 own jobs; arrows, PgUp, PgDn, Home and End move; Enter shows details, w
-why a job waits; / filters; c cancels, h holds, r releases, R requeues a job; d drains, u resumes a
-node; ? lists all keys; q quits. It reads what changes from the controller's events, and asks for
-lists at most once a second and only after a change. Colours are left out if NO_COLOR is set.
+why a job waits, o the end of its output; a shows each task of arrays, or one line for each array;
+/ filters; c cancels, h holds, r releases, R requeues a job; d drains, u resumes a node; ? lists all
+keys; q quits. It reads what changes from the controller's events, and asks for lists at most once a
+second and only after a change. What running jobs use is asked of their nodes once a minute, for
+your own jobs (operators: all) on the screen. Colours are left out if NO_COLOR is set.
 ",
 };
 
@@ -87,6 +92,10 @@ fn once(call: &mut Call<'_>, mut app: App) -> Result<(), Fail> {
         Ok(data) => {
             app.step(Input::Size(height));
             app.step(Input::Read(Box::new(data)));
+            let due = app.to_measure(width);
+            for (job, lately) in used(call.controller, &due) {
+                app.step(Input::Used(job, lately));
+            }
             let text = draw::text(&app, width, height);
             call.print(&text);
             Ok(())
@@ -118,6 +127,8 @@ pub(super) struct Data {
 trait Source {
     fn name(&mut self) -> Result<String, ClientError>;
     fn list(&mut self) -> Result<JobsPage, ClientError>;
+    /// Returns these jobs with their steps.
+    fn steps(&mut self, jobs: &[JobId]) -> Result<JobsPage, ClientError>;
     fn request(&mut self, request: &Request) -> Result<Answer, ClientError>;
 }
 
@@ -127,6 +138,10 @@ impl Source for Client {
     }
     fn list(&mut self) -> Result<JobsPage, ClientError> {
         self.jobs(JobSelection::default(), false, false)
+    }
+    fn steps(&mut self, jobs: &[JobId]) -> Result<JobsPage, ClientError> {
+        let ids = jobs.iter().map(|id| JobRef::Job(*id)).collect();
+        self.jobs(JobSelection { ids, ..JobSelection::default() }, false, true)
     }
     fn request(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.ask(request)
@@ -139,6 +154,10 @@ impl Source for dyn Controller + '_ {
     }
     fn list(&mut self) -> Result<JobsPage, ClientError> {
         self.jobs(JobSelection::default(), false, false)
+    }
+    fn steps(&mut self, jobs: &[JobId]) -> Result<JobsPage, ClientError> {
+        let ids = jobs.iter().map(|id| JobRef::Job(*id)).collect();
+        self.jobs(JobSelection { ids, ..JobSelection::default() }, false, true)
     }
     fn request(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.ask(request)
@@ -156,4 +175,25 @@ fn read<S: Source + ?Sized>(from: &mut S) -> Result<Data, ClientError> {
     let Answer::Nodes(nodes) = from.request(&Request::Nodes)? else { return Err(unexpected()) };
     let jobs = from.list()?;
     Ok(Data { cluster, controller, trouble, now: jobs.now, jobs, nodes, operator })
+}
+
+/// Asks for what jobs use lately, of which the user is owner or an operator. A job that can't be measured is left out.
+fn used<S: Source + ?Sized>(from: &mut S, jobs: &[JobId]) -> Vec<(JobId, Option<Lately>)> {
+    let listed = if jobs.is_empty() { JobsPage::default() } else { from.steps(jobs).unwrap_or_default() };
+    let mut all = Vec::new();
+    for job in listed.jobs.iter().filter(|job| job.state == JobState::Running && jobs.contains(&job.id)) {
+        let steps: Vec<_> = job.run().steps.iter().filter(|step| step.end.is_none()).collect();
+        if steps.is_empty() || steps.len() > STEPS_MAX {
+            continue;
+        }
+        let asked = steps.iter().filter_map(|step| {
+            match from.request(&Request::Measure { job: job.id, step: step.step, lately: true }) {
+                Ok(Answer::Measured(_, _, series)) => Some(series),
+                _ => None,
+            }
+        });
+        let told: Vec<_> = asked.collect();
+        all.push((job.id, Lately::of(told.iter().map(Option::as_deref))));
+    }
+    all
 }

@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_client::{FeedSelection, Follower};
 use squall_host::sys::signals::SignalFd;
+use squall_model::id::JobId;
 use squall_model::time::Time;
 use squall_model::wire::client::Answer;
 
 use super::app::{App, Effect, Input};
 use super::keys::KeyCode;
 use super::terminal::Terminal;
-use super::{NAME, draw, read};
+use super::{NAME, draw, read, used};
 use squall_client::{Client, ClientError};
 use squall_text::refusal;
 
@@ -73,8 +74,10 @@ enum News {
     Changed,
     /// The lists were read, or not, in this time.
     Read(Duration, Input),
-    /// For the top.
+    /// For the top: something was asked or done, after which the lists may be others.
     Input(Input),
+    /// For the top, which asked for what it shows.
+    Seen(Input),
 }
 
 /// What the asking thread is to do.
@@ -114,9 +117,12 @@ pub(super) fn show(app: App, output_is_terminal: bool, coloured: bool) -> Result
     let wire = || Ok::<_, std::io::Error>(Wire { news: sender.clone(), bell: bell.try_clone()? });
     let (following, asking) = (wire().map_err(|e| e.to_string())?, wire().map_err(|e| e.to_string())?);
     std::thread::spawn(move || follow(following));
+    let (gauge, jobs) = sync_channel(1);
+    let measuring = wire().map_err(|e| e.to_string())?;
     std::thread::spawn(move || ask(&received, asking));
+    std::thread::spawn(move || measure(&jobs, measuring));
     let terminal = Terminal::enter(coloured).map_err(|e| format!("the terminal can't be used: {e}"))?;
-    Shell { app, terminal, signals, ear, news, orders, pace: Pace::new(), asked: false }.run()
+    Shell { app, terminal, signals, ear, news, orders, gauge, pace: Pace::new(), asked: false }.run()
 }
 
 /// The thread that owns the terminal.
@@ -128,6 +134,8 @@ struct Shell {
     ear: UnixStream,
     news: Receiver<News>,
     orders: SyncSender<Order>,
+    /// Takes jobs to measure.
+    gauge: SyncSender<Vec<JobId>>,
     pace: Pace,
     /// Whether the lists are being read.
     asked: bool,
@@ -143,10 +151,13 @@ impl Shell {
                     self.pace.begin();
                 }
             }
-            self.app.step(Input::Tick(now()));
+            if let Some(effect) = self.app.step(Input::Tick(now())) {
+                self.send(effect)?;
+            }
             let (width, height) = Terminal::size();
             self.app.step(Input::Size(height));
             self.terminal.show(draw::screen(&self.app, width, height)).map_err(trouble)?;
+            self.measure(width);
             if !self.await_something() {
                 return Ok(None);
             }
@@ -165,6 +176,15 @@ impl Shell {
                     None => {}
                 }
             }
+        }
+    }
+
+    /// Has the jobs measured that are shown, a screen at a time.
+    fn measure(&mut self, width: usize) {
+        let jobs = self.app.to_measure(width);
+        if !jobs.is_empty() {
+            // What is not measured now is measured later.
+            let _ = self.gauge.try_send(jobs);
         }
     }
 
@@ -206,6 +226,9 @@ impl Shell {
         loop {
             match self.news.try_recv() {
                 Ok(News::Changed) => self.pace.change(),
+                Ok(News::Seen(input)) => {
+                    self.app.step(input);
+                }
                 Ok(News::Input(input)) => {
                     // What was done is seen in the lists.
                     self.pace.change();
@@ -268,11 +291,24 @@ fn ask(orders: &Receiver<Order>, mut wire: Wire) {
         let news = match (order, answered) {
             (Order::Read, Ok(input)) => News::Read(begun.elapsed(), input),
             (Order::Read, Err(error)) => News::Read(begun.elapsed(), Input::Away(problem(&error))),
+            (Order::Effect(_), Ok(input @ Input::Output(..))) => News::Seen(input),
             (Order::Effect(_), Ok(input)) => News::Input(input),
             (Order::Effect(_), Err(error)) => News::Input(Input::Told(problem(&error))),
         };
         if !wire.send(news) {
             return;
+        }
+    }
+}
+
+/// Measures the jobs that it is told to measure.
+fn measure(orders: &Receiver<Vec<JobId>>, mut wire: Wire) {
+    while let Ok(jobs) = orders.recv() {
+        let Ok(mut client) = Client::connect(NAME) else { continue };
+        for (job, lately) in used(&mut client, &jobs) {
+            if !wire.send(News::Seen(Input::Used(job, lately))) {
+                return;
+            }
         }
     }
 }
@@ -284,6 +320,10 @@ fn answer(client: &mut Client, order: &Order) -> Result<Input, ClientError> {
         Order::Effect(Effect::Why(title, request)) => match client.ask(&**request)? {
             Answer::Why(told) => Input::Why(title.clone(), told),
             _ => Input::Told("the controller does not say why".to_owned()),
+        },
+        Order::Effect(Effect::Output(title, job, request)) => match client.ask(&**request)? {
+            Answer::Tail(tail) => Input::Output(title.clone(), *job, tail),
+            _ => Input::Told("the controller does not send the output".to_owned()),
         },
         Order::Effect(Effect::Do(deed)) => Input::Told(match client.ask(&*deed.request)? {
             Answer::Affected { refused, .. } if !refused.is_empty() => {

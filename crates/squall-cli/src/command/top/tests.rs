@@ -6,7 +6,7 @@ use squall_model::id::JobId;
 use squall_model::job::PendingReason;
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
-use squall_model::wire::client::{JobName, JobRef, JobSelection, Request};
+use squall_model::wire::client::{JobName, JobRef, JobSelection, Request, Tail};
 use squall_model::wire::info::Why;
 
 use super::app::{App, Effect, Input, View};
@@ -16,6 +16,7 @@ use super::shell::Pace;
 use super::{Data, draw, top};
 use crate::command::listing::fake::{NOW, check, fake, run_with};
 use squall_text::format::clock::{Clock, Style};
+use squall_text::report::lately::Lately;
 
 /// Returns a top of the fake cluster, on a screen of this height.
 fn app(view: View, height: usize) -> App {
@@ -102,8 +103,13 @@ fn keys_act_after_a_question() {
     let job = JobRef::Job(JobId(10));
     assert_eq!(asked, Request::Cancel { jobs: jobs(job), signal: None, step: None, verbose: true });
     // The pending tasks of an array, and not those that run.
-    let asked = deed(press(&mut app, "Ghy"));
-    let Request::Hold { jobs: held, user: false } = asked else { panic!("{asked:?}") };
+    let held = |app: &mut App, keys: &str| {
+        let asked = deed(press(app, keys));
+        let Request::Hold { jobs: held, user: false } = asked else { panic!("{asked:?}") };
+        held
+    };
+    assert_eq!(held(&mut app, "gjhy").ids, [JobRef::Job(JobId(20))]);
+    let held = held(&mut app, "aGhy");
     assert_eq!(held.ids, [JobRef::Tasks(JobId(20), IndexSet::range(2, 9))]);
     let asked = deed(press(&mut app, "2dbad fan\n"));
     let drain = |admin, reason: Option<&str>| Request::UpdateNodes {
@@ -123,7 +129,7 @@ fn keys_act_after_a_question() {
 #[test]
 fn the_selected_row_stays_selected() {
     let mut app = app(View::Queue, 8);
-    press(&mut app, "G");
+    press(&mut app, "aG");
     let last = app.selected_job().unwrap().array_id();
     let mut less = data();
     less.jobs.jobs.retain(|job| job.id.0 != 10);
@@ -140,9 +146,74 @@ fn a_filter_shows_what_matches() {
     assert!(drawn(&app, 80, 24).contains("filter: WIDE (1)"));
     press(&mut app, "\n");
     press(&mut app, "\u{1b}");
-    assert_eq!((app.order.len(), app.filter.as_str()), (4, ""));
+    assert_eq!((app.order.len(), app.filter.as_str()), (3, ""));
     press(&mut app, "2/drained\n");
     assert_eq!(app.selected_node().unwrap().name, "n4");
+}
+
+#[test]
+fn an_array_is_one_line_until_it_is_unfolded() {
+    let mut app = app(View::Queue, 24);
+    let folded = app.order.len();
+    let array = app.order.iter().position(|at| app.line(*at).is_some_and(|line| line.whole.is_some()));
+    assert!(array.is_some(), "{}", drawn(&app, 120, 24));
+    press(&mut app, &["g", &"j".repeat(array.unwrap_or(0)), "\n"].concat());
+    let mut text = drawn(&app, 120, 24);
+    press(&mut app, "q");
+    text += &drawn(&app, 120, 24);
+    press(&mut app, "a");
+    assert!(app.order.len() > folded);
+    text += &drawn(&app, 120, 24);
+    check("top-array", &text);
+}
+
+#[test]
+fn what_jobs_use_is_asked_for_seldom_and_only_where_it_is_shown() {
+    let mut app = app(View::Mine, 24);
+    press(&mut app, "a");
+    assert!(app.to_measure(40).is_empty(), "there is no room for it");
+    let due = app.to_measure(120);
+    assert!(!due.is_empty());
+    assert!(app.to_measure(120).is_empty());
+    let (busy, idle) = (due[0], due[due.len() - 1]);
+    app.step(Input::Used(busy, Some(Lately { cpus: 2.9, memory_kb: 3 << 20, idle_s: 0 })));
+    app.step(Input::Used(idle, Some(Lately { cpus: 0.0, memory_kb: 3 << 19, idle_s: 1500 })));
+    let mut text = drawn(&app, 120, 24);
+    press(&mut app, "\n");
+    text += &drawn(&app, 120, 24);
+    check("top-use", &text);
+    press(&mut app, "q");
+    app.step(Input::Tick(Time::from_secs(NOW + 61)));
+    assert_eq!(app.to_measure(120), due);
+    // What has ended is forgotten.
+    let none = Data { jobs: <_>::default(), ..data() };
+    app.step(Input::Read(Box::new(none)));
+    app.step(Input::Read(Box::new(data())));
+    assert_eq!(app.to_measure(120), due);
+}
+
+#[test]
+fn the_end_of_an_output_follows_until_it_is_scrolled_back() {
+    let mut app = app(View::Queue, 12);
+    let Some(Effect::Output(title, job, _)) = press(&mut app, "o") else { panic!("{}", drawn(&app, 80, 12)) };
+    let tail = |lines: u32| {
+        let text: String = (1..=lines).map(|n| format!("line {n}\u{1b}[2J\n")).collect();
+        Tail { path: "out".into(), size: text.len() as u64, bytes: text.into_bytes().into(), problem: None }
+    };
+    let show = |app: &mut App, lines| app.step(Input::Output(title.clone(), job, Box::new(tail(lines))));
+    show(&mut app, 30);
+    assert!(drawn(&app, 80, 12).contains("line 30") && !drawn(&app, 80, 12).contains('\u{1b}'));
+    assert_eq!(app.step(Input::Tick(Time::from_secs(NOW + 1))), None);
+    let again = app.step(Input::Tick(Time::from_secs(NOW + 3)));
+    assert!(matches!(again, Some(Effect::Output(..))), "{again:?}");
+    show(&mut app, 31);
+    assert!(drawn(&app, 80, 12).contains("line 31"));
+    press(&mut app, "kk");
+    show(&mut app, 32);
+    assert!(!drawn(&app, 80, 12).contains("line 32"));
+    press(&mut app, "q");
+    show(&mut app, 33);
+    assert!(app.sheet.is_none(), "an answer that comes late opens nothing");
 }
 
 #[test]
@@ -190,7 +261,7 @@ fn a_long_queue_is_drawn_by_the_page() {
         let mut asked = Vec::new();
         draw::list(&app, &mut Screen::new(80, 24), 4..23, draw::JOBS, |at| {
             asked.push(at);
-            app.job(at)
+            app.line(at)
         });
         assert_eq!(asked, app.order[app.first..][..18]);
     }

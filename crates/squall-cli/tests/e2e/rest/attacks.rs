@@ -521,7 +521,7 @@ fn others_see_of_a_past_job_what_the_site_allows_and_never_its_output() {
         let last = c.ok(&["sacct", "-nX", "-j", &format!("{id}_1"), "-o", "jobidraw"]).trim().parse().unwrap();
         let tail = |token: &str| {
             let bearer = Bearer { token: token.to_owned(), user: None, passed: None };
-            let request: AnyRequest = HostRequest::Tail { job: JobId(last), past: true }.into();
+            let request: AnyRequest = HostRequest::Tail { job: JobId(last), past: true, errors: false }.into();
             Client::connect_with(&place, "test", &bearer).and_then(|mut c| c.ask(&request))
         };
         let Ok(Answer::Tail(end)) = tail(&root) else { panic!("{:?}", tail(&root)) };

@@ -180,11 +180,13 @@ fn a_failed_job_and_an_array_are_told_of_minutes_and_days_later() {
     let home = format!("http://127.0.0.1:{}", c.port);
     browser.open(c.ok(&["web"]).trim());
     let wrap = "echo starting $((6 * 7)); nosuchprogram --x";
-    let failed = c.ok(&["sbatch", "--parsable", "-J", "fitting", "-o", "fit-%j.out", "--wrap", wrap]).trim().to_owned();
+    let failed = ["sbatch", "--parsable", "-J", "fitting", "-o", "fit-%j.out", "-e", "fit-%j.err", "--wrap", wrap];
+    let failed = c.ok(&failed).trim().to_owned();
     std::fs::write(c.dir.join("sweep.sh"), "#!/bin/sh\ntest $SLURM_ARRAY_TASK_ID != 3\n").unwrap();
     let array = ["sbatch", "--parsable", "--array=0-4", "-J", "sweep", "-o", "/dev/null", "sweep.sh"];
     let array = c.ok(&array).trim().to_owned();
     let hold = c.ok(&["sbatch", "--parsable", "-H", "-J", "held", "--wrap", "true"]).trim().to_owned();
+    let axe = axe();
     let seen = |path: &str, words: &[&str]| {
         let mut text = String::new();
         Cluster::until(path, || {
@@ -194,9 +196,12 @@ fn a_failed_job_and_an_array_are_told_of_minutes_and_days_later() {
         });
         let wide = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
         assert!(wide.as_i64().unwrap() <= 0, "/{path} is {wide} pixels too wide");
+        let barriers: Vec<String> = axe.iter().flat_map(|axe| browser.barriers(axe)).collect();
+        assert!(barriers.is_empty(), "/{path}: {barriers:#?}");
         text
     };
-    let job = ["fitting", "FAILED", "exit code 127", "did not find a program", "starting 42", "Course"];
+    let errors = "nosuchprogram: ";
+    let job = ["fitting", "FAILED", "exit code 127", "did not find a program", "starting 42", errors, "Course"];
     let whole = ["5 of 5 tasks have ended, 1 of them failed", "--array=3 -J sweep", "sweep.sh", "exit code 1."];
     let (job_page, array_page) = (format!("job/{failed}"), format!("job/{array}"));
     seen(&job_page, &job);
@@ -242,6 +247,7 @@ fn ends_and_waits_of_other_kinds_are_told_of_now_and_later() {
     std::fs::write(c.dir.join("pair.sh"), pair).unwrap();
     let pair = submit(&["pair.sh"]);
     let never = submit(&["-J", "never", "-d", &format!("afterok:{pair}"), "--wrap", "true"]);
+    let axe = axe();
     let seen = |job: &str, words: &[&str]| {
         Cluster::until(&format!("{job}: {words:?}"), || {
             browser.open(&format!("{home}/job/{job}"));
@@ -250,6 +256,8 @@ fn ends_and_waits_of_other_kinds_are_told_of_now_and_later() {
         });
         let wide = browser.run("return document.documentElement.scrollWidth - window.innerWidth");
         assert!(wide.as_i64().unwrap() <= 0, "/job/{job} is {wide} pixels too wide");
+        let barriers: Vec<String> = axe.iter().flat_map(|axe| browser.barriers(axe)).collect();
+        assert!(barriers.is_empty(), "/job/{job} on a telephone, dark: {barriers:#?}");
     };
     // The shortest time limit is a minute: that job is looked at last.
     let ended: [(&str, &[&str]); 4] = [

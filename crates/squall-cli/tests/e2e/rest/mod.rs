@@ -3,7 +3,7 @@
 mod attacks;
 mod browser;
 mod generated;
-mod http;
+pub(crate) mod http;
 mod newer;
 
 use std::io::{BufRead, BufReader, Write};

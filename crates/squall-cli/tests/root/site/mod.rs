@@ -9,6 +9,7 @@ mod hostile;
 mod mail;
 mod pam;
 mod private;
+mod web;
 mod x11;
 
 use std::fs;

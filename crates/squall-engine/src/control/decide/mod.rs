@@ -115,7 +115,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Authorized<Request>, out
         Request::Finish { job, exit } => allocate::finish(c, ask, job, exit, out),
         Request::Watch { job, step, watcher } => watch::watch(c, ask, job, step, watcher, out),
         Request::Notify { job, text } => watch::notify(c, job, text, out),
-        Request::Measure { job, step } => measure::measure(c, ask, job, step),
+        Request::Measure { job, step, lately } => measure::measure(c, ask, (job, step), lately),
         Request::Facts { job } => query::facts_of(c, job),
         Request::AwaitJob { job } => await_job::await_job(c, ask, job),
         Request::ShutDown { keep_jobs } => {

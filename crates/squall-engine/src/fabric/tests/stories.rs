@@ -143,7 +143,7 @@ fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
     let mut grove = Grove::new(20, 3);
     let step = grove.step_on(20);
     grove.quiet();
-    let asks = Request::Measure { job: step.job, step: step.step };
+    let asks = Request::Measure { job: step.job, step: step.step, lately: false };
     let asked = |grove: &Grove| {
         let tells = |node: &usize| {
             let usage = NodeAct::Tell { key: step, message: ToStepd::Usage };

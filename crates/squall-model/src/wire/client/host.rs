@@ -75,5 +75,9 @@ pub enum HostRequest {
         #[n(1)]
         #[cbor(default)]
         past: bool,
+        /// Whether the file of its standard error is meant, where that is another one.
+        #[n(2)]
+        #[cbor(default)]
+        errors: bool,
     },
 }

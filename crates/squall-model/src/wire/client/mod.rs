@@ -212,8 +212,7 @@ pub enum Request {
         /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
-        /// Address of the client, to which the step daemons connect. None: the client needs only the layout of the
-        /// step.
+        /// Address of the client, to which the step daemons connect. None: it needs only the step's layout.
         #[n(2)]
         watcher: Option<Watcher>,
     },
@@ -236,6 +235,10 @@ pub enum Request {
         /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
+        /// Whether of usage over time only what was used lately is answered, in few bytes: for lists.
+        #[n(2)]
+        #[cbor(default)]
+        lately: bool,
     },
     /// `scontrol update nodename=`: changes nodes. Answer: `Done`.
     #[n(17)]
@@ -309,8 +312,7 @@ pub enum Request {
         #[n(0)]
         reset: bool,
     },
-    /// `sacctmgr modify job`: the job, and names from [`super::history::RECORDED`] with their new values. Answer:
-    /// `Done`.
+    /// `sacctmgr modify job`: the job, names from [`super::history::RECORDED`], new values. Answer: `Done`.
     #[n(27)]
     Record(#[n(0)] JobId, #[n(1)] Vec<(String, String)>),
     /// `scontrol reconfigure`. The controller's host process reads the file and sets `config`. Answer: `Done`.
@@ -445,8 +447,7 @@ pub enum Request {
         immediate_s: Option<u32>,
     },
     /// Asks a cell for its questions about jobs of other cells. Sent by the front (gateway of the cells), which relays
-    /// them. Answers: `Unresolved`, now and whenever there are new questions. For operators, like `Resolve` and
-    /// `Resolved`.
+    /// them. Answers: `Unresolved`, now and for new questions. For operators, like `Resolve` and `Resolved`.
     #[n(47)]
     Unresolved,
     /// Questions of another cell about jobs of this one. Answers: `Resolved`, once for each question when its answer is
@@ -580,8 +581,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Replaces the idempotency key of a submission. A controller that does not have the new key then treats the
-    /// request as another submission.
+    /// Replaces the idempotency key of a submission: a controller without the new key takes it for another one.
     pub fn rekey(&mut self, new: ClientKey) {
         if let Self::Submit { key, .. } | Self::Allocate { key, .. } | Self::SubmitHet { key, .. } = self {
             *key = new;

@@ -190,9 +190,11 @@ impl HostRequest {
             Self::Accounting(_) => row("REQUEST_ACCOUNTING", Nothing, Parts),
             Self::History => row("REQUEST_ACCOUNTING_HISTORY", Verb, Pages),
             Self::Script { job } => row("REQUEST_BATCH_SCRIPT", Job(*job), OfJob(*job)),
-            Self::Tail { job, past: false } => row("REQUEST_JOB_OUTPUT", Enter(slice::from_ref(job)), OfJob(*job)),
+            Self::Tail { job, past: false, .. } => row("REQUEST_JOB_OUTPUT", Enter(slice::from_ref(job)), OfJob(*job)),
             // Only accounting knows the owner: the daemon compares owner and caller. No node speaks for users there.
-            Self::Tail { job, past: true } => row("REQUEST_JOB_OUTPUT", Nothing, OfJob(*job)).from(Origin::NotByNode),
+            Self::Tail { job, past: true, .. } => {
+                row("REQUEST_JOB_OUTPUT", Nothing, OfJob(*job)).from(Origin::NotByNode)
+            }
             Self::Token { user, .. } => {
                 row("REQUEST_AUTH_TOKEN", User(user.as_deref()), TOKENS).from(Origin::NotForNode)
             }

@@ -22,7 +22,7 @@ pub const OPTIONS: &[Opt] = &[
         "cores of each node left to the system",
         |asked, given| specialized(asked, given, "-S"),
     )
-    .hint("a job sets no cores aside (a site does, by `core_spec_count`); it is said each time that the option is ignored"),
+    .hint("a job sets no cores aside (a site does, by `core_spec_count`); each use prints a warning"),
     opt(
         "cores-per-socket",
         NO,
@@ -334,7 +334,7 @@ pub const OPTIONS: &[Opt] = &[
         "threads of each node left to the system",
         |asked, given| specialized(asked, given, "--thread-spec"),
     )
-    .hint("a job sets no threads aside (a site does, by `core_spec_count`); it is said each time that the option is ignored"),
+    .hint("a job sets no threads aside (a site does, by `core_spec_count`); each use prints a warning"),
     opt(
         "threads-per-core",
         NO,

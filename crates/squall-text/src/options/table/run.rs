@@ -164,7 +164,7 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     opt("msg-timeout", NO, Needed("SECONDS"), Tools::SRUN, &[], "", ignore_count)
-        .hint("how long an answer may take is the cluster's to know"),
+        .hint("the cluster sets its own message timeouts"),
     opt(
         "multi-prog",
         NO,
