@@ -153,6 +153,11 @@ pub struct Chosen {
     /// None: it changed none.
     #[n(38)]
     pub filtered: Option<String>,
+    /// Variables that SPANK plugins beside the command set for prologs and epilogs: names, without `SPANK_`, and values.
+    /// A user may have chosen them.
+    #[n(39)]
+    #[cbor(default)]
+    pub plugin_env: Vec<(String, String)>,
 }
 
 /// Where the segments of a job stand in blocks.
