@@ -15,6 +15,7 @@ mod hooks;
 mod life;
 mod mpi;
 mod power;
+mod release_notes;
 mod replace;
 mod rest;
 mod spank;
