@@ -76,7 +76,11 @@ impl Plugins {
 
     /// Returns whether plugins have a hook of this kind.
     fn has(&self, hook: Hook) -> bool {
-        hook == Hook::Prolog && self.wanted.prolog || hook == Hook::Epilog && self.wanted.epilog
+        match hook {
+            Hook::Prolog => self.wanted.prolog,
+            Hook::Epilog => self.wanted.epilog,
+            _ => false,
+        }
     }
 
     /// Starts the process for an errand.

@@ -365,7 +365,6 @@ fn later() -> Arc<JobSpec> {
         checkpoint: Some(CheckpointPlan { every_s: 600, must: true }),
         names_limits: Some(true),
         segments: Some(SegmentPlacing { apart: true, together: true }),
-        plugin_env: vec![("TMP_SIZE".into(), "4G".into())],
         ..Chosen::default()
     };
     Arc::new(JobSpec { options: options.into(), ..JobSpec::default() })

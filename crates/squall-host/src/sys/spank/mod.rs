@@ -586,14 +586,14 @@ impl Progress {
     /// Returns which plugin runs which hook. None: none does.
     pub(crate) fn read(self) -> Option<(usize, Hook)> {
         let number = self.0.load(Ordering::SeqCst);
-        let plugin = (number >> 8 & 0xff_ffff).checked_sub(1)?;
+        let plugin = ((number >> 8) & 0xff_ffff).checked_sub(1)?;
         Some((plugin as usize, *HOOKS.get((number & 0xff) as usize)?))
     }
 }
 
 /// Returns the time since the machine was booted, in seconds, as far as it goes into 32 bits.
 fn seconds() -> u64 {
-    since_boot_us() / 1_000_000 & u64::from(u32::MAX)
+    (since_boot_us() / 1_000_000) & u64::from(u32::MAX)
 }
 
 /// Kills this process after a time, unless it is dropped before.
