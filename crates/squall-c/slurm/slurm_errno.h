@@ -1,2 +1,4 @@
 /* Numbers of errors for plugins of SPANK, which are in <slurm/spank.h>. */
+#include <errno.h>
+
 #include <slurm/spank.h>

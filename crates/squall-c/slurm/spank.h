@@ -11,6 +11,7 @@
 #ifndef SPANK_H
 #define SPANK_H
 
+#include <inttypes.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -43,12 +44,13 @@ typedef slurm_err_t spank_err_t;
 /* Handle of the job or step, which hooks get and functions take. */
 typedef struct spank_handle *spank_t;
 
-/* A hook. Its arguments are those of the plugin's line in plugstack.conf. It fails with a number below 0. */
+/* A hook. Its arguments are those of the plugin's line in plugstack.conf. It fails with a number below 0; a required
+ * plugin with any other than 0. */
 typedef int(spank_f)(spank_t spank, int argc, char **argv);
 
 /* The hooks, in the order in which they are called. A plugin has those that it wants. */
-extern spank_f slurm_spank_slurmd_init;
-extern spank_f slurm_spank_job_prolog;
+extern spank_f slurm_spank_slurmd_init;          /* beside the node daemon, after slurm_spank_init: of old plugins */
+extern spank_f slurm_spank_job_prolog;           /* on each node, before a job */
 extern spank_f slurm_spank_init;                 /* loaded: the place to register options */
 extern spank_f slurm_spank_init_post_opt;        /* options were handed over */
 extern spank_f slurm_spank_local_user_init;      /* srun has its job */
@@ -58,8 +60,8 @@ extern spank_f slurm_spank_task_init;            /* in each task, as the user, b
 extern spank_f slurm_spank_task_post_fork;       /* beside a step, for each task */
 extern spank_f slurm_spank_task_exit;            /* beside a step, for each task that has ended */
 extern spank_f slurm_spank_exit;                 /* at the end */
-extern spank_f slurm_spank_job_epilog;
-extern spank_f slurm_spank_slurmd_exit;
+extern spank_f slurm_spank_job_epilog;           /* on each node, after a job */
+extern spank_f slurm_spank_slurmd_exit;          /* beside the node daemon, when it has ended */
 
 /* What spank_get_item tells, and the types of its further arguments. */
 typedef enum spank_item {
@@ -103,8 +105,8 @@ typedef enum spank_context {
     S_CTX_LOCAL = 1,      /* beside srun */
     S_CTX_REMOTE = 2,     /* beside a step */
     S_CTX_ALLOCATOR = 3,  /* beside sbatch or salloc */
-    S_CTX_SLURMD = 4,
-    S_CTX_JOB_SCRIPT = 5
+    S_CTX_SLURMD = 4,     /* beside the node daemon */
+    S_CTX_JOB_SCRIPT = 5  /* around a job */
 } spank_context_t;
 #define HAVE_S_CTX_SLURMD 1
 #define HAVE_S_CTX_JOB_SCRIPT 1

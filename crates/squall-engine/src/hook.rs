@@ -40,7 +40,7 @@ pub fn hook_env(about: About<'_>) -> Env {
     let mut env = Vec::new();
     let mut set = |name: &str, value: &dyn Display| {
         let value = value.to_string();
-        if value.chars().all(|c| c.is_ascii_alphanumeric() || HARMLESS.contains(c)) && !value.is_empty() {
+        if value.chars().all(is_plain) && !value.is_empty() {
             env.push((name.to_owned(), value));
         }
     };
@@ -52,6 +52,9 @@ pub fn hook_env(about: About<'_>) -> Env {
     }
     if let Some(facts) = about.facts {
         of_job(&mut set, facts, about.node);
+        for (name, value) in of_plugins(facts, |value| value.chars().all(is_plain)) {
+            set(&name, &value);
+        }
     }
     if let Some(exit) = about.exit {
         set("SLURM_JOB_EXIT_CODE", &wait_status(exit));
@@ -61,6 +64,24 @@ pub fn hook_env(about: About<'_>) -> Env {
         set("SLURM_JOB_DERIVED_EC", &wait_status(derived));
     }
     env
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || HARMLESS.contains(c)
+}
+
+/// Returns the variables that hooks of SPANK plugins get around a job, besides those of programs: what plugins beside the
+/// command have set, and the options of plugins, as they are.
+pub fn plugin_env(facts: &JobFacts) -> Env {
+    of_plugins(facts, |_| true).collect()
+}
+
+/// Returns what plugins have set for prologs, if its value is wanted. The prefix keeps it from changing anything else.
+fn of_plugins(facts: &JobFacts, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = (String, String)> {
+    let set = facts.spec.options.get().map_or(&[][..], |chosen| &chosen.plugin_env).iter();
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let fits = move |(name, value): &&(String, String)| is_name(name) && !value.contains('\0') && wanted(value);
+    set.filter(fits).map(|(name, value)| (format!("SPANK_{name}"), value.clone()))
 }
 
 /// Returns an exit code as wait(2) gives it, which is Slurm's form.
@@ -179,13 +200,22 @@ mod tests {
         spec.submit_host = evil.into();
         spec.wckey = Some(evil.into());
         facts.spec = Arc::new(spec);
+        let sets = [("LD_PRELOAD", "/tmp/evil.so"), ("A", evil), ("B=C", "x"), ("D", "4G,/scratch")];
+        let sets = sets.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        spec.options.plugin_env = sets.to_vec();
         facts.account = evil.into();
         facts.qos = "a b".into();
         let env = env_of(&facts);
         for (name, value) in &env {
             assert!(!value.contains(['$', '`', ';', ' ', '\n']), "{name}={value}");
-            assert!(name == "PATH" || name.starts_with("SLURM"), "{name}");
+            assert!(name == "PATH" || name.starts_with("SLURM") || name.starts_with("SPANK_"), "{name}");
         }
         assert!(!env.iter().any(|(name, _)| name == "SLURM_JOB_ACCOUNT" || name == "SLURM_JOB_NAME"));
+        let of_plugins = |env: Vec<(String, String)>| -> Vec<String> {
+            env.into_iter().map(|(name, _)| name).filter(|name| name.starts_with("SPANK_")).collect()
+        };
+        assert_eq!(of_plugins(env), ["SPANK_LD_PRELOAD", "SPANK_D"]);
+        // Plugins read options of users, whatever is in them.
+        assert_eq!(of_plugins(super::plugin_env(&facts)), ["SPANK_LD_PRELOAD", "SPANK_A", "SPANK_D"]);
     }
 }

@@ -277,16 +277,9 @@ impl Place {
         Some(host.trim_end().to_owned()).filter(|host| !host.is_empty())
     }
     /// Records the host name or address by which other machines reach this one, for commands of all users. Empty:
-    /// they can't. Needs no room on the disk unless it has changed.
+    /// they can't.
     pub fn note_reached_as(&self, host: &str) -> io::Result<()> {
-        if self.reached_as().unwrap_or_default() == host {
-            return Ok(());
-        }
-        let path = self.run().join(REACHED_AS);
-        if host.is_empty() {
-            return fs::remove_file(path);
-        }
-        durable::write(&path, format!("{host}\n").as_bytes(), 0o644)
+        self.note(REACHED_AS, host)
     }
     /// Returns the path of the file that lists SPANK plugins, as the configuration names it. None: it names none.
     pub fn plugins_of(&self, plugstack: &str) -> Option<PathBuf> {
@@ -298,14 +291,26 @@ impl Place {
     }
     /// Records which file lists SPANK plugins, as the configuration names it, for commands of all users.
     pub fn note_plugins(&self, plugstack: &str) -> io::Result<()> {
-        let path = self.run().join(PLUGINS);
-        if fs::read_to_string(&path).unwrap_or_default().trim_end() == plugstack {
+        self.note(PLUGINS, plugstack)
+    }
+    /// Returns the name of Slurm's release that commands show. None: the default.
+    pub fn release(&self) -> Option<String> {
+        Some(fs::read_to_string(self.run().join(RELEASE)).ok()?.trim_end().to_owned())
+    }
+    /// Records the name of Slurm's release that commands of all users show. Empty: the default.
+    pub fn note_release(&self, name: &str) -> io::Result<()> {
+        self.note(RELEASE, name)
+    }
+    /// Records a text for commands of all users. Empty: there is none. Needs no room on the disk unless it has changed.
+    fn note(&self, file: &str, text: &str) -> io::Result<()> {
+        let path = self.run().join(file);
+        if fs::read_to_string(&path).unwrap_or_default().trim_end() == text {
             return Ok(());
         }
-        if plugstack.is_empty() {
+        if text.is_empty() {
             return fs::remove_file(path);
         }
-        durable::write(&path, format!("{plugstack}\n").as_bytes(), 0o644)
+        durable::write(&path, format!("{text}\n").as_bytes(), 0o644)
     }
     /// Returns the path of a node daemon's pid file.
     pub fn node_pid(&self, name: &str) -> PathBuf {
@@ -324,6 +329,7 @@ pub const CONTENT: &str = "content";
 pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
 const PLUGINS: &str = "plugins";
+const RELEASE: &str = "release";
 
 /// Path by which a socket can be bound or connected although its own path may be too long for the kernel. It leads
 /// through an open descriptor of the socket's folder, so this must be kept as long as the path is used.
@@ -391,6 +397,10 @@ mod tests {
         assert_eq!(place.plugins(), Some("/etc/slurm/plugstack.conf".into()));
         place.note_plugins("").unwrap();
         assert_eq!(place.plugins(), None);
+        place.note_release("25.11").unwrap();
+        assert_eq!(place.release().as_deref(), Some("25.11"));
+        place.note_release("").unwrap();
+        assert_eq!(place.release(), None);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

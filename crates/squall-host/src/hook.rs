@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -102,15 +102,24 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a program with these arguments and this environment.
     pub(crate) fn start(program: &Path, args: &[&str], env: &[(String, String)], label: &Label) -> io::Result<Self> {
+        Self::start_with((program, args), env, label, File::open("/dev/null")?.into())
+    }
+
+    /// Starts a program that has an input.
+    pub(crate) fn start_with(
+        (program, args): (&Path, &[&str]),
+        env: &[(String, String)],
+        label: &Label,
+        input: OwnedFd,
+    ) -> io::Result<Self> {
         let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", program.display()));
         let path = CString::new(program.as_os_str().as_bytes())?;
         let entries = env.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
-        let null = File::open("/dev/null")?;
         let (output, writer) = Output::open(label)?;
         let args = args.iter().map(|arg| CString::new(*arg)).collect::<Result<Vec<_>, _>>()?;
         let argv: Vec<CString> = std::iter::once(path.clone()).chain(args).collect();
-        let stdio = [null.as_fd(), writer.as_fd(), writer.as_fd()];
+        let stdio = [input.as_fd(), writer.as_fd(), writer.as_fd()];
         let session = Session::New;
         let spawn =
             Spawn { env: &entries, dir: Some(c"/"), session, umask: Some(0o022), ..Spawn::new(&path, &argv, stdio) };
@@ -121,6 +130,12 @@ impl Running {
     /// Returns the first line that the program wrote, once it has ended.
     pub(crate) fn first_line(&self) -> Option<String> {
         self.output.finish()
+    }
+
+    /// Returns the last line that the program wrote, once it has ended.
+    pub(crate) fn last_line(&self) -> Option<String> {
+        self.output.finish();
+        self.output.0.1.borrow_mut().last.take()
     }
 }
 
@@ -142,6 +157,7 @@ pub(crate) struct Output(Rc<(Receiver, RefCell<Lines>)>);
 struct Lines {
     label: Label,
     first: Option<String>,
+    last: Option<String>,
     begun: Vec<u8>,
     count: usize,
 }
@@ -155,7 +171,7 @@ impl Output {
     }
 
     fn of(receiver: Receiver, label: &Label) -> Self {
-        let lines = Lines { label: label.clone(), first: None, begun: Vec::new(), count: 0 };
+        let lines = Lines { label: label.clone(), first: None, last: None, begun: Vec::new(), count: 0 };
         let output = Self(Rc::new((receiver, RefCell::new(lines))));
         let reader = output.clone();
         // It ends when no process has the pipe open, which may be after the program's end.
@@ -212,7 +228,8 @@ impl Lines {
             std::cmp::Ordering::Equal => warn!(job = self.label.job, "{} writes too much", self.label.hook.name()),
             std::cmp::Ordering::Greater => {}
         }
-        self.first.get_or_insert(line);
+        self.first.get_or_insert_with(|| line.clone());
+        self.last = Some(line);
     }
 }
 
@@ -298,5 +315,6 @@ pub(crate) mod tests {
         sender.write_all(b"\ndisk \x1b[1mfull\nsecond").await.unwrap();
         drop(sender);
         assert_eq!(output.finish().as_deref(), Some("disk  [1mfull"));
+        assert_eq!(output.0.1.borrow().last.as_deref(), Some("second"));
     }
 }

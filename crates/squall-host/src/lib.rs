@@ -26,6 +26,7 @@ mod link;
 pub mod listening;
 mod local;
 pub mod logging;
+mod messages;
 mod multicast;
 pub mod noded;
 pub mod noise;

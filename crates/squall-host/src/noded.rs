@@ -368,6 +368,8 @@ impl Daemon {
         logging::configure(config.slurmd_debug);
         let Equipment { cgroups, hardware, device_files, binds } = Equipment::find(args, &config);
         let fences = Fences::new(witness.as_deref(), &path);
+        let plugins = plugin_file(&config, &args.place);
+        let hooks = Hooks::of(&config, plugins.as_ref());
         let boot = Boot {
             above: Tree::new(&config, &life::node_names(&config).map_err(io::Error::other)?).above(&args.name),
             name: args.name.clone(),
@@ -377,7 +379,7 @@ impl Daemon {
             hardware: hardware.hardware.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pinned: Pinned(Some(reach.known())),
-            hooks: config.hooks.clone(),
+            hooks: hooks.for_machine(&config),
             health: config.health.clone(),
             fenced: fences.ended(),
         };
@@ -392,7 +394,7 @@ impl Daemon {
             hardware,
             own_step_daemons: config.own_step_daemons.0,
             scripts: TaskScripts { prolog: config.task_prolog.clone(), epilog: config.task_epilog.clone() },
-            plugins: plugin_file(&config, &args.place),
+            plugins,
             container_runtime: config.container_runtime.clone(),
             private: PrivateDirs::open(&config, (&name_of_cluster(&args.place), &args.name), args.place.dir())?,
             device_files,
@@ -406,7 +408,7 @@ impl Daemon {
             gang: Gang::new(config.gang_switch.0),
             fences,
             frequencies: Frequencies::open(Path::new(frequency::CPUS), path.join("frequencies")),
-            hooks: Hooks::of(&config),
+            hooks,
             net: Net::open((reach, far), config, events.clone())?,
             events,
             inputs: found.into(),
@@ -669,7 +671,11 @@ fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {
 /// Returns the file that lists the site's SPANK plugins. None: there is none.
 fn plugin_file(config: &Config, place: &Place) -> Option<PluginFile> {
     let file = place.plugins_of(&config.slurm.plugstack)?;
-    Some(PluginFile { path: file.to_string_lossy().into_owned(), timeout_s: config.slurm.plugin_timeout_s })
+    Some(PluginFile {
+        path: file.to_string_lossy().into_owned(),
+        timeout_s: config.slurm.plugin_timeout_s,
+        release: config.slurm.compatible.name().to_owned(),
+    })
 }
 
 /// Opens the spool of a node for this daemon alone.

@@ -62,6 +62,19 @@ pub struct StepNo(#[n(0)] pub u32);
 impl StepNo {
     /// Number of the batch script, printed as `batch` (`123.batch`).
     pub const BATCH: Self = Self(u32::MAX - 1);
+
+    /// Number of the batch script in Slurm.
+    const SLURM_BATCH: u32 = 0xffff_fffb;
+
+    /// Returns the number that Slurm has for this step: another one for the batch script.
+    pub fn slurm_number(self) -> u32 {
+        if self == Self::BATCH { Self::SLURM_BATCH } else { self.0 }
+    }
+
+    /// Returns whether a step with this number in Slurm is one of `srun`.
+    pub fn is_srun_number(number: u32) -> bool {
+        number < Self::SLURM_BATCH
+    }
 }
 
 impl fmt::Display for StepNo {

@@ -18,18 +18,21 @@ use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
+use super::check_scripts;
 use super::import::{self, SLURM_CONF};
 
 /// `squall check`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
     name: "squall check",
     about: "check a configuration, Squall's or Slurm's, without changing anything",
-    synopsis: &["FILE", "--submit=JOB.json [--lua=SCRIPT] [FILE]"],
+    synopsis: &["FILE", "--scripts FOLDER", "--submit=JOB.json [--lua=SCRIPT] [FILE]"],
     options: page::Options::Own(FLAGS),
     notes: "\
 Checks a configuration as `squall up` would, and changes nothing. FILE is squall.toml or slurm.conf, or a folder with one of \
 them; the files beside it (gres.conf, topology.conf or topology.yaml) are checked, too. For slurm.conf it lists what has no \
 counterpart here. The status is 1 if a cluster could not start with it.
+With --scripts it reads the job scripts below FOLDER, which begin with `#!`, and lists each option of their #SBATCH lines, and \
+of srun, salloc and sbatch in them, that is refused here. The status is 1 if there is one.
 With --submit it shows what the submit filter would make of a job: what it changes, logs, and tells the user. JOB.json has \
 the fields of `job_desc`, as {\"job\": {\"partition\": \"gpu\", \"time_limit\": 60}}. The script is that of FILE ([submit]), or \
 SCRIPT. It runs as you. The status is 1 if the job is refused.
@@ -38,6 +41,7 @@ SCRIPT. It runs as you. The status is 1 if the job is refused.
 
 const FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
+    flag("scripts", '\0', Arg::None, "list the options in job scripts that are refused here"),
     flag("submit", '\0', Arg::Needed("JOB.json"), "show what the submit filter makes of this job; `-`: standard input"),
     flag("lua", '\0', Arg::Needed("SCRIPT"), "with --submit: the script to try, instead of that of the configuration"),
 ];
@@ -51,6 +55,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         let path = super::one_operand(&PAGE, given)?;
         if let Some(job) = given.last("submit") {
             return submit(job, given.last("lua"), path.as_ref().map(Path::new));
+        }
+        if given.has("scripts") {
+            return check_scripts::check(Path::new(&path.ok_or("which folder? `squall check --scripts FOLDER`")?));
         }
         if given.has("lua") {
             return Err("--lua is for --submit".to_owned());

@@ -4,6 +4,7 @@ pub(crate) mod allocation;
 pub(crate) mod backup;
 mod cells;
 pub(crate) mod check;
+mod check_scripts;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod doctor;

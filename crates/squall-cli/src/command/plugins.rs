@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use squall_files::place::Place;
 use squall_host::plugins::link::Plugins;
 use squall_host::plugins::words::{Change, Context, Given, Items};
+use squall_model::encoding::ByteBuf;
 use squall_model::id::JobId;
 use squall_text::options::submit::SubmitOptions;
 use squall_text::options::table::plugins::{PluginOption, add};
@@ -39,8 +40,9 @@ impl Beside {
     }
 
     /// Hands over the options that the user gave, and applies what becomes of the environment. `all`: the components of a
-    /// heterogeneous job, of which the first alone may have options of plugins, as these concern the whole job.
-    pub(crate) fn give(&mut self, all: &[SubmitOptions], vars: &mut Vars) -> Result<(), Stop> {
+    /// heterogeneous job, of which the first alone may have options of plugins, as these concern the whole job. All of them
+    /// have what plugins set for prologs.
+    pub(crate) fn give(&mut self, all: &mut [SubmitOptions], vars: &mut Vars) -> Result<(), Stop> {
         let Some(plugins) = &mut self.0 else { return Ok(()) };
         let (first, others) = all.split_first().unzip();
         if let Some((name, _)) = others.unwrap_or_default().iter().flat_map(|asked| &asked.plugins).next() {
@@ -49,7 +51,14 @@ impl Beside {
         }
         let given = first.into_iter().flat_map(|asked: &SubmitOptions| &asked.plugins);
         let given = given.map(|(name, value)| Given { name: name.clone(), value: value.clone() });
-        for Change { name, value } in plugins.give(given.collect()).map_err(Stop::bad)? {
+        let (changes, control) = plugins.give(given.collect()).map_err(Stop::bad)?;
+        let text = |bytes: ByteBuf| String::from_utf8(bytes.into_vec()).ok();
+        let control = control.into_iter().filter_map(|Change { name, value }| Some((text(name)?, text(value?)?)));
+        let control: Vec<(String, String)> = control.collect();
+        for asked in all.iter_mut().filter(|_| !control.is_empty()) {
+            asked.spec.options.plugin_env.clone_from(&control);
+        }
+        for Change { name, value } in changes {
             let name = OsString::from_vec(name.into_vec());
             vars.retain(|(known, _)| *known != name);
             vars.extend(value.map(|value| (name, OsString::from_vec(value.into_vec()))));

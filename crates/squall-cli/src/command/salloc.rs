@@ -58,7 +58,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     let mut vars: Vars = std::env::vars_os().collect();
     let mut plugins = Beside::start(SALLOC)?;
     let (mut all, command) = gather(args, &vars)?;
-    plugins.give(&all, &mut vars)?;
+    plugins.give(&mut all, &mut vars)?;
     let specs = all.iter_mut().map(|asked| std::mem::take(&mut asked.spec)).collect();
     let asked = all.swap_remove(0);
     submission::become_owner(asked.run_as)?;

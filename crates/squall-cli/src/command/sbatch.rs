@@ -35,7 +35,7 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
     let mut vars: Vars = std::env::vars_os().collect();
     let mut plugins = Beside::start(SBATCH)?;
     let (mut all, script) = gather(args, &vars)?;
-    plugins.give(&all, &mut vars)?;
+    plugins.give(&mut all, &mut vars)?;
     let env = environment(&mut all[0], &vars)?;
     let wrapped = all.iter().any(|asked| asked.batch.wrap.is_some());
     for asked in &mut all {

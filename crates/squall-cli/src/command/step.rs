@@ -39,6 +39,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         [option, scripts @ ..] if option == "--epilog" => ExitCode::from(squall_host::stepd::run_epilogs(scripts)),
         // A process beside a step or command, with the site's SPANK plugins.
         [option] if option == "--plugins" => ExitCode::from(u8::try_from(squall_host::plugins::serve()).unwrap_or(1)),
+        // The same around a job, or beside the node daemon.
+        [option, rest @ ..] if option == "--plugins-around" => {
+            ExitCode::from(u8::try_from(squall_host::plugins::serve_around(rest)).unwrap_or(1))
+        }
         [option, path] if option == "--tail" => match squall_host::tail::serve(path) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,

@@ -11,6 +11,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_files::place::Place;
+use squall_model::config::Release;
+use squall_text::format::words::show_release;
 use squall_text::hints;
 use squall_text::page::{Page, job};
 
@@ -146,6 +149,10 @@ pub fn run() -> ExitCode {
 }
 
 fn start(command: &Command, args: &[OsString]) -> ExitCode {
+    if command.slurm || command.word() == "rest" {
+        let named = Place::find().and_then(|place| place.release());
+        show_release(named.and_then(|name| Release::parse(&name)).unwrap_or_default());
+    }
     hint(command.page.name, hints::of_arguments(args));
     (command.run)(args)
 }

@@ -719,3 +719,23 @@ fn man_reads_the_manual_pages() {
         assert!(sbatch.contains(words), "{words}: {sbatch}");
     }
 }
+
+/// `[slurm] compatible`: version numbers, and the default version of JSON; `docs/slurm-versions.md` has the table.
+#[test]
+fn commands_show_the_release_that_the_cluster_names() {
+    for (release, version, parser) in
+        [("24.05", "24.05.8", "v0.0.41"), ("25.11", "25.11.7", "v0.0.44"), ("26.05", "26.05.3", "v0.0.45")]
+    {
+        let c = Cluster::new("compatible", &release.replace('.', "-"));
+        c.up(&format!("[[nodes]]\nname = \"n1\"\nforce = true\n[slurm]\ncompatible = \"{release}\"\n"), &[]);
+        for command in ["sbatch", "squeue", "sinfo", "sacct", "scontrol"] {
+            assert_eq!(c.ok(&[command, "--version"]), format!("slurm {version}"), "{command}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&c.ok(&["sinfo", "--json"])).unwrap();
+        assert_eq!(json["meta"]["plugin"]["data_parser"], format!("data_parser/{parser}"));
+        assert_eq!(json["meta"]["slurm"]["release"], version);
+        let asked: serde_json::Value = serde_json::from_str(&c.ok(&["sinfo", "--json=v0.0.42"])).unwrap();
+        assert_eq!(asked["meta"]["plugin"]["data_parser"], "data_parser/v0.0.42");
+        assert!(c.ok(&["scontrol", "show", "config"]).contains(version));
+    }
+}

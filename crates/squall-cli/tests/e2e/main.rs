@@ -17,6 +17,7 @@ mod mistakes;
 mod mpi;
 mod power;
 mod records;
+mod release_notes;
 mod replace;
 mod rest;
 mod spank;

@@ -68,6 +68,12 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
         char value[16] = "";
         setenv("PROBE_COMMAND", "from the command", 1);
         spank_job_control_setenv(spank, "A", "control", 1);
+        spank_job_control_setenv(spank, "B", "never seen", 1);
+        spank_job_control_unsetenv(spank, "B");
+        spank_job_control_setenv(spank, "C", "two words", 1);
+        if (spank_job_control_setenv(spank, "A", "other", 0) != ESPANK_ENV_EXISTS ||
+            spank_job_control_setenv(spank, "D=E", "x", 1) != ESPANK_BAD_ARG)
+            note("init_post_opt", "the control environment takes what it must not");
         if (spank_job_control_getenv(spank, "A", value, sizeof value) != ESPANK_SUCCESS || strcmp(value, "control"))
             note("init_post_opt", "the control environment forgets");
         if (spank_setenv(spank, "A", "1", 1) != ESPANK_NOT_REMOTE)
@@ -178,6 +184,54 @@ int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
     spank_get_item(spank, S_TASK_EXIT_STATUS, &status);
     snprintf(line, sizeof line, "status=%d", status);
     return act(spank, "task_exit", argc, argv, line);
+}
+
+/* Around a job: what the hook can ask for, and what it finds in its environment. */
+static int around(spank_t spank, const char *hook, int argc, char **argv)
+{
+    uint32_t job = 0, step = 0;
+    uid_t uid = 99;
+    gid_t gid = 99;
+    char line[512], value[8], *name = NULL;
+    const char *a = getenv("SPANK_A"), *b = getenv("SPANK_B"), *c = getenv("SPANK_C"), *code = getenv("SLURM_JOB_EXIT_CODE");
+    spank_get_item(spank, S_JOB_ID, &job);
+    spank_get_item(spank, S_JOB_UID, &uid);
+    spank_get_item(spank, S_JOB_GID, &gid);
+    int given = spank_option_getopt(spank, &greet, &name);
+    snprintf(line, sizeof line, "job=%d owner=%d:%d step=%d env=%d control=%d SPANK_A=%s SPANK_B=%s SPANK_C=%s getopt=%d:%s code=%s",
+             job > 0, (int)uid, (int)gid, spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_NOT_AVAIL,
+             spank_getenv(spank, "PATH", value, sizeof value) == ESPANK_NOT_REMOTE,
+             spank_job_control_setenv(spank, "X", "y", 1) == ESPANK_NOT_AVAIL, a ? a : "-", b ? b : "-", c ? c : "-",
+             given, name ? name : "-", code ? code : "-");
+    return act(spank, hook, argc, argv, line);
+}
+
+int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
+{
+    return around(spank, "job_prolog", argc, argv);
+}
+
+int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
+{
+    return around(spank, "job_epilog", argc, argv);
+}
+
+static pid_t beside;
+
+int slurm_spank_slurmd_init(spank_t spank, int argc, char **argv)
+{
+    uint32_t job;
+    char *version = NULL, line[64];
+    beside = getpid();
+    spank_get_item(spank, S_SLURM_VERSION_MAJOR, &version);
+    snprintf(line, sizeof line, "item=%d major=%s node=%s", spank_get_item(spank, S_JOB_ID, &job) == ESPANK_NOT_AVAIL,
+             version ? version : "-", getenv("SLURMD_NODENAME"));
+    return act(spank, "slurmd_init", argc, argv, line);
+}
+
+int slurm_spank_slurmd_exit(spank_t spank, int argc, char **argv)
+{
+    return act(spank, "slurmd_exit", argc, argv, beside == getpid() ? "same process" : "another process");
 }
 
 int slurm_spank_exit(spank_t spank, int argc, char **argv)

@@ -8,6 +8,11 @@ use crate::harness::{Cluster, text};
 
 /// Starts a cluster of one node with this `plugstack.conf`. None: this machine has no C compiler.
 fn cluster(name: &str, plugstack: &str) -> Option<Cluster> {
+    cluster_with(name, plugstack, "")
+}
+
+/// The same, with further keys.
+fn cluster_with(name: &str, plugstack: &str, further: &str) -> Option<Cluster> {
     let c = Cluster::new("spank", name);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut cc = Command::new("cc");
@@ -19,13 +24,11 @@ fn cluster(name: &str, plugstack: &str) -> Option<Cluster> {
     assert!(out.status.success(), "{}", text(&out));
     fs::copy(c.path("probe.so"), c.path("other.so")).unwrap();
     c.list(plugstack);
-    c.up(
-        "[[nodes]]\nname = \"n1\"\ncpus = 4\nforce = true\n\
-         [slurm]\nplugstack = \"DIR/plugstack.conf\"\nplugin_timeout_s = 2\n",
-        &[],
-    );
+    c.up(&format!("{further}\n[[nodes]]\nname = \"n1\"\ncpus = 4\nforce = true\n{SLURM}"), &[]);
     Some(c)
 }
+
+const SLURM: &str = "[slurm]\nplugstack = \"DIR/plugstack.conf\"\nplugin_timeout_s = 2\n";
 
 trait Plugstack {
     fn list(&self, text: &str);
@@ -79,6 +82,9 @@ fn hooks_are_called_in_order_and_functions_answer() {
     assert!(notes.contains(items), "{notes}");
     assert!(notes.lines().any(|line| line.starts_with("task_exit ") && line.ends_with("status=768")), "{notes}");
     assert!(!notes.contains(" other\n") && !notes.contains("no job") && !notes.contains("environment"), "{notes}");
+    let mut by_variable = c.command(&["srun", "true"]);
+    assert!(by_variable.env("SLURM_SPANK__SLURM_SPANK_OPTION_probe_greet", "her").status().unwrap().success());
+    assert!(c.read("notes").lines().any(|line| line == "option 7 her remote=1"), "{}", c.read("notes"));
     let refused = c.squall(&["srun", "--greet=nobody", "true"]);
     assert!(!refused.status.success() && text(&refused).contains("--greet"), "{}", text(&refused));
     let out = c.command(&["srun", "sh", "-c", "echo $PROBE_PREPENDED"]).env("PROBE_BEFORE", "yes").output().unwrap();
@@ -110,7 +116,11 @@ fn batch_scripts_and_salloc_have_the_plugins_too() {
     // A command of its own has no plugins.
     c.write("notes", "");
     c.ok(&["squeue"]);
-    assert_eq!(c.read("notes"), "");
+    assert!(
+        !c.read("notes").contains(" context=1 ") && !c.read("notes").contains(" context=3 "),
+        "{}",
+        c.read("notes")
+    );
 }
 
 #[test]
@@ -195,4 +205,106 @@ fn the_list_of_plugins_is_checked() {
     assert!(said.contains("more/a.conf:2: ") && said.contains("gone.so") && !said.contains("a.conf:1"), "{said}");
     c.write("more/a.conf", "often DIR/probe.so\n");
     c.fails(&["check", &c.path("squall.toml")], "more/a.conf:1: `often`: use required, optional or include");
+}
+
+/// Returns what a hook has noted last.
+fn noted(c: &Cluster, hook: &str) -> String {
+    let notes = c.read("notes");
+    notes.lines().rfind(|line| line.starts_with(&format!("{hook} "))).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn hooks_run_around_each_job_and_beside_the_node_daemon() {
+    let programs = "[hooks]\nprolog = \"DIR/prolog\"\nepilog = \"DIR/epilog\"";
+    let Some(c) = cluster_with("around", "required DIR/probe.so notes=DIR/notes\n", programs) else { return };
+    for name in ["prolog", "epilog"] {
+        c.script(name, &format!("env | grep ^SPANK_ | sort | tr '\\n' ' ' > {}\n", c.path(&format!("{name}.env"))));
+    }
+    c.until("the hook has run", || noted(&c, "slurmd_init").contains("context=4 remote=0 "));
+    assert!(noted(&c, "slurmd_init").ends_with("item=1 major=24 node=n1"), "{}", c.read("notes"));
+    assert_eq!(hooks(&c, 4), ["init", "slurmd_init"]);
+    c.ok(&["srun", "--greet=two words", "true"]);
+    c.until("the epilog has run", || c.read("epilog.env").contains("SPANK_A"));
+    let own = format!("owner={}:{}", rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    for (hook, code) in [("job_prolog", "-"), ("job_epilog", "0")] {
+        let seen = noted(&c, hook);
+        let expected = format!(
+            "job=1 {own} step=1 env=1 control=1 SPANK_A=control SPANK_B=- SPANK_C=two words getopt=0:two words code={code}"
+        );
+        assert!(seen.contains("context=5 remote=0 ") && seen.ends_with(&expected), "{expected}\n{seen}");
+    }
+    assert!(!c.read("notes").contains("control environment"), "{}", c.read("notes"));
+    // What a shell could take apart does not reach scripts.
+    assert_eq!((c.read("prolog.env").trim(), c.read("epilog.env").trim()), ("SPANK_A=control", "SPANK_A=control"));
+    // Steps in an allocation have no prologs of their own, and batch scripts have theirs.
+    c.write("notes", "");
+    c.ok(&["sbatch", "--wait", "-o", "/dev/null", "--greet=b", "--wrap", &c.filled("SQUALL srun true")]);
+    c.until("the epilog has run", || noted(&c, "job_epilog").contains("getopt=0:b"));
+    assert_eq!(c.read("notes").matches("job_prolog ").count(), 1, "{}", c.read("notes"));
+    c.kill("node-n1");
+    c.until("the node daemon has ended", || noted(&c, "slurmd_exit").ends_with("same process"));
+}
+
+#[test]
+fn plugins_that_fail_around_jobs_are_reported_and_end_no_daemon() {
+    let Some(c) =
+        cluster_with("around-fails", "optional DIR/other.so notes=DIR/notes\n", "[hooks]\nepilog = \"DIR/epilog\"")
+    else {
+        return;
+    };
+    c.script("epilog", &format!("echo ran >> {}\n", c.path("ran")));
+    let log = || c.read("state/log/node-n1.log");
+    for (deed, word) in
+        [("fail", "failed with status -3"), ("crash", "crashed with signal 6"), ("hang", "took too long")]
+    {
+        // An optional one is a warning, and what stands behind it runs.
+        c.write("notes", "");
+        c.list(&format!(
+            "optional DIR/probe.so notes=DIR/notes {deed}=job_prolog\noptional DIR/other.so notes=DIR/notes\n"
+        ));
+        c.ok(&["srun", "true"]);
+        let said = format!("optional plugin probe{} {word}", if deed == "fail" { ": job_prolog" } else { ".so" });
+        assert!(log().contains(&said), "{said}\n{}", log());
+        c.until("both epilogs have run", || c.read("notes").matches("job_epilog ").count() == 2);
+        assert_eq!(c.read("notes").matches("job_prolog ").count(), 2, "{}", c.read("notes"));
+        // A required one ends the job, and has the node drained.
+        c.list(&format!("required DIR/probe.so notes=DIR/notes {deed}=job_prolog\n"));
+        let job = c.ok(&["sbatch", "--parsable", "--no-requeue", "-o", "/dev/null", "--wrap", "true"]);
+        c.until("the node is drained", || c.ok(&["sinfo", "-h", "-o", "%t"]).starts_with("drain"));
+        let said = format!("ERROR Prolog failed job={} error=\"spank: required plugin probe", job.trim());
+        assert!(log().lines().any(|line| line.contains(&said) && line.contains(word)), "{}", log());
+        c.ok(&["scancel", job.trim()]);
+        c.until("the job is gone", || c.ok(&["squeue", "-h", "-o", "%i"]).is_empty());
+        c.list("");
+        c.ok(&["scontrol", "update", "nodename=n1", "state=resume"]);
+        // The site's epilog runs, whatever plugins do.
+        let before = c.read("ran").lines().count();
+        c.list(&format!("required DIR/probe.so notes=DIR/notes {deed}=job_epilog\n"));
+        c.ok(&["srun", "true"]);
+        c.until("the node is drained", || c.ok(&["sinfo", "-h", "-o", "%t"]).starts_with("drain"));
+        assert!(c.read("ran").lines().count() > before);
+        c.list("");
+        c.ok(&["scontrol", "update", "nodename=n1", "state=resume"]);
+        c.until("the node is idle", || c.ok(&["sinfo", "-h", "-o", "%t"]) == "idle");
+    }
+    for (deed, word) in
+        [("fail", "failed with status -3"), ("crash", "crashed with signal 6"), ("hang", "took too long")]
+    {
+        for hook in ["slurmd_init", "slurmd_exit"] {
+            for kind in ["required", "optional"] {
+                c.list(&format!("{kind} DIR/probe.so notes=DIR/notes {deed}={hook}\n"));
+                let before = log().len();
+                c.kill("node-n1");
+                c.ok(&["up"]);
+                c.until("the node is back", || c.ok(&["sinfo", "-h", "-o", "%t"]) == "idle");
+                if hook == "slurmd_init" {
+                    let said =
+                        format!("{kind} plugin probe{} {word}", if deed == "fail" { ": slurmd_init" } else { ".so" });
+                    c.until("the plugin's fault is in the log", || log()[before..].contains(&said));
+                }
+            }
+        }
+    }
+    c.list("");
+    c.ok(&["srun", "true"]);
 }

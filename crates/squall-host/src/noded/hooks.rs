@@ -1,16 +1,20 @@
 //! Runs programs around jobs and on the node, as the state machine orders.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, PipeWriter};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use squall_engine::environment::Env;
-use squall_engine::hook::{About, hook_env};
+use squall_engine::hook::{About, hook_env, plugin_env};
 use squall_engine::node::{HookRun, NodeInput};
-use squall_model::config::Config;
+use squall_model::config::{self, Config};
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::step::PluginFile;
 use squall_model::wire::hook::Hook;
 use tracing::{debug, error, warn};
 
@@ -18,12 +22,16 @@ use super::Daemon;
 use super::checkpoint::Checkpoints;
 use crate::cgroup::Limits;
 use crate::hook::{Label, Running, failure, programs};
+use crate::plugins::conf::{Wanted, read};
 use crate::processes::Stat;
 use crate::sys::signals;
 
 /// Number of the step under which programs run in the cgroup of a job (`PrologFlags=RunInJob`), and logins, as that of
 /// Slurm's extern step.
 pub(super) const EXTERN: StepNo = StepNo(u32::MAX - 3);
+
+/// Lines of plugins beside the node daemon in its log.
+const BESIDE: Label = Label { hook: Hook::Health, job: 0 };
 
 type Key = (Hook, Option<JobAttempt>);
 
@@ -38,6 +46,7 @@ pub(super) struct Hooks {
     reboot: String,
     in_job: bool,
     cluster: String,
+    plugins: Plugins,
     runs: BTreeMap<Key, Run>,
     /// Programs by their process id.
     children: HashMap<u32, Key>,
@@ -45,16 +54,59 @@ pub(super) struct Hooks {
     pub(super) checkpoints: Checkpoints,
 }
 
+/// SPANK plugins with hooks around jobs or of the node daemon.
+#[derive(Debug, Default)]
+struct Plugins {
+    file: PluginFile,
+    wanted: Wanted,
+    /// The process beside this daemon, and the input of which the end tells it that the daemon has ended.
+    beside: Option<(Running, PipeWriter)>,
+}
+
+impl Plugins {
+    /// Finds out which hooks the site's plugins have.
+    fn of(file: Option<&PluginFile>) -> Self {
+        let Some(file) = file else { return Self::default() };
+        let lines = read(Path::new(&file.path)).unwrap_or_else(|why| {
+            warn!(why, "no hooks of SPANK plugins around jobs");
+            Vec::new()
+        });
+        Self { file: file.clone(), wanted: Wanted::of(&lines), beside: None }
+    }
+
+    /// Returns whether plugins have a hook of this kind.
+    fn has(&self, hook: Hook) -> bool {
+        match hook {
+            Hook::Prolog => self.wanted.prolog,
+            Hook::Epilog => self.wanted.epilog,
+            _ => false,
+        }
+    }
+
+    /// Starts the process for an errand.
+    fn start(&self, program: &Path, errand: &str, env: &Env, label: &Label, input: OwnedFd) -> io::Result<Running> {
+        let limit = self.file.timeout_s.to_string();
+        let args = ["step", "--plugins-around", errand, &self.file.path, &limit, &self.file.release];
+        Running::start_with((program, &args), env, label, input)
+    }
+}
+
 /// The programs of one kind for one job, which run one after the other.
 #[derive(Debug)]
 struct Run {
     env: Env,
+    /// Further variables for hooks of plugins. None: there are none, or they have been started.
+    plugins: Option<Env>,
     next: VecDeque<PathBuf>,
     running: Option<Running>,
+    /// Whether hooks of plugins run.
+    of_plugins: bool,
+    /// Why hooks of plugins have failed. The site's programs run in any case, as in Slurm.
+    failed: Option<String>,
 }
 
 impl Hooks {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &Config, plugins: Option<&PluginFile>) -> Self {
         let (hooks, health) = (&config.hooks, &config.health);
         Self {
             prolog: hooks.prolog.clone(),
@@ -65,10 +117,20 @@ impl Hooks {
             reboot: health.reboot_program.clone(),
             in_job: hooks.prolog_flags.run_in_job,
             cluster: config.cluster.clone(),
+            plugins: Plugins::of(plugins),
             runs: BTreeMap::new(),
             children: HashMap::new(),
             checkpoints: Checkpoints::of(config),
         }
+    }
+
+    /// Returns the programs around jobs as the state machine knows them. Hooks of plugins are one of them.
+    pub(super) fn for_machine(&self, config: &Config) -> config::Hooks {
+        let (mut hooks, file) = (config.hooks.clone(), &self.plugins.file.path);
+        for (list, hook) in [(&mut hooks.prolog, Hook::Prolog), (&mut hooks.epilog, Hook::Epilog)] {
+            list.extend(self.plugins.has(hook).then(|| file.clone()));
+        }
+        hooks
     }
 
     fn paths(&self, hook: Hook) -> Vec<&str> {
@@ -109,6 +171,46 @@ impl Daemon {
         }
     }
 
+    /// Starts the process with plugins that have hooks of the node daemon.
+    pub(super) fn start_plugins(&mut self) {
+        if !self.hooks.plugins.wanted.daemon {
+            return;
+        }
+        let of_node = About {
+            hook: Hook::Health,
+            facts: None,
+            node: &self.name,
+            cluster: &self.hooks.cluster,
+            exit: None,
+            derived: None,
+        };
+        let env = hook_env(of_node);
+        let started = io::pipe().and_then(|(input, writer)| {
+            let running = self.hooks.plugins.start(&self.program_path(), "node", &env, &BESIDE, input.into())?;
+            Ok((running, writer))
+        });
+        match started {
+            Ok(beside) => self.hooks.plugins.beside = Some(beside),
+            Err(e) => error!(error = %e, "hooks of SPANK plugins for the node daemon can't run"),
+        }
+    }
+
+    /// Handles the end of the process with plugins beside this daemon. False: it is another child.
+    fn plugins_died(&mut self, pid: u32, exit: ExitCode) -> bool {
+        let Some((running, _)) = self.hooks.plugins.beside.take_if(|(running, _)| running.pid == pid) else {
+            return false;
+        };
+        if failure(&running.program, exit).is_some() {
+            let why = running.last_line().unwrap_or_default();
+            error!(why, "SPANK plugins beside the node daemon have ended");
+        }
+        true
+    }
+
+    fn program_path(&self) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(self.program.to_bytes()))
+    }
+
     /// Starts the programs of one kind.
     pub(super) fn run_hook(&mut self, run: &HookRun) {
         let key = (run.hook, run.job());
@@ -117,7 +219,9 @@ impl Daemon {
         let env = hook_env(About { hook, facts, node: &self.name, cluster: &self.hooks.cluster, exit, derived: None });
         match programs(self.hooks.paths(hook)) {
             Ok(next) => {
-                self.hooks.runs.insert(key, Run { env, next: next.into(), running: None });
+                let plugins = facts.filter(|_| self.hooks.plugins.has(hook)).map(plugin_env);
+                let run = Run { env, plugins, next: next.into(), running: None, of_plugins: false, failed: None };
+                self.hooks.runs.insert(key, run);
                 self.next_program(key);
             }
             Err(e) => self.hook_over(key, Some(e.to_string())),
@@ -126,11 +230,25 @@ impl Daemon {
 
     /// Starts the next program of a kind, or reports that all have succeeded.
     fn next_program(&mut self, key: Key) {
+        let own = self.program_path();
         let Some(run) = self.hooks.runs.get_mut(&key) else { return };
-        let Some(program) = run.next.pop_front() else { return self.hook_over(key, None) };
-        let arguments = if key.0 == Hook::Reboot { self.hooks.reboot.as_str() } else { "" };
-        let arguments: Vec<&str> = arguments.split_whitespace().skip(1).collect();
-        match Running::start(&program, &arguments, &run.env, &label(key)) {
+        let started = if let Some(further) = run.plugins.take() {
+            run.of_plugins = true;
+            let env = [run.env.clone(), further].concat();
+            let errand = if key.0 == Hook::Prolog { "prolog" } else { "epilog" };
+            let null = File::open("/dev/null").map(OwnedFd::from);
+            null.and_then(|null| self.hooks.plugins.start(&own, errand, &env, &label(key), null))
+        } else {
+            run.of_plugins = false;
+            let Some(program) = run.next.pop_front() else {
+                let failed = run.failed.take();
+                return self.hook_over(key, failed);
+            };
+            let arguments = if key.0 == Hook::Reboot { self.hooks.reboot.as_str() } else { "" };
+            let arguments: Vec<&str> = arguments.split_whitespace().skip(1).collect();
+            Running::start(&program, &arguments, &run.env, &label(key))
+        };
+        match started {
             Ok(running) => {
                 let pid = running.pid;
                 run.running = Some(running);
@@ -161,10 +279,18 @@ impl Daemon {
 
     /// Handles the end of a child that is such a program. False: it is none.
     pub(super) fn hook_died(&mut self, pid: u32, exit: ExitCode) -> bool {
-        let Some(key) = self.hooks.children.remove(&pid) else { return false };
-        let Some(running) = self.hooks.runs.get_mut(&key).and_then(|run| run.running.take()) else { return true };
+        let Some(key) = self.hooks.children.remove(&pid) else { return self.plugins_died(pid, exit) };
+        let Some(run) = self.hooks.runs.get_mut(&key) else { return true };
+        let Some(running) = run.running.take() else { return true };
+        let failed = failure(&running.program, exit);
+        if run.of_plugins {
+            // What follows its last line is that it was ended itself, as beyond a time limit.
+            run.failed = failed.map(|failed| running.last_line().unwrap_or(failed));
+            self.next_program(key);
+            return true;
+        }
         let first_line = running.first_line();
-        match failure(&running.program, exit) {
+        match failed {
             None => self.next_program(key),
             // A check says by its first line what is wrong with the node.
             Some(failure) if matches!(key.0, Hook::Health | Hook::AfterFault) => {
@@ -212,7 +338,8 @@ impl Daemon {
 
     /// Removes the notes about the programs of a job.
     pub(super) fn forget_hooks(&self, job: JobAttempt) {
-        if !self.hooks.prolog.is_empty() || !self.hooks.epilog.is_empty() {
+        let plugins = [Hook::Prolog, Hook::Epilog].into_iter().any(|hook| self.hooks.plugins.has(hook));
+        if plugins || !self.hooks.prolog.is_empty() || !self.hooks.epilog.is_empty() {
             self.spool.forget_hooks(job);
         }
     }

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tracing::{error, info, warn};
 
 use super::errands::{Errands, Membership};
-use super::reach::note_plugins;
+use super::reach::note_slurm;
 use super::voucher::{self, Way};
 use crate::controld::{controller_name, read_config};
 use crate::gone;
@@ -144,7 +144,7 @@ async fn renew(place: &Place, membership: &Membership, errands: &Errands) -> io:
     match errands.ask(Question::Charter { port: 0 }).await? {
         JoinAnswer::Charter { address, config, .. } => {
             membership.renew(&Trust::of(place), &config)?;
-            note_plugins(place, &config)?;
+            note_slurm(place, &config)?;
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))
         }
         JoinAnswer::Refused(reason) | JoinAnswer::NotNow(reason) => Err(io::Error::other(reason)),

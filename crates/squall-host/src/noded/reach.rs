@@ -26,6 +26,7 @@ use crate::leader::Controllers;
 use crate::life;
 use crate::link::make_room;
 use crate::noise::KeyPair;
+use crate::plugins::note_for_commands;
 use crate::signing::Known;
 use crate::trust::Trust;
 
@@ -331,7 +332,7 @@ async fn renew_charter(
             }
             known.learn(signer);
             place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
-            note_plugins(place, &config)?;
+            note_slurm(place, &config)?;
             membership.renew(&Trust::of(place), &config)?;
             if std::fs::read(place.config()).is_ok_and(|known| known == config.as_bytes()) {
                 return Ok(Renewed::Stored);
@@ -345,8 +346,8 @@ async fn renew_charter(
     }
 }
 
-/// Records which file lists SPANK plugins, for commands on this machine.
-pub(super) fn note_plugins(place: &Place, config: &str) -> io::Result<()> {
+/// Records which file lists SPANK plugins, and which release is shown, for commands on this machine.
+pub(super) fn note_slurm(place: &Place, config: &str) -> io::Result<()> {
     // A configuration that this release can't read says nothing of plugins that it could load.
-    Config::from_toml(config).map_or(Ok(()), |config| place.note_plugins(&config.slurm.plugstack))
+    Config::from_toml(config).map_or(Ok(()), |config| note_for_commands(place, &config))
 }

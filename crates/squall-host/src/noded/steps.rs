@@ -95,6 +95,7 @@ impl Daemon {
     pub(super) fn find(&mut self) {
         let dumps = self.thaw_all();
         self.find_hooks();
+        self.start_plugins();
         let (jobs, unreadable) = self.spool.jobs();
         self.inputs.extend(jobs.into_iter().map(|facts| NodeInput::FoundJob { facts: Arc::new(facts) }));
         for job in unreadable {

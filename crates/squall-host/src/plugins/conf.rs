@@ -1,5 +1,6 @@
 //! `plugstack.conf`: which plugins are loaded, in which order, and with which arguments.
 
+use std::ffi::CStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,35 @@ pub fn read(path: &Path) -> Result<Vec<Line>, String> {
 /// Returns what is wrong with the plugins of a file: that they are missing, or that others can change them.
 pub fn faults(lines: &[Line]) -> Vec<String> {
     lines.iter().filter_map(|line| line.check().err()).collect()
+}
+
+/// Which hooks besides those of steps and commands plugins have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Before a job on a node.
+    pub prolog: bool,
+    /// After a job on a node.
+    pub epilog: bool,
+    /// Beside the node daemon.
+    pub daemon: bool,
+}
+
+impl Wanted {
+    /// Returns which hooks the files of plugins name. No plugin is loaded.
+    pub fn of(lines: &[Line]) -> Self {
+        let mut wanted = Self::default();
+        // Whoever loads the plugin reports a file that is missing.
+        for bytes in lines.iter().filter_map(|line| fs::read(&line.path).ok()) {
+            let names =
+                |name: &CStr| bytes.windows(name.to_bytes_with_nul().len()).any(|w| w == name.to_bytes_with_nul());
+            wanted.prolog |= names(c"slurm_spank_job_prolog");
+            wanted.epilog |= names(c"slurm_spank_job_epilog");
+            // As in Slurm, where `slurm_spank_init` is called beside the node daemon, too.
+            let of_daemon = [c"slurm_spank_init", c"slurm_spank_slurmd_init", c"slurm_spank_slurmd_exit"];
+            wanted.daemon |= of_daemon.into_iter().any(names);
+        }
+        wanted
+    }
 }
 
 impl Line {
@@ -181,6 +211,10 @@ mod tests {
         assert_eq!(shown, [(true, "/a.so", 1), (false, "/b.so", 0), (false, "/c.so", 0), (false, "d.so", 0)]);
         assert!(lines[1].place.ends_with("d/10.conf:1"));
         assert!(super::faults(&lines)[0].contains("plugstack.conf:1: /a.so: "), "{:?}", super::faults(&lines));
+        file("a.so", "\0slurm_spank_exit\0slurm_spank_job_epilog\0slurm_spank_job_prologue\0");
+        file("plugstack.conf", &format!("optional {}\noptional /b.so\n", dir.0.join("a.so").display()));
+        let wanted = super::Wanted::of(&read(&dir.0.join("plugstack.conf")).unwrap());
+        assert_eq!(wanted, super::Wanted { epilog: true, ..super::Wanted::default() });
         let fails = |text: &str, says: &str| {
             file("plugstack.conf", text);
             let error = read(&dir.0.join("plugstack.conf")).unwrap_err();

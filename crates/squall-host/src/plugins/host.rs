@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut, Read};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -12,15 +12,18 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use squall_model::codec;
-use squall_model::encoding::{ByteBuf, Decoded};
+use squall_model::config::Release;
+use squall_model::encoding::ByteBuf;
+use squall_model::id::StepNo;
 use squall_model::job::ExitCode;
+use squall_text::format::words::show_release;
 
 use super::conf::Line;
 use super::stack::{Stack, crash, lines};
 use super::task::{Making, Stage};
 use super::voice::{Voice, send, speak_to, tell};
 use super::words::{Change, Context, FromPlugins, Given, Items, Order, TaskOrder, ToPlugins};
+use crate::messages::receive;
 use crate::sys::identity::Identity;
 use crate::sys::offspring::{Born, bear, leave};
 use crate::sys::pidfd;
@@ -113,19 +116,6 @@ fn watch(pid: u32, link: &UnixStream) -> Option<ExitCode> {
     }
 }
 
-/// Receives a message. None: the link has ended.
-pub(super) fn receive<T: Decoded>(link: &mut UnixStream) -> io::Result<Option<T>> {
-    let mut head = [0; codec::HEADER_BYTES];
-    match link.read_exact(&mut head) {
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        result => result?,
-    }
-    let (length, crc) = codec::header(head).map_err(io::Error::other)?;
-    let mut body = vec![0; length];
-    link.read_exact(&mut body)?;
-    codec::decode(&body, crc).map(Some).map_err(io::Error::other)
-}
-
 /// Receives the files that come with one byte behind a task's order.
 fn receive_files(link: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -200,6 +190,7 @@ impl Worker {
 
     /// Loads the plugins and calls the first hooks; returns the first message.
     fn begin(&self, skipped: &[usize], loaded: &mut Option<Stack>) -> Result<FromPlugins, String> {
+        show_release(Release::parse(&self.order.release).unwrap_or_default());
         {
             let mut session = session();
             session.context = self.order.context;
@@ -214,7 +205,7 @@ impl Worker {
         }
         stack.give_from_environment()?;
         stack.run(Hook::InitPostOpt)?;
-        let is_step = self.order.items.as_ref().is_some_and(|items| items.step < BATCH);
+        let is_step = self.order.items.as_ref().is_some_and(|items| StepNo::is_srun_number(items.step));
         for change in stack.variables().iter().filter(|_| is_step) {
             // Steps within a batch script have the script's options; tasks of a step don't see them.
             unset(&mut session().env, &change.name);
@@ -227,7 +218,7 @@ impl Worker {
         });
         drop(std::env::set_current_dir("/"));
         done.map_err(|e| format!("spank: the process of the plugins can't become the user: {e}"))??;
-        Ok(FromPlugins::Ready(changes(&before, &session().env)))
+        Ok(FromPlugins::Ready(changes(&before, &session().env), Vec::new()))
     }
 
     /// Serves until the other side says that all is over.
@@ -344,9 +335,6 @@ fn ended(rank: u32, status: i32, stack: &Stack) {
     session().task = None;
 }
 
-/// Number of the batch script among the steps of a job; lower ones are of `srun`.
-const BATCH: u32 = 0xffff_fffb;
-
 /// Hands over the options given to a command.
 fn beside_command(stack: &Stack, given: &[Given]) -> FromPlugins {
     let environment = || -> Vec<CString> {
@@ -361,8 +349,10 @@ fn beside_command(stack: &Stack, given: &[Given]) -> FromPlugins {
     match done {
         Ok(()) => {
             let mut all = changes(&before, &environment());
-            all.extend(stack.variables());
-            FromPlugins::Ready(all)
+            let options = stack.variables();
+            all.extend(options.iter().cloned());
+            let control = std::mem::take(&mut session().control);
+            FromPlugins::Ready(all, [changes(&[], &control), options].concat())
         }
         Err(why) => FromPlugins::Refused(why),
     }
@@ -372,7 +362,7 @@ fn beside_command(stack: &Stack, given: &[Given]) -> FromPlugins {
 fn with_job(stack: &Stack, items: Items) -> FromPlugins {
     session().items = Some(items);
     match stack.run(Hook::LocalUserInit) {
-        Ok(()) => FromPlugins::Ready(Vec::new()),
+        Ok(()) => FromPlugins::Ready(Vec::new(), Vec::new()),
         Err(why) => FromPlugins::Refused(why),
     }
 }

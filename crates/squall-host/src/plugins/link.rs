@@ -1,16 +1,15 @@
 //! The side of a command: plugins beside `srun`, `sbatch` and `salloc`.
 
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use squall_model::codec;
+use squall_text::format::words::release;
 
-use super::host::receive;
 use super::words::{Change, Context, FromPlugins, Given, Items, Offered, Order, ToPlugins};
+use crate::messages::{receive, send};
 use crate::sys::command::unblock_signals;
 
 /// Time that a hook beside a command may take, seconds.
@@ -42,7 +41,9 @@ impl Plugins {
         drop(command);
         let mut plugins = Self { link, process, tell, offers: Vec::new() };
         let file = file.to_string_lossy().into_owned();
-        plugins.send(&ToPlugins::Begin(Box::new(Order { context, file, timeout_s: TIMEOUT_S, ..Order::default() })))?;
+        let release = release().name().to_owned();
+        let order = Order { context, file, timeout_s: TIMEOUT_S, release, ..Order::default() };
+        plugins.send(&ToPlugins::Begin(Box::new(order)))?;
         match plugins.answer()? {
             FromPlugins::Offers(offers) => plugins.offers = offers,
             _ => return Err("SPANK plugins answer something else".to_owned()),
@@ -50,8 +51,9 @@ impl Plugins {
         Ok(plugins)
     }
 
-    /// Hands over the options that the user gave; returns what becomes of the environment. Err: a plugin refuses.
-    pub fn give(&mut self, given: Vec<Given>) -> Result<Vec<Change>, String> {
+    /// Hands over the options that the user gave; returns what becomes of the environment, and the variables for prologs
+    /// and epilogs. Err: a plugin refuses.
+    pub fn give(&mut self, given: Vec<Given>) -> Result<(Vec<Change>, Vec<Change>), String> {
         self.send(&ToPlugins::Given(given))?;
         self.changes()
     }
@@ -62,17 +64,15 @@ impl Plugins {
         self.changes().map(drop)
     }
 
-    fn changes(&mut self) -> Result<Vec<Change>, String> {
+    fn changes(&mut self) -> Result<(Vec<Change>, Vec<Change>), String> {
         match self.answer()? {
-            FromPlugins::Ready(changes) => Ok(changes),
+            FromPlugins::Ready(changes, control) => Ok((changes, control)),
             _ => Err("SPANK plugins answer something else".to_owned()),
         }
     }
 
     fn send(&mut self, message: &ToPlugins) -> Result<(), String> {
-        let mut bytes = Vec::new();
-        codec::encode(message, &mut bytes).map_err(|e| e.to_string())?;
-        self.link.write_all(&bytes).map_err(|e| format!("SPANK plugins can't be reached: {e}"))
+        send(&mut self.link, message).map_err(|e| format!("SPANK plugins can't be reached: {e}"))
     }
 
     /// Receives the next message that is no text.

@@ -10,10 +10,12 @@ use std::time::Duration;
 use super::conf::{self, Line};
 use super::voice::{say, tell};
 use super::words::{Change, Context, Given, Offered};
-use crate::sys::spank::{Hook, Library, Limit, Progress, hand_over, session, value};
+use crate::sys::spank::{Hook, Library, Limit, PluginOption, Progress, hand_over, plain, session, value};
 
 /// Beginning of variables by which options reach steps.
 const OPTION: &str = "_SLURM_SPANK_OPTION_";
+/// What stands before it in variables by which users give options to commands.
+const BY_USER: &str = "SLURM_SPANK_";
 
 /// A loaded plugin.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Stack {
     plugins: Vec<Plugin>,
     progress: Cell<Progress>,
     limit: Duration,
+    /// Whether another process limits the time of hooks.
+    apart: Cell<bool>,
     /// Numbers of plugins that have crashed, and are not called any more.
     skipped: RefCell<Vec<usize>>,
 }
@@ -47,10 +51,17 @@ impl Stack {
         self.progress.get().note(None);
     }
 
-    /// Notes what plugins do apart from the process of which this is a copy.
+    /// Notes what plugins do apart from the process of which this is a copy. This process limits the time that hooks take
+    /// in its copies, since a hook may make a further process that goes on in its stead.
     pub(super) fn note_apart(&self) -> io::Result<()> {
         self.progress.set(Progress::new()?);
+        self.apart.set(true);
         Ok(())
+    }
+
+    /// Returns whether a hook takes too long.
+    pub(super) fn is_late(&self) -> bool {
+        self.progress.get().is_late(self.limit)
     }
 
     /// Loads plugins and has them register their options. `skipped`: numbers of lines that are left out. Err: a required
@@ -60,7 +71,13 @@ impl Stack {
         skipped: &[usize],
         (progress, limit): (Progress, Duration),
     ) -> Result<Self, String> {
-        let mut stack = Self { plugins: Vec::new(), progress: Cell::new(progress), limit, skipped: RefCell::default() };
+        let mut stack = Self {
+            plugins: Vec::new(),
+            progress: Cell::new(progress),
+            limit,
+            apart: Cell::new(false),
+            skipped: RefCell::default(),
+        };
         for (number, line) in lines.iter().enumerate().filter(|(number, _)| !skipped.contains(number)) {
             match stack.open(number, line) {
                 Ok(plugin) => stack.plugins.push(plugin),
@@ -68,14 +85,38 @@ impl Stack {
                 Err(why) => tell(&format!("error: spank: optional plugin is left out: {why}")),
             }
         }
-        for plugin in &stack.plugins {
+        let context = session().context;
+        if context == Context::JobScript {
+            // Plugins are loaded for one hook.
+            return Ok(stack);
+        }
+        session().registers = true;
+        // As in Slurm: beside `sbatch` and `salloc`, plugins register their tables themselves if they are for these.
+        for plugin in stack.plugins.iter().filter(|_| context != Context::Allocator) {
             session().plugin = plugin.number;
-            session().registers = true;
             plugin.library.register_table();
         }
         let done = stack.run(Hook::Init);
         session().registers = false;
-        done.map(|()| stack)
+        done?;
+        if context == Context::Slurmd {
+            stack.run(Hook::SlurmdInit)?;
+        }
+        Ok(stack)
+    }
+
+    /// Takes up options of the plugins from variables of a program around a job.
+    pub(super) fn find_options(&self) {
+        for (name, value) in std::env::vars_os() {
+            let own = |plugin: &&Plugin| format!("SPANK_{}", self.variable(plugin.number, &CString::default()));
+            let named = self.plugins.iter().find_map(|plugin| {
+                let option = name.as_bytes().strip_prefix(own(&plugin).as_bytes())?;
+                Some((plugin.number, CString::new(option).ok()?))
+            });
+            if let (Some((plugin, option)), Ok(value)) = (named, CString::new(value.as_bytes())) {
+                session().options.push(PluginOption::found(plugin, option, value));
+            }
+        }
     }
 
     fn open(&self, number: usize, line: &Line) -> Result<Plugin, String> {
@@ -93,7 +134,7 @@ impl Stack {
     fn watched<T>(&self, number: usize, hook: Hook, work: impl FnOnce() -> T) -> T {
         session().plugin = number;
         self.progress.get().note(Some((number, hook)));
-        let limit = Limit::begin(self.limit);
+        let limit = (!self.apart.get()).then(|| Limit::begin(self.limit));
         let result = work();
         drop(limit);
         self.progress.get().note(None);
@@ -104,7 +145,9 @@ impl Stack {
     pub(super) fn run(&self, hook: Hook) -> Result<(), String> {
         for plugin in self.plugins.iter().filter(|plugin| !self.skipped.borrow().contains(&plugin.number)) {
             let answer = self.watched(plugin.number, hook, || plugin.library.call(hook));
-            let Some(answer) = answer.filter(|answer| *answer < 0) else { continue };
+            // As in Slurm, a required plugin fails with any number other than 0.
+            let fails = |answer: &i32| *answer < 0 || (*answer > 0 && plugin.required);
+            let Some(answer) = answer.filter(fails) else { continue };
             let kind = if plugin.required { "required" } else { "optional" };
             let text = format!("spank: {kind} plugin {}: {} failed with status {answer}", plugin.name, hook.name());
             if plugin.required {
@@ -147,10 +190,15 @@ impl Stack {
         Ok(())
     }
 
-    /// Hands over the options that the user gave to a command.
+    /// Hands over the options that the user gave to a command, or set by variables of its environment.
     pub(super) fn give(&self, given: &[Given]) -> Result<(), String> {
         let place = |name: &str| session().options.iter().position(|option| option.name.as_bytes() == name.as_bytes());
-        let mut all: Vec<(usize, CString)> = Vec::new();
+        let set = |option: &PluginOption| {
+            std::env::var_os(format!("{BY_USER}{}", self.variable(option.plugin, &option.name)))
+        };
+        let by_user = session().options.iter().map(set).collect::<Vec<_>>().into_iter().enumerate();
+        let by_user = by_user.filter_map(|(at, value)| Some((at, CString::new(value?.as_bytes()).ok()?)));
+        let mut all: Vec<(usize, CString)> = by_user.collect();
         for one in given {
             let Some(at) = place(&one.name) else { continue };
             all.retain(|(known, _)| *known != at);
@@ -182,8 +230,6 @@ impl Stack {
 
     fn variable(&self, plugin: usize, option: &CString) -> String {
         let name = self.plugins.iter().find(|known| known.number == plugin).map_or("", |plugin| plugin.name.as_str());
-        let plain =
-            |text: &str| -> String { text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect() };
         format!("{OPTION}{}_{}", plain(name), plain(&option.to_string_lossy()))
     }
 }

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::conf::Line;
 use super::host::texts;
 use super::stack::{Stack, crash};
@@ -199,6 +201,7 @@ impl Maker<'_> {
     fn pass_on(&mut self, mut own: PipeReader, pid: u32) -> bool {
         let mut message = [0; MESSAGE];
         loop {
+            self.await_word(&own, pid);
             if own.read_exact(&mut message).is_err() {
                 break;
             }
@@ -226,6 +229,17 @@ impl Maker<'_> {
         tell(&format!("error: {text}"));
         self.stack.skip(at.0);
         true
+    }
+
+    /// Waits until the copy says something, or has ended; ends it if a hook takes too long.
+    fn await_word(&self, own: &PipeReader, pid: u32) {
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        while let Ok(0) | Err(_) = poll(&mut [PollFd::new(own, PollFlags::IN)], Some(&second)) {
+            if self.stack.is_late() {
+                // It may have ended by itself.
+                drop(kill(pid, libc::SIGKILL));
+            }
+        }
     }
 
     /// Waits until the process with the plugins lets the task go on.
@@ -270,11 +284,12 @@ impl Maker<'_> {
             self.fail(&format!("chdir: {e}"));
             leave(1);
         }
+        // A hook may make a process that goes on in the stead of this one, which then waits for it until its end.
+        die_with_parent(false);
         if let Err(why) = self.stack.run(Hook::TaskInit) {
             self.fail(&why);
             leave(1);
         }
-        die_with_parent(false);
         self.say(READY, 0);
         self.wait();
         self.execute()

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
-use squall_model::codec;
 use tracing::{debug, info};
 
 use super::words::FromPlugins;
+use crate::messages;
 
 /// To whom texts for the user go.
 #[derive(Debug)]
@@ -48,7 +48,5 @@ pub(super) fn tell(text: &str) {
 
 /// Sends a message.
 pub(super) fn send(link: &mut UnixStream, message: &FromPlugins) -> std::io::Result<()> {
-    let mut bytes = Vec::new();
-    codec::encode(message, &mut bytes).map_err(std::io::Error::other)?;
-    link.write_all(&bytes)
+    messages::send(link, message)
 }

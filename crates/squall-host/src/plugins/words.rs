@@ -16,6 +16,12 @@ pub enum Context {
     /// Beside `sbatch` or `salloc`.
     #[n(2)]
     Allocator,
+    /// Beside a node daemon.
+    #[n(3)]
+    Slurmd,
+    /// On a node, before and after a job.
+    #[n(4)]
+    JobScript,
 }
 
 /// Facts about job and step for which plugins ask.
@@ -101,6 +107,9 @@ pub struct Order {
     /// The job's working directory.
     #[n(6)]
     pub dir: ByteBuf,
+    /// Release of Slurm that plugins are told. Empty: the default.
+    #[n(7)]
+    pub release: String,
 }
 
 /// A task to be started. Its files come beside: standard input, output and error, and a further one.
@@ -212,9 +221,9 @@ pub enum FromPlugins {
     /// The options of the plugins, in the answer to `Begin` beside commands.
     #[n(0)]
     Offers(#[n(0)] Vec<Offered>),
-    /// All hooks before tasks have run, and have changed these variables.
+    /// All hooks before tasks have run, and have changed these variables, and, beside commands, these of prologs.
     #[n(1)]
-    Ready(#[n(0)] Vec<Change>),
+    Ready(#[n(0)] Vec<Change>, #[n(1)] Vec<Change>),
     /// A required plugin does not let the step or job begin, for this reason.
     #[n(2)]
     Refused(#[n(0)] String),

@@ -16,7 +16,6 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, se
 use squall_engine::step::StepInput;
 use squall_model::codec;
 use squall_model::encoding::ByteBuf;
-use squall_model::id::StepNo;
 use squall_model::set::CoreSet;
 use squall_model::step::{Program, StepLaunch};
 
@@ -29,8 +28,6 @@ use crate::plugins::words::{Change, Context, FromPlugins, Items, Order, TaskOrde
 use crate::poller::Interest;
 use crate::sys::spawn::{Session, Spawn};
 
-/// Number of the batch script among the steps of a job in Slurm.
-const BATCH: u32 = 0xffff_fffb;
 /// Time that the other process has to take a message.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Time that plugins have for their last hook.
@@ -116,6 +113,7 @@ impl Plugins {
             env: env.entries().iter().map(|entry| ByteBuf::from(entry.to_bytes().to_vec())).collect(),
             argv,
             dir,
+            release: given.release,
         })));
     }
 
@@ -233,7 +231,7 @@ impl Plugins {
 
     fn understand(&mut self, message: FromPlugins) -> Option<Heard> {
         Some(match message {
-            FromPlugins::Ready(changes) => {
+            FromPlugins::Ready(changes, _) => {
                 self.ready = true;
                 Heard::Ready(changes)
             }
@@ -302,7 +300,7 @@ fn items(launch: &StepLaunch) -> Items {
         gid: owner.gid,
         groups: owner.groups.clone(),
         job: facts.key.job.0,
-        step: if launch.key.step == StepNo::BATCH { BATCH } else { launch.key.step.0 },
+        step: launch.key.step.slurm_number(),
         nodes: launch.layout.nodes.len() as u32,
         node: launch.node_index,
         ranks: launch.ranks(),

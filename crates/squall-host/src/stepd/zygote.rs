@@ -4,10 +4,9 @@
 //! node daemon has ended: so the exit of a task is recorded even if both of its daemons die (`recorder`).
 
 use minicbor::{Decode, Encode};
-use squall_model::encoding::{Decoded, Encoded};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,6 +20,7 @@ use squall_model::codec;
 use super::batch_supervisor;
 use super::exit_recorder::ExitRecorder;
 use crate::logging;
+use crate::messages::{receive, send};
 use crate::spool::file;
 use crate::sys::host::cpus;
 use crate::sys::offspring::{Born, bear, bind, set_command_line};
@@ -237,23 +237,4 @@ fn grow_up(order: &Order) -> i32 {
         // The folder is untouched: the node daemon sees that the step has not started.
         Err(_) => 1,
     }
-}
-
-fn send<T: Encoded>(link: &mut UnixStream, message: &T) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    codec::encode(message, &mut bytes).map_err(io::Error::other)?;
-    link.write_all(&bytes)
-}
-
-/// Receives a message. None: the link has ended.
-fn receive<T: Decoded>(link: &mut UnixStream) -> io::Result<Option<T>> {
-    let mut head = [0; codec::HEADER_BYTES];
-    match link.read_exact(&mut head) {
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        result => result?,
-    }
-    let (length, crc) = codec::header(head).map_err(io::Error::other)?;
-    let mut body = vec![0; length];
-    link.read_exact(&mut body)?;
-    codec::decode(&body, crc).map(Some).map_err(io::Error::other)
 }

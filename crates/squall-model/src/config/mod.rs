@@ -70,7 +70,7 @@ pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use select::{SelectTypeParameters, Unit};
 pub use silence::too_short;
-pub use slurm::FromSlurm;
+pub use slurm::{FromSlurm, Release};
 pub use submit::Submit;
 pub use text::similar;
 

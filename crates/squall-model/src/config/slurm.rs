@@ -1,9 +1,43 @@
-//! What a cluster takes over from an installation of Slurm as it is: plugins of SPANK.
+//! What a cluster takes over from an installation of Slurm as it is: plugins of SPANK, and the release that it shows.
 
 use serde::{Deserialize, Serialize};
 
 /// Seconds that a plugin's hook may take unless the configuration says: an image may be fetched in it.
 const PLUGIN_TIMEOUT_S: u64 = 600;
+
+/// Release of Slurm whose number and forms commands show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Release {
+    /// Slurm 24.05.
+    #[default]
+    #[serde(rename = "24.05")]
+    V24,
+    /// Slurm 25.11.
+    #[serde(rename = "25.11")]
+    V25,
+    /// Slurm 26.05.
+    #[serde(rename = "26.05")]
+    V26,
+}
+
+impl Release {
+    /// All releases.
+    pub const ALL: [Self; 3] = [Self::V24, Self::V25, Self::V26];
+
+    /// Returns its name: `24.05`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V24 => "24.05",
+            Self::V25 => "25.11",
+            Self::V26 => "26.05",
+        }
+    }
+
+    /// Reads its name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|release| release.name() == name)
+    }
+}
 
 /// What is taken over from Slurm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,11 +48,13 @@ pub struct FromSlurm {
     pub plugstack: String,
     /// Seconds that a hook of a plugin may take. Default 600.
     pub plugin_timeout_s: u64,
+    /// Release that commands show: `--version`, versions of JSON, variables.
+    pub compatible: Release,
 }
 
 impl Default for FromSlurm {
     fn default() -> Self {
-        Self { plugstack: String::new(), plugin_timeout_s: PLUGIN_TIMEOUT_S }
+        Self { plugstack: String::new(), plugin_timeout_s: PLUGIN_TIMEOUT_S, compatible: Release::default() }
     }
 }
 
@@ -39,6 +75,7 @@ impl FromSlurm {
 
 #[cfg(test)]
 mod tests {
+    use super::Release;
     use crate::config::Config;
 
     #[test]
@@ -50,6 +87,8 @@ mod tests {
         assert!(Config::default().to_toml().is_ok_and(|text| !text.contains("slurm]")));
         let refused = |keys: &str| read(keys).expect_err("it is wrong");
         assert!(refused("plugstack = \"/etc/\"").contains("[slurm] plugstack: `/etc/` is no path of a file"));
+        assert_eq!(read("compatible = \"25.11\"").expect("a release").slurm.compatible, Release::V25);
+        assert!(refused("compatible = \"23.02\"").contains("24.05"));
         assert!(refused("plugin_timeout_s = 0").contains("[slurm] plugin_timeout_s: use 1 or more seconds"));
     }
 }

@@ -153,6 +153,11 @@ pub struct Chosen {
     /// None: it changed none.
     #[n(38)]
     pub filtered: Option<String>,
+    /// Variables that SPANK plugins beside the command set for prologs and epilogs: names, without `SPANK_`, and values.
+    /// A user may have chosen them.
+    #[n(39)]
+    #[cbor(default, skip_if = "Vec::is_empty")]
+    pub plugin_env: Vec<(String, String)>,
 }
 
 /// Where the segments of a job stand in blocks.
@@ -419,6 +424,17 @@ mod tests {
         touched.use_min_nodes = false;
         assert_eq!(touched, Options::default());
         assert_eq!(to_vec(&touched), [0x80]);
+    }
+
+    #[test]
+    fn variables_of_plugins_take_nothing_where_there_are_none() {
+        let without = Options::from(Chosen { use_min_nodes: true, ..Chosen::default() });
+        let mut with = without.clone();
+        with.plugin_env.push(("TMP_SIZE".to_owned(), "4G".to_owned()));
+        assert_eq!(from_slice::<Options>(&to_vec(&with)).as_ref(), Ok(&with));
+        let key = [0x18, 39];
+        let has_key = |options: &Options| to_vec(options).windows(2).any(|two| two == key);
+        assert_eq!((has_key(&without), has_key(&with)), (false, true));
     }
 
     #[test]

@@ -11,4 +11,8 @@ pub struct PluginFile {
     /// Time that a hook of a plugin may take, seconds.
     #[n(1)]
     pub timeout_s: u64,
+    /// Release of Slurm that plugins are told. Empty: the default.
+    #[n(2)]
+    #[cbor(default)]
+    pub release: String,
 }

@@ -11,7 +11,7 @@ use squall_model::wire::client::{Answer, HostRequest, JobSelection, Refusal, Req
 use squall_text::columns::settings::{own_host, settings};
 use squall_text::rest::change::{self as order, job_id};
 use squall_text::rest::{Operation, Path};
-use squall_text::shapes::{self, AnswerKind, Problem};
+use squall_text::shapes::{self, AnswerKind, Problem, Version, Warning};
 
 use super::{OperationRequest, OperationResult};
 use crate::cluster::Cluster;
@@ -234,7 +234,12 @@ pub(super) async fn reservations(ask: &mut OperationRequest) -> OperationResult 
         .map(shapes::reservation::reservation)
         .collect();
     if all.is_empty() && !wanted.is_empty() {
-        return Err(Problem::not_found("reservation_name", &format!("reservation {wanted}")));
+        let problem = Problem::not_found("reservation_name", &format!("reservation {wanted}"));
+        // Clients of v0.0.44 and later delete a reservation, and then ask for it until the list is empty: Slinky's do.
+        if ask.version < Version::V44 {
+            return Err(problem);
+        }
+        ask.notes.warnings.push(Warning { source: problem.source, description: problem.description });
     }
     Ok(ask.answer(vec![("reservations", all.into())]))
 }

@@ -1,16 +1,36 @@
 //! Slurm's names for states, codes, reasons and versions.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use squall_model::config::PartitionState;
+use squall_model::config::{PartitionState, Release};
 use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, PendingReason};
 use squall_model::policy::PreemptMode;
 use squall_model::wire::client::StateFilter;
 
 use crate::options::values::signal::signal_text;
 
-/// Version of Slurm that the commands imitate: major, minor, micro.
-pub const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
+/// Place of the release that this process shows, in [`Release::ALL`].
+static SHOWN: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets the release of Slurm that this process shows, which is 24.05 before.
+pub fn show_release(release: Release) {
+    SHOWN.store(release as usize, Ordering::Relaxed);
+}
+
+/// Returns the release of Slurm that this process shows.
+pub fn release() -> Release {
+    Release::ALL.get(SHOWN.load(Ordering::Relaxed)).copied().unwrap_or_default()
+}
+
+/// Returns the version of Slurm that a release stands for: major, minor, micro.
+pub fn version_of(release: Release) -> (u32, u32, u32) {
+    match release {
+        Release::V24 => (24, 5, 8),
+        Release::V25 => (25, 11, 7),
+        Release::V26 => (26, 5, 3),
+    }
+}
 
 /// Returns whether others may run on the CPUs of a job.
 pub fn over_subscribe(spec: &JobSpec) -> &'static str {
@@ -31,9 +51,9 @@ pub fn exclusive(spec: &JobSpec) -> &'static str {
     }
 }
 
-/// Returns the version of Slurm that is imitated as text: `24.05.8`.
+/// Returns the version of Slurm that is shown as text: `24.05.8`.
 pub fn slurm_version() -> String {
-    let (major, minor, micro) = SLURM_VERSION;
+    let (major, minor, micro) = version_of(release());
     format!("{major}.{minor:02}.{micro}")
 }
 

@@ -144,7 +144,7 @@ fn answer(meta: &Meta<'_>, kind: AnswerKind, body: Vec<(&str, Value)>, notes: &N
 
 impl Meta<'_> {
     fn json(&self) -> Value {
-        let (major, minor, micro) = words::SLURM_VERSION;
+        let (major, minor, micro) = words::version_of(words::release());
         json!({
             "plugin": {
                 "type": if self.command.is_empty() { "openapi/slurmctld" } else { "" },

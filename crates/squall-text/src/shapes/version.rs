@@ -2,6 +2,7 @@
 //! prints what a release of Slurm has that the tables lack.
 
 use serde_json::{Value, json};
+use squall_model::config::Release;
 
 use super::AnswerKind;
 
@@ -41,10 +42,20 @@ static ROWS: [Row; Version::ALL.len()] = [
 impl Version {
     /// All versions, the oldest first.
     pub const ALL: [Self; 6] = [Self::V40, Self::V41, Self::V42, Self::V43, Self::V44, Self::V45];
-    /// The version of commands that name none.
+    /// The version whose fields are given in full, and that commands have which name none, unless the cluster shows a
+    /// later release of Slurm.
     pub const DEFAULT: Self = Self::V41;
     /// The newest version.
     pub const NEWEST: Self = Self::V45;
+
+    /// Returns the version of commands that name none, which is the newest of the release that the cluster shows.
+    pub fn usual(release: Release) -> Self {
+        match release {
+            Release::V24 => Self::DEFAULT,
+            Release::V25 => Self::V44,
+            Release::V26 => Self::V45,
+        }
+    }
 
     fn row(self) -> &'static Row {
         &ROWS[self as usize]

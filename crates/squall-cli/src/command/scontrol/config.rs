@@ -10,14 +10,20 @@ use squall_model::wire::info::ControllerInfo;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::lists::all_partitions;
-use crate::command::scontrol::controllers;
+use crate::command::listing::structured::document;
+use crate::command::scontrol::{Manner, controllers};
 use squall_client::unexpected;
 use squall_text::columns::settings::{HOSTS, own_host, settings};
+use squall_text::shapes::{self, AnswerKind, Version};
 
 const WHAT: &str = "slurm_ctl_conf_ptr error";
 
-/// Prints the configuration in Slurm's format.
-pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
+/// Prints the configuration in Slurm's format, or as JSON.
+pub(super) fn show(call: &mut Call<'_>, manner: Manner) -> Result<(), Fail> {
+    if let Some(dialect) = manner.dialect.filter(|dialect| dialect.version < Version::V45) {
+        let version = dialect.version.name();
+        return call.fail(&format!("{version} has no configuration: use --json=v0.0.45"));
+    }
     let config = match call.controller.ask(&Request::Config) {
         Ok(Answer::Config(config)) => *config,
         Ok(_) => return call.failed(WHAT, &unexpected()),
@@ -39,6 +45,15 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     let named =
         |one: &ControllerInfo| format!("{}({})", one.name, one.address.rsplit_once(':').map_or("", |(host, _)| host));
     let hosts = if several.is_empty() { vec![own_host(&config, &host)] } else { several.iter().map(named).collect() };
+    if let Some(dialect) = manner.dialect {
+        let conf = shapes::conf::slurm_conf(dialect.version, &all, &hosts);
+        let meta = shapes::conf::slurm_conf_meta(call.now, started, next_job.0);
+        let body = vec![("slurm_conf", conf), ("slurm_conf_meta", meta)];
+        let command = ["scontrol", "show", "config"];
+        let text = document(call, dialect, &config.cluster, &command, AnswerKind::SlurmConf, body);
+        call.print(&text);
+        return Ok(());
+    }
     all.extend(HOSTS.into_iter().zip(hosts));
     all.push(("ClusterVersion", version.to_string()));
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);

@@ -36,7 +36,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("assoc_mgr", 2) || is("cache", 2) {
         assoc_mgr::show(call, manner, &given[1..])
     } else if is("config", 1) {
-        config::show(call)
+        config::show(call, manner)
     } else if is("controllers", 5) {
         controllers::list(call, manner, &ids)
     } else if is("daemons", 1) {

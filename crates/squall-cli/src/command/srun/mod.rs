@@ -80,7 +80,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         };
     }
     let (mut asked, command) = gather(args, &vars)?;
-    plugins.give(std::slice::from_ref(&asked), &mut vars)?;
+    plugins.give(std::slice::from_mut(&mut asked), &mut vars)?;
     submission::become_owner(asked.run_as)?;
     if asked.test_only {
         let line = submission::would_start(SRUN, asked.spec)

@@ -8,6 +8,7 @@ mod fuse;
 mod hostile;
 mod mail;
 mod pam;
+mod plugins;
 mod private;
 mod web;
 mod x11;

@@ -397,7 +397,8 @@ pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     };
     let attempt = JobAttempt { job: id, attempt: job.attempt };
     let config = &c.state.config;
-    let exit = (!config.hooks.epilog.is_empty()).then_some(ending.outcome.exit);
+    let has_epilog = !config.hooks.epilog.is_empty() || !config.slurm.plugstack.is_empty();
+    let exit = has_epilog.then_some(ending.outcome.exit);
     // What a job does after its checkpoint is undone. A signal TERM would only have it remove what the checkpoint needs.
     let back = requeued && job.restore().is_some();
     let kill_wait_s = if back { 0 } else { config.kill_wait_s };

@@ -98,10 +98,12 @@ pub(crate) fn content_of(spec: &JobSpec) -> u64 {
     spec.options.get().map_or(0, |chosen| chosen.content_bytes)
 }
 
-/// Writes into a spec how many bytes of content the job has, arguments included: `bytes` and those of the arguments.
-/// Replaces what a client may have written there.
+/// Writes into a spec how many bytes of content the job has: `bytes`, those of the arguments, and those of variables for
+/// prologs. Replaces what a client may have written there.
 pub(crate) fn note_content(spec: &mut Arc<JobSpec>, bytes: usize) {
-    let bytes = bytes as u64 + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
+    let variables = spec.options.get().map_or(&[][..], |chosen| &chosen.plugin_env);
+    let variables = variables.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum::<u64>();
+    let bytes = bytes as u64 + variables + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
     let noted = if bytes > CONTENT_BYTES_FREE { bytes } else { 0 };
     if content_of(spec) != noted {
         Arc::make_mut(spec).options.content_bytes = noted;

@@ -25,6 +25,7 @@ use crate::controld::join;
 use crate::controld::signing_keys::SigningKeys;
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
+use crate::plugins::note_for_commands;
 use crate::strangers::{Stranger, Strangers};
 use crate::sys::clock;
 use crate::trust::{Rights, Trust, Unwelcome, Wish};
@@ -58,7 +59,7 @@ impl Gate {
         config: &Config,
         ring: &SigningKeys,
     ) -> io::Result<Option<(TcpListener, Self)>> {
-        place.note_plugins(&config.slurm.plugstack)?;
+        note_for_commands(place, config)?;
         if config.slurmctld_port.0 == 0 {
             place.note_reached_as("")?;
             return Ok(None);

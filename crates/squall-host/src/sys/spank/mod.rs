@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use session::{Answer, OptionFn, code};
-pub(crate) use session::{PluginOption, Session, Task, set, unset, value};
+pub(crate) use session::{PluginOption, Session, Task, plain, set, unset, value};
 
+use super::clock::since_boot_us;
 use super::identity::Identity;
 use crate::plugins::words::Context;
 
@@ -45,10 +46,18 @@ pub(crate) enum Hook {
     TaskExit,
     /// At the end.
     Exit,
+    /// Beside the node daemon, when it begins, for plugins of old releases of Slurm.
+    SlurmdInit,
+    /// On a node, before a job.
+    JobProlog,
+    /// On a node, after a job.
+    JobEpilog,
+    /// Beside the node daemon, when it has ended.
+    SlurmdExit,
 }
 
 /// All hooks.
-pub(crate) const HOOKS: [Hook; 9] = [
+pub(crate) const HOOKS: [Hook; 13] = [
     Hook::Init,
     Hook::InitPostOpt,
     Hook::LocalUserInit,
@@ -58,15 +67,10 @@ pub(crate) const HOOKS: [Hook; 9] = [
     Hook::TaskPostFork,
     Hook::TaskExit,
     Hook::Exit,
-];
-
-/// Names of hooks that plugins may have, of which these are not called.
-const OTHER_HOOKS: [&CStr; 5] = [
-    c"slurm_spank_slurmd_init",
-    c"slurm_spank_job_prolog",
-    c"slurm_spank_job_epilog",
-    c"slurm_spank_slurmd_exit",
-    c"slurm_spank_task_init_privileged",
+    Hook::SlurmdInit,
+    Hook::JobProlog,
+    Hook::JobEpilog,
+    Hook::SlurmdExit,
 ];
 
 impl Hook {
@@ -82,6 +86,10 @@ impl Hook {
             Self::TaskPostFork => c"slurm_spank_task_post_fork",
             Self::TaskExit => c"slurm_spank_task_exit",
             Self::Exit => c"slurm_spank_exit",
+            Self::SlurmdInit => c"slurm_spank_slurmd_init",
+            Self::JobProlog => c"slurm_spank_job_prolog",
+            Self::JobEpilog => c"slurm_spank_job_epilog",
+            Self::SlurmdExit => c"slurm_spank_slurmd_exit",
         }
     }
 
@@ -334,7 +342,7 @@ extern "C" fn spank_strerror(error: c_int) -> *const c_char {
 unsafe extern "C" fn spank_symbol_supported(symbol: *const c_char) -> c_int {
     // SAFETY: a text of the plugin, or null.
     let Some(symbol) = (unsafe { text(symbol) }) else { return -1 };
-    c_int::from(HOOKS.iter().any(|hook| hook.symbol() == symbol) || OTHER_HOOKS.contains(&symbol))
+    c_int::from(HOOKS.iter().any(|hook| hook.symbol() == symbol))
 }
 
 #[unsafe(no_mangle)]
@@ -348,6 +356,8 @@ extern "C" fn spank_context() -> c_int {
         Context::Local => 1,
         Context::Remote => 2,
         Context::Allocator => 3,
+        Context::Slurmd => 4,
+        Context::JobScript => 5,
     }
 }
 
@@ -469,6 +479,13 @@ unsafe extern "C" fn spank_job_control_setenv(
     value: *const c_char,
     overwrite: c_int,
 ) -> c_int {
+    // SAFETY: texts of the plugin, or null.
+    let (named, valued) = unsafe { (text(name), text(value)) };
+    // It becomes a variable of programs, with `SPANK_` before its name.
+    let is_name = |name: &CStr| name.to_bytes().iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    if !named.is_none_or(is_name) || valued.is_some_and(|value| value.to_str().is_err()) {
+        return code::BAD_ARG;
+    }
     // SAFETY: texts of the plugin.
     unsafe { put(spank, name, (value, overwrite), Session::control_env) }
 }
@@ -554,18 +571,29 @@ impl Progress {
         Ok(Self(unsafe { &*at.cast::<AtomicU64>() }))
     }
 
-    /// Notes that a plugin runs a hook, or (None) that none does.
+    /// Notes that a plugin runs a hook from now on, or (None) that none does.
     pub(crate) fn note(self, now: Option<(usize, Hook)>) {
-        let number = now.map_or(0, |(plugin, hook)| ((plugin as u64 + 1) << 8) | hook as u64);
-        self.0.store(number, Ordering::SeqCst);
+        let number = |(plugin, hook): (usize, Hook)| (seconds() << 32) | ((plugin as u64 + 1) << 8) | hook as u64;
+        self.0.store(now.map_or(0, number), Ordering::SeqCst);
+    }
+
+    /// Returns whether a plugin runs a hook for longer than a time, by a second.
+    pub(crate) fn is_late(self, limit: Duration) -> bool {
+        let begun = self.0.load(Ordering::SeqCst) >> 32;
+        self.read().is_some() && seconds().saturating_sub(begun) > limit.as_secs()
     }
 
     /// Returns which plugin runs which hook. None: none does.
     pub(crate) fn read(self) -> Option<(usize, Hook)> {
         let number = self.0.load(Ordering::SeqCst);
-        let plugin = (number >> 8).checked_sub(1)?;
+        let plugin = ((number >> 8) & 0xff_ffff).checked_sub(1)?;
         Some((plugin as usize, *HOOKS.get((number & 0xff) as usize)?))
     }
+}
+
+/// Returns the time since the machine was booted, in seconds, as far as it goes into 32 bits.
+fn seconds() -> u64 {
+    (since_boot_us() / 1_000_000) & u64::from(u32::MAX)
 }
 
 /// Kills this process after a time, unless it is dropped before.

@@ -81,6 +81,14 @@ pub(crate) struct PluginOption {
     pub(crate) given: Option<CString>,
 }
 
+impl PluginOption {
+    /// Returns an option that was found in a variable around a job, with its value.
+    pub(crate) fn found(plugin: usize, name: CString, given: CString) -> Self {
+        let (value_name, usage) = (CString::default(), CString::default());
+        Self { plugin, name, value_name, usage, has_arg: 2, val: 0, call: None, given: Some(given) }
+    }
+}
+
 /// The task of which a hook runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
@@ -161,8 +169,11 @@ impl Session {
     }
 
     pub(super) fn item(&mut self, item: c_int, number: u32) -> Answered<Answer> {
+        let around_job = matches!(item, item::UID | item::GID | item::JOB);
         match item {
             item::VERSION..=item::MICRO => return Ok(self.version((item - item::VERSION) as usize)),
+            _ if self.context == Context::Slurmd => return Err(code::NOT_AVAIL),
+            _ if self.context == Context::JobScript && !around_job => return Err(code::NOT_AVAIL),
             item::TASK..=item::TASK_PID => return self.of_task(item),
             item::ENV if self.context == Context::Remote => return Ok(self.show(0)),
             item::ARGV if self.items.is_some() => return Ok(self.show(1)),
@@ -172,7 +183,7 @@ impl Session {
         let items = self.items.as_ref().ok_or(code::NOT_REMOTE)?;
         let everywhere =
             matches!(item, item::UID | item::GID | item::JOB | item::STEP | item::NODES | item::TASKS | item::GROUPS);
-        if !remote && !everywhere {
+        if !(remote || everywhere) {
             return Err(code::NOT_REMOTE);
         }
         Ok(match item {
@@ -257,7 +268,11 @@ impl Session {
 
     /// Returns the variables for prologs and epilogs, which only plugins beside commands may use.
     pub(super) fn control_env(&mut self) -> Answered<&mut Vec<CString>> {
-        if self.context == Context::Remote { Err(code::NOT_LOCAL) } else { Ok(&mut self.control) }
+        match self.context {
+            Context::Local | Context::Allocator => Ok(&mut self.control),
+            Context::Remote => Err(code::NOT_LOCAL),
+            Context::Slurmd | Context::JobScript => Err(code::NOT_AVAIL),
+        }
     }
 
     /// Adds an option of the plugin that runs. Err: it can't be one.
@@ -275,9 +290,18 @@ impl Session {
 
     /// Returns the value that the user gave to an option of the plugin that runs.
     pub(super) fn given(&self, name: &CStr) -> Answered<&CString> {
+        // Around a job, names come from variables.
+        let plain = (self.context == Context::JobScript).then(|| CString::new(plain(&name.to_string_lossy())).ok());
+        let plain = plain.flatten();
+        let name = plain.as_deref().unwrap_or(name);
         let own = self.options.iter().find(|known| known.plugin == self.plugin && known.name.as_c_str() == name);
         own.and_then(|option| option.given.as_ref()).ok_or(code::ERROR)
     }
+}
+
+/// Returns a text as names of variables have it, with `_` for what they may not have.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 fn items_text(text: &str) -> CString {
@@ -338,6 +362,27 @@ mod tests {
         assert_eq!(session.item(item::TASK_RANK, 0), Ok(Answer::Number(6)));
         assert_eq!(session.item(item::TASK_RANK + 1, 0), Err(code::NOT_AVAIL), "the exit status comes with the end");
         assert_eq!(session.item(77, 0), Err(code::BAD_ARG));
+        session.context = Context::JobScript;
+        assert_eq!(session.item(item::JOB, 0), Ok(Answer::Number(7)));
+        assert_eq!(session.item(item::STEP, 0), Err(code::NOT_AVAIL));
+        session.context = Context::Slurmd;
+        assert_eq!(session.item(item::JOB, 0), Err(code::NOT_AVAIL));
+        assert!(matches!(session.item(item::VERSION, 0), Ok(Answer::Text(_))));
+    }
+
+    #[test]
+    fn the_control_environment_is_for_commands() {
+        let mut session = Session::new();
+        for (context, answer) in [
+            (Context::Local, Ok(())),
+            (Context::Allocator, Ok(())),
+            (Context::Remote, Err(code::NOT_LOCAL)),
+            (Context::Slurmd, Err(code::NOT_AVAIL)),
+            (Context::JobScript, Err(code::NOT_AVAIL)),
+        ] {
+            session.context = context;
+            assert_eq!(session.control_env().map(drop), answer, "{context:?}");
+        }
     }
 
     #[test]

@@ -102,4 +102,6 @@ pub(super) const FROM_SLURM: &[Key] = &[
         "File that lists SPANK plugins, on each machine; a relative path begins at the state folder. Empty: none."),
     key("plugin_timeout_s", &[], "number", "60",
         "Time that a hook of a plugin may take.").of("seconds"),
+    key("compatible", &[], "text", "\"26.05\"",
+        "Release of Slurm whose number and forms commands show: 24.05, 25.11 or 26.05."),
 ];

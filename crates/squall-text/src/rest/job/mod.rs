@@ -298,7 +298,7 @@ const FIELDS: &[(&str, Take)] = &[
     ("shared", Own(shared)),
     ("site_factor", Refused("There is no site factor: use nice or priority")),
     ("sockets_per_node", Own(positive)),
-    ("spank_environment", Without("Prologs have no variables of SPANK plugins")),
+    ("spank_environment", Own(plugin_environment)),
     ("standard_error", Take::Option("error")),
     ("standard_input", Take::Option("input")),
     ("standard_output", Take::Option("output")),
@@ -625,13 +625,32 @@ fn own_id(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
 fn environment(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
     let mut env = Vec::new();
     for entry in field.texts() {
-        if entry.contains('\0') || !entry.contains('=') || entry.starts_with('=') {
+        if entry.contains('\0') || entry.starts_with('=') {
             return Err(Problem::malformed(order.at(field), format!("{entry:?}: entries have the form NAME=VALUE")));
+        }
+        if !entry.contains('=') {
+            // Slurm takes it, and tests of its clients have one.
+            let place = order.at(field);
+            warn(&mut order.warnings, &place, format!("{entry:?}: it has no effect: entries have the form NAME=VALUE"));
+            continue;
         }
         env.extend(entry.as_bytes());
         env.push(0);
     }
     order.env = Some(env);
+    Ok(())
+}
+
+/// Reads the variables of prologs and epilogs, with or without `SPANK_` before their names.
+fn plugin_environment(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
+    for entry in field.texts() {
+        let split = entry.strip_prefix("SPANK_").unwrap_or(&entry).split_once('=');
+        let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let Some((name, value)) = split.filter(|(name, value)| is_name(name) && !value.contains('\0')) else {
+            return Err(Problem::malformed(order.at(field), format!("{entry:?}: entries have the form NAME=VALUE")));
+        };
+        order.asked.spec.options.plugin_env.push((name.to_owned(), value.to_owned()));
+    }
     Ok(())
 }
 

@@ -16,7 +16,9 @@ const ANN: Caller<'_> = Caller { user: "ann", uid: 1000, gid: 100, home: "/home/
 
 fn job(job: Value) -> Result<Parsed<Submission>, Problem> {
     let mut job = job;
-    job["environment"] = json!(["A=1"]);
+    if job["environment"].is_null() {
+        job["environment"] = json!(["A=1"]);
+    }
     submit(&json!({"script": "#!/bin/sh\ntrue\n", "job": job}), &ANN)
 }
 
@@ -95,9 +97,11 @@ fn what_is_wrong_or_not_done_is_named() {
     assert_eq!(problem(json!({"crontab": {"minute": "1"}})), ("job.crontab".into(), 2036));
     assert_eq!(problem(json!({"user_id": "0"})), ("job.user_id".into(), 2002));
     assert_eq!(problem(json!({"current_working_directory": "x"})), ("job.current_working_directory".into(), 9001));
-    let unknown = job(json!({"nosuch": 1, "spank_environment": ["A=1"]})).unwrap();
+    let unknown = job(json!({"nosuch": 1, "environment": ["A=1", "/bin"], "spank_environment": ["A=1", "SPANK_B=2"]}));
+    let unknown = unknown.unwrap();
     let sources: Vec<&str> = unknown.warnings.iter().map(|warning| warning.source.as_str()).collect();
-    assert_eq!(sources, ["job.nosuch", "job.spank_environment"]);
+    assert_eq!(sources, ["job.nosuch", "job.environment"]);
+    assert_eq!(problem(json!({"spank_environment": ["A B=1"]})), ("job.spank_environment".into(), 9001));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod tests;
 
 use serde_json::Value;
+use squall_text::format::words;
 use squall_text::shapes::{self, AnswerKind, Dialect, Meta, Notation, Notes, Version};
 
 use crate::command::listing::call::{Call, FROM_STANDBY, Fail, of_standby};
@@ -17,7 +18,7 @@ pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<D
     }
     let notation = if name == "json" { Notation::Json } else { Notation::Yaml };
     let version = match given.last(name) {
-        None | Some("") => Version::DEFAULT,
+        None | Some("") => Version::usual(words::release()),
         Some("list") => {
             call.say("Possible data_parser plugins:");
             let all = Version::ALL.map(|version| version.parser() + "\n");
@@ -28,7 +29,7 @@ pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<D
             let known = wanted.split('+').next().unwrap_or_default();
             let Some(version) = Version::parse(known.strip_prefix("data_parser/").unwrap_or(known)) else {
                 call.complain(&format!("load_plugins: unable to find plugin: data_parser/{known}"));
-                let (all, usual) = (Version::names(), Version::DEFAULT.name());
+                let (all, usual) = (Version::names(), Version::usual(words::release()).name());
                 return call.fail(&format!("--{name}={wanted}: there are {all}, of which {usual} is the default"));
             };
             version
