@@ -186,19 +186,20 @@ fn progress(body: &mut Html, whole: &ArraySummary) {
 fn states(body: &mut Html, whole: &ArraySummary) {
     card(body, "states", "Tasks by state");
     body.raw(
-        "<table><thead><tr><th scope=\"col\">State</th><th scope=\"col\">Share</th><th scope=\"col\" class=\"n\">Tasks</th>\
+        "<table class=\"cards\"><thead><tr><th scope=\"col\">State</th><th scope=\"col\">Share</th><th scope=\"col\" class=\"n\">Tasks</th>\
          <th scope=\"col\" class=\"n\">Longest</th><th scope=\"col\" class=\"n\">Highest memory</th></tr></thead><tbody>",
     );
     for (state, of) in &whole.states {
         body.raw("<tr><th scope=\"row\">");
         row::state(body, of.state);
-        body.raw("</th><td>");
+        body.raw("</th><td data-name=\"Share\">");
         let (count, all) = (of.tasks as u64, whole.total as u64);
         chart::meter(body, &format!("{count} of {all} {state}"), all, &[(row::look(of.state).0, count)]);
         let longest = if of.longest_s > 0 { format_elapsed(of.longest_s) } else { String::new() };
         let peak = if of.peak_kb > 0 { memory(of.peak_kb) } else { String::new() };
         body.put(
-            "</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            "</td><td class=\"n\" data-name=\"Tasks\">{}</td><td class=\"n\" data-name=\"Longest\">{}</td>\
+             <td class=\"n\" data-name=\"Highest memory\">{}</td></tr>",
             &[&of.tasks, &longest, &peak],
         );
     }
