@@ -314,7 +314,7 @@ impl Daemon {
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
         launch.site.clone_from(&self.scripts);
-        launch.plugins = self.plugins.clone().filter(|_| launch.facts.restore.is_none());
+        launch.plugins = self.hooks.plugin_file().cloned().filter(|_| launch.facts.restore.is_none());
         launch.container_runtime.clone_from(&self.container_runtime);
         if self.private.are_on() {
             let made = self.private.of_job(attempt_of(launch.key));
