@@ -199,10 +199,10 @@ mod tests {
             JobSpec { name: evil.into(), work_dir: evil.into(), options: options.into(), ..JobSpec::default() };
         spec.submit_host = evil.into();
         spec.wckey = Some(evil.into());
-        facts.spec = Arc::new(spec);
         let sets = [("LD_PRELOAD", "/tmp/evil.so"), ("A", evil), ("B=C", "x"), ("D", "4G,/scratch")];
         let sets = sets.map(|(name, value)| (name.to_owned(), value.to_owned()));
         spec.options.plugin_env = sets.to_vec();
+        facts.spec = Arc::new(spec);
         facts.account = evil.into();
         facts.qos = "a b".into();
         let env = env_of(&facts);

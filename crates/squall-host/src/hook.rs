@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a program with these arguments and this environment.
     pub(crate) fn start(program: &Path, args: &[&str], env: &[(String, String)], label: &Label) -> io::Result<Self> {
-        Self::start_with((program, args), env, label, File::open("/dev/null")?.into())
+        Self::start_with((program, args), env, label, File::open("/dev/null")?.as_fd())
     }
 
     /// Starts a program that has an input.
@@ -110,7 +110,7 @@ impl Running {
         (program, args): (&Path, &[&str]),
         env: &[(String, String)],
         label: &Label,
-        input: OwnedFd,
+        input: BorrowedFd<'_>,
     ) -> io::Result<Self> {
         let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", program.display()));
         let path = CString::new(program.as_os_str().as_bytes())?;
@@ -119,7 +119,7 @@ impl Running {
         let (output, writer) = Output::open(label)?;
         let args = args.iter().map(|arg| CString::new(*arg)).collect::<Result<Vec<_>, _>>()?;
         let argv: Vec<CString> = std::iter::once(path.clone()).chain(args).collect();
-        let stdio = [input.as_fd(), writer.as_fd(), writer.as_fd()];
+        let stdio = [input, writer.as_fd(), writer.as_fd()];
         let session = Session::New;
         let spawn =
             Spawn { env: &entries, dir: Some(c"/"), session, umask: Some(0o022), ..Spawn::new(&path, &argv, stdio) };

@@ -221,8 +221,6 @@ struct Daemon {
     own_step_daemons: bool,
     /// Scripts of the site that run around each task.
     scripts: TaskScripts,
-    /// The site's SPANK plugins. None: it has none.
-    plugins: Option<PluginFile>,
     /// The site's program that runs OCI containers; empty: the first of the usual ones that is installed.
     container_runtime: String,
     /// Folders that each job has for itself.
@@ -368,8 +366,7 @@ impl Daemon {
         logging::configure(config.slurmd_debug);
         let Equipment { cgroups, hardware, device_files, binds } = Equipment::find(args, &config);
         let fences = Fences::new(witness.as_deref(), &path);
-        let plugins = plugin_file(&config, &args.place);
-        let hooks = Hooks::of(&config, plugins.as_ref());
+        let hooks = Hooks::of(&config, plugin_file(&config, &args.place));
         let boot = Boot {
             above: Tree::new(&config, &life::node_names(&config).map_err(io::Error::other)?).above(&args.name),
             name: args.name.clone(),
@@ -394,7 +391,6 @@ impl Daemon {
             hardware,
             own_step_daemons: config.own_step_daemons.0,
             scripts: TaskScripts { prolog: config.task_prolog.clone(), epilog: config.task_epilog.clone() },
-            plugins,
             container_runtime: config.container_runtime.clone(),
             private: PrivateDirs::open(&config, (&name_of_cluster(&args.place), &args.name), args.place.dir())?,
             device_files,

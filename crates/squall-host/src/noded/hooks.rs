@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, PipeWriter};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,8 @@ pub(super) struct Hooks {
 /// SPANK plugins with hooks around jobs or of the node daemon.
 #[derive(Debug, Default)]
 struct Plugins {
-    file: PluginFile,
+    /// The file that lists them. None: the site has none.
+    file: Option<PluginFile>,
     wanted: Wanted,
     /// The process beside this daemon, and the input of which the end tells it that the daemon has ended.
     beside: Option<(Running, PipeWriter)>,
@@ -65,13 +66,12 @@ struct Plugins {
 
 impl Plugins {
     /// Finds out which hooks the site's plugins have.
-    fn of(file: Option<&PluginFile>) -> Self {
-        let Some(file) = file else { return Self::default() };
-        let lines = read(Path::new(&file.path)).unwrap_or_else(|why| {
+    fn of(file: Option<PluginFile>) -> Self {
+        let lines = file.as_ref().map(|file| read(Path::new(&file.path))).transpose().unwrap_or_else(|why| {
             warn!(why, "no hooks of SPANK plugins around jobs");
-            Vec::new()
+            None
         });
-        Self { file: file.clone(), wanted: Wanted::of(&lines), beside: None }
+        Self { file, wanted: Wanted::of(&lines.unwrap_or_default()), beside: None }
     }
 
     /// Returns whether plugins have a hook of this kind.
@@ -84,9 +84,16 @@ impl Plugins {
     }
 
     /// Starts the process for an errand.
-    fn start(&self, program: &Path, errand: &str, env: &Env, label: &Label, input: OwnedFd) -> io::Result<Running> {
-        let limit = self.file.timeout_s.to_string();
-        let args = ["step", "--plugins-around", errand, &self.file.path, &limit, &self.file.release];
+    fn start(
+        &self,
+        (program, errand): (&Path, &str),
+        env: &Env,
+        label: &Label,
+        input: BorrowedFd<'_>,
+    ) -> io::Result<Running> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let limit = file.timeout_s.to_string();
+        let args = ["step", "--plugins-around", errand, &file.path, &limit, &file.release];
         Running::start_with((program, &args), env, label, input)
     }
 }
@@ -106,7 +113,7 @@ struct Run {
 }
 
 impl Hooks {
-    pub(super) fn of(config: &Config, plugins: Option<&PluginFile>) -> Self {
+    pub(super) fn of(config: &Config, plugins: Option<PluginFile>) -> Self {
         let (hooks, health) = (&config.hooks, &config.health);
         Self {
             prolog: hooks.prolog.clone(),
@@ -124,11 +131,17 @@ impl Hooks {
         }
     }
 
+    /// Returns the file that lists the site's SPANK plugins. None: it has none.
+    pub(super) fn plugin_file(&self) -> Option<&PluginFile> {
+        self.plugins.file.as_ref()
+    }
+
     /// Returns the programs around jobs as the state machine knows them. Hooks of plugins are one of them.
     pub(super) fn for_machine(&self, config: &Config) -> config::Hooks {
-        let (mut hooks, file) = (config.hooks.clone(), &self.plugins.file.path);
+        let mut hooks = config.hooks.clone();
+        let Some(file) = self.plugin_file() else { return hooks };
         for (list, hook) in [(&mut hooks.prolog, Hook::Prolog), (&mut hooks.epilog, Hook::Epilog)] {
-            list.extend(self.plugins.has(hook).then(|| file.clone()));
+            list.extend(self.plugins.has(hook).then(|| file.path.clone()));
         }
         hooks
     }
@@ -186,7 +199,7 @@ impl Daemon {
         };
         let env = hook_env(of_node);
         let started = io::pipe().and_then(|(input, writer)| {
-            let running = self.hooks.plugins.start(&self.program_path(), "node", &env, &BESIDE, input.into())?;
+            let running = self.hooks.plugins.start((&self.program_path(), "node"), &env, &BESIDE, input.as_fd())?;
             Ok((running, writer))
         });
         match started {
@@ -236,8 +249,8 @@ impl Daemon {
             run.of_plugins = true;
             let env = [run.env.clone(), further].concat();
             let errand = if key.0 == Hook::Prolog { "prolog" } else { "epilog" };
-            let null = File::open("/dev/null").map(OwnedFd::from);
-            null.and_then(|null| self.hooks.plugins.start(&own, errand, &env, &label(key), null))
+            let null = File::open("/dev/null");
+            null.and_then(|null| self.hooks.plugins.start((&own, errand), &env, &label(key), null.as_fd()))
         } else {
             run.of_plugins = false;
             let Some(program) = run.next.pop_front() else {

@@ -316,7 +316,7 @@ impl Daemon {
         launch.site.clone_from(&self.scripts);
         // What a restored script needs of them it has already.
         let restored = launch.facts.restore.is_some() && launch.key.step == StepNo::BATCH;
-        launch.plugins = self.plugins.clone().filter(|_| !restored);
+        launch.plugins = self.hooks.plugin_file().cloned().filter(|_| !restored);
         launch.container_runtime.clone_from(&self.container_runtime);
         if let Program::Tasks(program) = &mut launch.program
             && launch.plugins.is_some()

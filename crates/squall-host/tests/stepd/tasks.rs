@@ -61,6 +61,7 @@ impl Srun {
             | FromStep::Within(_)
             | FromStep::Aborted { .. }
             | FromStep::X11 { .. }
+            | FromStep::Birth(_)
             | FromStep::Pass { .. } => {}
         }
         true
