@@ -102,15 +102,19 @@ pub(crate) fn hint_refused(tool: Tool, error: &ClientError) {
 
 /// Hints at the partitions, given the name of one that there is not, or at the largest node.
 fn hint_available(call: &mut Call<'_>, partition: &[String]) -> Result<(), Fail> {
-    if let [name] = partition {
-        if let Ok(Answer::Partitions(all)) = call.controller.ask(&Request::Partitions) {
+    let asked = if partition.is_empty() { Request::Nodes } else { Request::Partitions };
+    let answer = call.controller.ask(&asked).map_err(|_| Fail(1))?;
+    match (partition, answer) {
+        ([name], Answer::Partitions(all)) => {
             let known = all.iter().filter(|known| !known.config.hidden).map(|known| known.config.name.clone());
             call.hint(&Hint::Partition(name.clone(), known.collect()));
         }
-    } else if let Ok(Answer::Nodes(nodes)) = call.controller.ask(&Request::Nodes) {
-        let most = |value: fn(&NodeInfo) -> u64| nodes.iter().map(value).max().unwrap_or(0);
-        let cpus = most(|node| u64::from(node.hardware.cpus));
-        call.hint(&Hint::Largest(cpus as u32, most(|node| node.hardware.memory_mb)));
+        (_, Answer::Nodes(nodes)) => {
+            let most = |value: fn(&NodeInfo) -> u64| nodes.iter().map(value).max().unwrap_or(0);
+            let cpus = most(|node| u64::from(node.hardware.cpus));
+            call.hint(&Hint::Largest(cpus as u32, most(|node| node.hardware.memory_mb)));
+        }
+        _ => {}
     }
     Ok(())
 }

@@ -86,6 +86,10 @@ mod tests {
     use squall_model::wire::client::Refusal;
     use squall_model::wire::info::AccountingRow;
 
+    fn path_of(row: Option<&AccountingRow>, user: &Owner) -> Result<String, Refusal> {
+        super::path_of(row, user, false)
+    }
+
     #[test]
     fn only_the_user_whose_job_it_was_gets_its_output() {
         let user = |uid, name: &str| Owner { uid, user: name.to_owned(), ..Owner::default() };
@@ -99,9 +103,6 @@ mod tests {
         let (submit, owner) = (Time::from_secs(10), Arc::new(user(1001, "ann")));
         let mut row = AccountingRow::submitted(JobId(7), submit, owner, Arc::new(spec));
         row.nodes = "n[3-4]".to_owned();
-        fn path_of(row: Option<&AccountingRow>, user: &Owner) -> Result<String, Refusal> {
-            super::path_of(row, user, false)
-        }
         assert_eq!(path_of(Some(&row), &user(1001, "ann")), Err(Refusal::WrongState("it never ran".to_owned())));
         row.start = Some(submit);
         assert_eq!(path_of(Some(&row), &user(1001, "ann")).as_deref(), Ok("/home/ann/out-7-n3"));

@@ -12,7 +12,7 @@ use squall_model::duration::format_memory_mb;
 use squall_model::id::JobId;
 use squall_model::job::JobState;
 use squall_model::time::{Span, Time};
-use squall_model::wire::info::{ExpectedStart, JobClass, JobInfo, JobsPage};
+use squall_model::wire::info::{ExpectedStart, JobInfo, JobsPage};
 use squall_text::format::job::JobRow;
 use squall_text::format::{why, words};
 use squall_text::report::lately::Lately;
@@ -205,16 +205,16 @@ fn filter(body: &mut Html, view: &View, jobs: &JobsPage, (asked, kinds): (&Queue
             &[&label, &name, value],
         );
     }
-    let choices: [(&str, &str, &str, fn(&JobClass) -> &str); 2] = [
-        ("partition", "Partition", &asked.partition, |class| &class.partition),
-        ("account", "Account", &asked.account, |class| &class.account),
-    ];
-    for (name, label, chosen, of) in choices {
-        let known: BTreeSet<&str> = jobs.classes.iter().map(|class| of(class)).chain([chosen]).collect();
-        let known = known.into_iter().filter(|known| !known.is_empty());
-        choice(body, (name, label), chosen, [("", "any")].into_iter().chain(known.map(|known| (known, known))));
-    }
+    let partitions = jobs.classes.iter().map(|class| &*class.partition);
+    any_of(body, ("partition", "Partition"), &asked.partition, partitions);
+    any_of(body, ("account", "Account"), &asked.account, jobs.classes.iter().map(|class| &*class.account));
     body.put("<button>Filter</button> <a href=\"{}\">My jobs</a> <a href=\"/jobs\">All</a> <a href=\"/past\">Past jobs</a></form></section>", &[&mine]);
+}
+
+/// Appends a choice of all values that jobs have, or any.
+fn any_of<'a>(body: &mut Html, name: (&str, &str), chosen: &'a str, all: impl Iterator<Item = &'a str>) {
+    let known: BTreeSet<&str> = all.chain([chosen]).filter(|known| !known.is_empty()).collect();
+    choice(body, name, chosen, [("", "any")].into_iter().chain(known.into_iter().map(|known| (known, known))));
 }
 
 /// Appends a table of jobs. `used`: what running ones use, as far as it is known.

@@ -42,7 +42,9 @@ pub(super) fn of(place: &Place, job: &FeedJob, is_array: bool) -> String {
     let hints = report.hints();
     if !hints.is_empty() {
         text.push_str("\nNext time:\n");
-        hints.iter().for_each(|hint| text.extend(["  ", hint, "\n"]));
+        for hint in &hints {
+            text.extend(["  ", hint, "\n"]);
+        }
     }
     let _ = writeln!(text, "\n`squall report {}` tells more.", row.id());
     text
@@ -67,7 +69,7 @@ fn record(place: &Place, job: &FeedJob) -> Option<Record> {
     let clock = Rc::new(Clock::here(clock::now()));
     let name = |uid| users::by_uid(uid).map_or_else(|| uid.to_string(), |user| user.name);
     let all = Record::all(rows, (&clock, &cluster), name);
-    all.into_iter().filter(|one| one.job.data.id == job.id).next_back()
+    all.into_iter().rfind(|one| one.job.data.id == job.id)
 }
 
 /// Appends the last lines of a file of the owner's.

@@ -1,7 +1,7 @@
 //! State of a top, and what keys and news do to it. No I/O.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use squall_model::event::NodeAdmin;
@@ -240,7 +240,7 @@ impl App {
 
     /// Returns the jobs of which a screen of this width shows what they use, if the last question is old, and notes that they are
     /// asked about.
-    pub(super) fn to_measure(&mut self, width: usize) -> Vec<JobId> {
+    pub(super) fn measure_due(&mut self, width: usize) -> Vec<JobId> {
         let now = self.clock.now;
         if self.sheet.is_some() || !draw::shows_use(self.view, width) {
             return Vec::new();
@@ -372,8 +372,8 @@ impl App {
         }
         self.arrays.retain(|_, tally| tally.running() + tally.waiting > 1);
         let running = self.data.jobs.jobs.iter().filter(|job| job.state == JobState::Running);
-        let running: HashMap<JobId, ()> = running.map(|job| (job.id, ())).collect();
-        self.used.retain(|id, _| running.contains_key(id));
+        let running: HashSet<JobId> = running.map(|job| job.id).collect();
+        self.used.retain(|id, _| running.contains(id));
         self.arrange();
     }
 
@@ -392,10 +392,8 @@ impl App {
                     jobs.filter(|(_, job)| mine(job) && self.job_matches(job, &filter)).map(|(at, _)| at).collect();
                 shown.sort_by_cached_key(|at| rank(&self.data.jobs.jobs[*at]));
                 // An array stands where its first row would.
-                let mut seen = BTreeMap::new();
-                shown.retain(|at| {
-                    self.whole_of(&self.data.jobs.jobs[*at]).is_none_or(|array| seen.insert(array, ()).is_none())
-                });
+                let mut seen = BTreeSet::new();
+                shown.retain(|at| self.whole_of(&self.data.jobs.jobs[*at]).is_none_or(|array| seen.insert(array)));
                 shown
             }
         };

@@ -92,7 +92,7 @@ fn once(call: &mut Call<'_>, mut app: App) -> Result<(), Fail> {
         Ok(data) => {
             app.step(Input::Size(height));
             app.step(Input::Read(Box::new(data)));
-            let due = app.to_measure(width);
+            let due = app.measure_due(width);
             for (job, lately) in used(call.controller, &due) {
                 app.step(Input::Used(job, lately));
             }

@@ -181,7 +181,7 @@ impl Shell {
 
     /// Has the jobs measured that are shown, a screen at a time.
     fn measure(&mut self, width: usize) {
-        let jobs = self.app.to_measure(width);
+        let jobs = self.app.measure_due(width);
         if !jobs.is_empty() {
             // What is not measured now is measured later.
             let _ = self.gauge.try_send(jobs);

@@ -171,10 +171,10 @@ fn an_array_is_one_line_until_it_is_unfolded() {
 fn what_jobs_use_is_asked_for_seldom_and_only_where_it_is_shown() {
     let mut app = app(View::Mine, 24);
     press(&mut app, "a");
-    assert!(app.to_measure(40).is_empty(), "there is no room for it");
-    let due = app.to_measure(120);
+    assert!(app.measure_due(40).is_empty(), "there is no room for it");
+    let due = app.measure_due(120);
     assert!(!due.is_empty());
-    assert!(app.to_measure(120).is_empty());
+    assert!(app.measure_due(120).is_empty());
     let (busy, idle) = (due[0], due[due.len() - 1]);
     app.step(Input::Used(busy, Some(Lately { cpus: 2.9, memory_kb: 3 << 20, idle_s: 0 })));
     app.step(Input::Used(idle, Some(Lately { cpus: 0.0, memory_kb: 3 << 19, idle_s: 1500 })));
@@ -184,12 +184,12 @@ fn what_jobs_use_is_asked_for_seldom_and_only_where_it_is_shown() {
     check("top-use", &text);
     press(&mut app, "q");
     app.step(Input::Tick(Time::from_secs(NOW + 61)));
-    assert_eq!(app.to_measure(120), due);
+    assert_eq!(app.measure_due(120), due);
     // What has ended is forgotten.
     let none = Data { jobs: <_>::default(), ..data() };
     app.step(Input::Read(Box::new(none)));
     app.step(Input::Read(Box::new(data())));
-    assert_eq!(app.to_measure(120), due);
+    assert_eq!(app.measure_due(120), due);
 }
 
 #[test]
@@ -197,7 +197,8 @@ fn the_end_of_an_output_follows_until_it_is_scrolled_back() {
     let mut app = app(View::Queue, 12);
     let Some(Effect::Output(title, job, _)) = press(&mut app, "o") else { panic!("{}", drawn(&app, 80, 12)) };
     let tail = |lines: u32| {
-        let text: String = (1..=lines).map(|n| format!("line {n}\u{1b}[2J\n")).collect();
+        let all: Vec<String> = (1..=lines).map(|n| format!("line {n}\u{1b}[2J\n")).collect();
+        let text = all.concat();
         Tail { path: "out".into(), size: text.len() as u64, bytes: text.into_bytes().into(), problem: None }
     };
     let show = |app: &mut App, lines| app.step(Input::Output(title.clone(), job, Box::new(tail(lines))));
