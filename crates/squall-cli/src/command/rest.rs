@@ -9,6 +9,7 @@ use squall_host::controld::read_config;
 use squall_host::gone;
 use squall_host::life::{self, Daemon};
 use squall_host::listening::Listening;
+use squall_host::trust::Trust;
 use squall_host::{logging, privileges, server, service};
 use squall_model::config::{Config, Rest};
 use squall_model::wire::client::{Answer, HostRequest};
@@ -103,8 +104,9 @@ pub(crate) fn web(args: &[OsString]) -> ExitCode {
     super::own(&WEB, args, |given| {
         super::no_operand(&WEB, given)?;
         let place = super::found_place(given)?;
-        // Only root may read the keys of root's cluster. A machine that has joined one has no configuration here.
-        if !place.config().exists() {
+        // Only root may read the keys of root's cluster.
+        let hidden = |e: std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+        if !Trust::of(&place).joined().is_err_and(hidden) {
             not_joined(&place, &Daemon::Rest)?;
         }
         let config = read_config(&place).map_err(|e| e.to_string())?;

@@ -673,7 +673,7 @@ fn top_in_a_terminal() {
         tmux.keys(&["clear; sh -c 'echo $$ > pid; exec squall top'; echo code $?; stty -a", "Enter"]);
         tmux.shows("? keys  Enter details");
         tmux.run(&["resize-window", "-t", "s", "-x", "50", "-y", "20"]);
-        tmux.shows("? keys  Enter details  w why  c cancel  h hold  r\n");
+        tmux.shows("? keys  Enter details  w why  o output  a arrays\n");
         tmux.run(&["resize-window", "-t", "s", "-x", "80", "-y", "24"]);
         tmux.shows("/ filter");
         if end == "TERM" {

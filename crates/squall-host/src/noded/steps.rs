@@ -35,7 +35,7 @@ use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Zygote;
 use crate::stepd::batch_supervisor::{Order, Restoring, ToSupervisor};
-use crate::stepd::{is_inside, speaks_by_tree};
+use crate::stepd::speaks_by_tree;
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
@@ -361,7 +361,7 @@ impl Daemon {
         launch.shared = self.device_files.shared(&launch.gres);
         launch.gpu_ids = self.device_files.ids_of(&launch.gres);
         // Where the node has cgroups nothing runs outside of one.
-        let groups = if is_inside(launch) {
+        let groups = if launch.is_inside() {
             // Its tasks are in the script's group, and its step daemon is none of the job's processes.
             StepGroups::default()
         } else {

@@ -8,7 +8,6 @@ use squall_files::place::TASK_MARK;
 use squall_files::place::{Place, STATE_VARIABLE};
 use squall_model::step::StepLaunch;
 
-use super::inside::is_inside;
 use crate::sys::spawn::PID_ROOM;
 
 /// Value of `PATH` if the user's environment has none.
@@ -125,7 +124,7 @@ impl Environment {
             self.set_default(&name, &value);
         }
         self.set_default("PATH", DEFAULT_PATH);
-        if is_inside(launch) {
+        if launch.is_inside() {
             // MPICH's UCX would use memory of System V, which no checkpoint can contain.
             self.set_default("UCX_TLS", "^sysv");
         }

@@ -59,11 +59,6 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Most messages that wait for the inner step daemon while it is not connected.
 const WAITING_MAX: usize = 64;
 
-/// Returns whether a step's tasks descend from its `srun`.
-pub(crate) fn is_inside(launch: &StepLaunch) -> bool {
-    matches!(&launch.program, Program::Tasks(program) if program.inside == Some(true))
-}
-
 /// Serves the step of `squall step --inside` to its end; returns the daemon's exit status. Standard input has a line with the
 /// name of the abstract socket on which it listens for the outer step daemon, and a [`Birth`]. Other users don't see either.
 pub fn run_inside() -> i32 {

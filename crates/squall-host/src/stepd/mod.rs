@@ -77,7 +77,6 @@ pub(crate) use checkpoint::{KILLED, folder as checkpoint_folder, set_frozen};
 pub use checkpoint::{run_checkpoint, run_criu, run_restore};
 pub use container::run_contained;
 pub use daemon::is_end_notice;
-pub(crate) use inside::is_inside;
 pub use inside::{APART, run_inside};
 pub use patterns::{Names, expand};
 pub(crate) use processes::again_while_busy;
@@ -117,7 +116,7 @@ pub fn run(spool: &Path) -> i32 {
         Err(error) => ((false, None), Some(StepInput::Fail { error, node_fault: true })),
     };
     let nodes = NodeLinks::new(listener, uid);
-    if first.is_none() && is_inside(&folder.launch) {
+    if first.is_none() && folder.launch.is_inside() {
         inside::serve(folder, signals, nodes);
     }
     Daemon::new(folder, signals, nodes, groups, (spared, plugins)).run(first)

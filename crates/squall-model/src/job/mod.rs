@@ -630,6 +630,22 @@ impl EndState {
     /// User id in `Cancelled` of a step that a signal ended and no user.
     pub const NOBODY: u32 = u32::MAX;
 
+    /// Returns Slurm's name of the state.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Cancelled { .. } => "CANCELLED",
+            Self::Timeout => "TIMEOUT",
+            Self::NodeFail => "NODE_FAIL",
+            Self::OutOfMemory => "OUT_OF_MEMORY",
+            Self::Preempted => "PREEMPTED",
+            Self::Deadline => "DEADLINE",
+            Self::BootFail => "BOOT_FAIL",
+            Self::Requeued => "REQUEUED",
+        }
+    }
+
     /// Returns whether a step in this state ended by itself, as far as is known: the controller did not end it, and it
     /// lost no node.
     pub fn is_by_itself(self) -> bool {
@@ -658,6 +674,20 @@ pub enum JobState {
     /// Holds its allocation, and its nodes are not ready: they are powered up, or a program before the job runs.
     #[n(5)]
     Configuring,
+}
+
+impl JobState {
+    /// Returns Slurm's name of the state.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Running => "RUNNING",
+            Self::Suspended => "SUSPENDED",
+            Self::Configuring => "CONFIGURING",
+            Self::Completing(_) => "COMPLETING",
+            Self::Ended(how) => how.name(),
+        }
+    }
 }
 
 /// Identifies one attempt of a job; the key in messages to nodes and in journal records.

@@ -3,7 +3,8 @@
 use minicbor::{Decode, Encode};
 
 use crate::encoding::ByteBuf;
-use crate::step::{ClientAddress, StepLaunch};
+use crate::id::StepNo;
+use crate::step::{ClientAddress, Program, StepLaunch};
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 
@@ -103,6 +104,21 @@ pub enum FromStep {
     /// by `ToStep::Inside`.
     #[n(14)]
     Birth(#[n(0)] Box<Birth>),
+}
+
+/// A step of which the tasks descend from its `srun`, so that a checkpoint of the job's script contains them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Inside {
+    /// The step's number, if the tasks run already because they were restored from a checkpoint. None: they begin.
+    #[n(0)]
+    pub resumes: Option<StepNo>,
+}
+
+impl StepLaunch {
+    /// Returns whether the step's tasks descend from its `srun` ([`Inside`]).
+    pub fn is_inside(&self) -> bool {
+        matches!(&self.program, Program::Tasks(program) if program.inside == Some(true))
+    }
 }
 
 /// What a process needs that serves a step as a child of its `srun`.

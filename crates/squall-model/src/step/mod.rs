@@ -9,7 +9,7 @@ mod x11;
 
 pub use among::Among;
 pub use defaults::StepDefaults;
-pub use link::{Birth, FromStep, ToStep, Watcher};
+pub use link::{Birth, FromStep, Inside, ToStep, Watcher};
 use minicbor::{Decode, Encode};
 pub use plugins::PluginFile;
 use std::collections::BTreeMap;
@@ -103,14 +103,6 @@ pub struct StepSpec {
     /// Some: the tasks descend from the step's `srun`, which its job's checkpoints contain. None: they do not.
     #[n(24)]
     pub inside: Option<Inside>,
-}
-
-/// A step of which the tasks descend from its `srun`, so that a checkpoint of the job's script contains them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Inside {
-    /// The step's number, if the tasks run already because they were restored from a checkpoint. None: they begin.
-    #[n(0)]
-    pub resumes: Option<StepNo>,
 }
 
 /// How ranks are assigned to nodes (`--distribution`).

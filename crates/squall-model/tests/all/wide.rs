@@ -59,6 +59,7 @@ fn facts() -> JobFacts {
         components: Vec::new(),
         changed: None,
         restore: None,
+        inside: None,
         gres: Vec::new(),
     }
 }

@@ -19,7 +19,6 @@ use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use squall_model::gres;
 use squall_model::time::Time;
 use squall_model::wire::info::AccountingRow;
-use squall_text::format::words;
 use tracing::{error, info};
 
 use super::book::{Book, SqlResult};
@@ -54,7 +53,7 @@ const JOBS: &[Column] = &[
     ("partition", "TEXT NOT NULL", |r| r.partition.clone().into()),
     ("qos", "TEXT NOT NULL", |r| r.qos.clone().into()),
     ("wckey", "TEXT", |r| text(r.spec.wckey.as_deref())),
-    ("state", "TEXT NOT NULL", |r| words::state(r.state).0.to_owned().into()),
+    ("state", "TEXT NOT NULL", |r| r.state.name().to_owned().into()),
     ("exit_code", "INTEGER NOT NULL", |r| int(r.exit.code)),
     ("exit_signal", "INTEGER NOT NULL", |r| int(r.exit.signal)),
     ("reason", "TEXT", |r| text(r.reason.as_deref())),
@@ -85,7 +84,7 @@ const STEPS: &[Column] = &[
     ("attempt", "INTEGER NOT NULL", |r| int(r.attempt.0)),
     ("step", "TEXT NOT NULL", |r| r.step.map_or_else(String::new, |step| step.to_string()).into()),
     ("name", "TEXT NOT NULL", |r| r.name.clone().into()),
-    ("state", "TEXT NOT NULL", |r| words::state(r.state).0.to_owned().into()),
+    ("state", "TEXT NOT NULL", |r| r.state.name().to_owned().into()),
     ("exit_code", "INTEGER NOT NULL", |r| int(r.exit.code)),
     ("exit_signal", "INTEGER NOT NULL", |r| int(r.exit.signal)),
     ("start", "INTEGER", |r| r.start.map_or(Value::Null, time)),

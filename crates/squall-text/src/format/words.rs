@@ -112,30 +112,32 @@ pub fn state_filter(text: &str) -> Option<StateFilter> {
 
 /// Returns long name and short code of an end state.
 pub fn end(state: EndState) -> (&'static str, &'static str) {
-    match state {
-        EndState::Completed => ("COMPLETED", "CD"),
-        EndState::Failed => ("FAILED", "F"),
-        EndState::Cancelled { .. } => ("CANCELLED", "CA"),
-        EndState::Timeout => ("TIMEOUT", "TO"),
-        EndState::NodeFail => ("NODE_FAIL", "NF"),
-        EndState::OutOfMemory => ("OUT_OF_MEMORY", "OOM"),
-        EndState::Preempted => ("PREEMPTED", "PR"),
-        EndState::Deadline => ("DEADLINE", "DL"),
-        EndState::BootFail => ("BOOT_FAIL", "BF"),
-        EndState::Requeued => ("REQUEUED", "RQ"),
-    }
+    let code = match state {
+        EndState::Completed => "CD",
+        EndState::Failed => "F",
+        EndState::Cancelled { .. } => "CA",
+        EndState::Timeout => "TO",
+        EndState::NodeFail => "NF",
+        EndState::OutOfMemory => "OOM",
+        EndState::Preempted => "PR",
+        EndState::Deadline => "DL",
+        EndState::BootFail => "BF",
+        EndState::Requeued => "RQ",
+    };
+    (state.name(), code)
 }
 
 /// Returns long name and short code of a state, as squeue and scontrol print them.
 pub fn state(state: JobState) -> (&'static str, &'static str) {
-    match state {
-        JobState::Pending => ("PENDING", "PD"),
-        JobState::Running => ("RUNNING", "R"),
-        JobState::Suspended => ("SUSPENDED", "S"),
-        JobState::Configuring => ("CONFIGURING", "CF"),
-        JobState::Completing(_) => ("COMPLETING", "CG"),
-        JobState::Ended(how) => end(how),
-    }
+    let code = match state {
+        JobState::Pending => "PD",
+        JobState::Running => "R",
+        JobState::Suspended => "S",
+        JobState::Configuring => "CF",
+        JobState::Completing(_) => "CG",
+        JobState::Ended(how) => end(how).1,
+    };
+    (state.name(), code)
 }
 
 /// Returns a state as a list of base state and flags, as in JSON.

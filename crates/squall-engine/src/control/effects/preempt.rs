@@ -10,8 +10,8 @@ use squall_model::wire::node::SignalTarget;
 
 use crate::control::controller::Controller;
 use crate::control::effects::{checkpoint, notice};
+use crate::control::index::terms::terms;
 use crate::control::index::timers::Timer;
-use crate::control::index::victims::terms;
 use crate::control::port::Out;
 use crate::control::state::reading::may_requeue;
 use crate::invariant::invariant;

@@ -14,7 +14,7 @@ use squall_model::set::NodeSet;
 use squall_model::step::{Addresses, JobFacts};
 use squall_model::time::{Span, Time};
 
-use crate::control::index::victims;
+use crate::control::index::terms::terms;
 use crate::control::state::State;
 use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Job, Run};
@@ -81,7 +81,7 @@ fn contains_steps(state: &State, job: &Job, run: &Run) -> bool {
     }
     let asks = job.spec.options.get().is_some_and(|options| options.checkpoint.is_some());
     let one = job.spec.kind == JobKind::Batch && run.alloc.nodes().len() == 1 && run.gres.is_empty();
-    one && (asks || victims::terms(state, job, run).mode == PreemptMode::Checkpoint)
+    one && (asks || terms(state, job, run).mode == PreemptMode::Checkpoint)
 }
 
 /// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None: it

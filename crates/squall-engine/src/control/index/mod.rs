@@ -30,6 +30,7 @@ pub(crate) mod reserved;
 pub(crate) mod signals;
 pub(crate) mod size;
 pub(crate) mod starved;
+pub(crate) mod terms;
 pub(crate) mod timers;
 pub(crate) mod todo;
 pub(crate) mod users;
