@@ -126,10 +126,8 @@ fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeId, String
     if state.gang.contains_key(&id) {
         return Err("jobs that share their CPUs in turns are not checkpointed yet".into());
     }
-    let outside = |(no, step): &(&StepNo, &Box<Step>)| {
-        **no != StepNo::BATCH && step.ended.is_none() && step.spec.inside.is_none()
-    };
-    if let Some((no, _)) = run.steps.iter().find(outside) {
+    let outside = |no: StepNo, step: &Step| no != StepNo::BATCH && step.ended.is_none() && step.spec.inside.is_none();
+    if let Some((no, _)) = run.steps.iter().find(|(no, step)| outside(**no, step)) {
         return Err(format!("step {no} runs outside of the script: submit the job with --checkpoint"));
     }
     Ok(node)
