@@ -205,7 +205,9 @@ impl Outer {
             let wait = late.map(|at| at.saturating_duration_since(Instant::now()) + LOOK);
             let wait = wait.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
             let events = poller.wait(&self.interests(), wait.as_ref());
-            events.into_iter().for_each(|event| self.handle(event));
+            for event in events {
+                self.handle(event);
+            }
             self.nodes.sweep();
             if self.link.is_none() && self.last.is_none() && Instant::now() >= self.again {
                 self.rejoin();
