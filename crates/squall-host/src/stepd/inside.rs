@@ -42,7 +42,7 @@ use super::srun;
 use crate::cgroup::StepGroups;
 use crate::pipe::Pipe;
 use crate::poller::{Interest, Poller};
-use crate::processes::{self, Stat};
+use crate::processes;
 use crate::sys::clock::steady;
 use crate::sys::offspring::{bind, bound, leave};
 use crate::sys::pidfd::{self, set_child_subreaper};
@@ -106,7 +106,7 @@ pub(super) struct Outer {
     nodes: NodeLinks,
     /// Name of the inner one's socket.
     name: String,
-    /// The inner one's process, whose end is noticed by it.
+    /// The inner one's process: a pidfd, which is readable when the process has ended.
     process: OwnedFd,
     link: Option<Link>,
     /// When a lost link is made again.
@@ -310,11 +310,15 @@ impl Outer {
     fn heard(&mut self, said: FromStepd) {
         match said {
             FromStepd::Hello { tasks, .. } | FromStepd::Started { tasks } => {
-                self.tasks = tasks;
+                // The inner daemon is a process of the user. If this one dies, the node daemon signals the noted processes.
+                let (launch, user) = (&self.folder.launch, self.folder.launch.facts.owner.uid);
+                let ranks = launch.ranks();
+                let own = |(rank, pid): &(u32, u32)| ranks.contains(rank) && processes::belongs_to(*pid, user);
+                self.tasks = tasks.into_iter().filter(own).collect();
                 for (rank, pid) in self.tasks.clone() {
-                    // Only of processes of the step the end is waited for, should this daemon die.
-                    let known = Stat::of(pid).is_some() && self.noted.insert(rank);
-                    if known && let Err(e) = self.folder.note_made(rank, pid) {
+                    if self.noted.insert(rank)
+                        && let Err(e) = self.folder.note_made(rank, pid)
+                    {
                         error!(error = %e, "the task can't be noted");
                     }
                 }
@@ -349,7 +353,7 @@ impl Outer {
     }
 }
 
-/// Returns a result without what only the node can know. The inner step daemon is the user's, who may make it say anything.
+/// Returns a result without what only the node can know: the inner step daemon is a process of the user.
 fn on_its_own(said: FromStepd) -> FromStepd {
     match said {
         FromStepd::Failed { error, .. } => FromStepd::Failed { error, node_fault: false },

@@ -2,7 +2,7 @@
 //!
 //! It is a copy, in a file of its own that the members of a group may read, also while the controller runs. Squall never
 //! reads its rows, so whatever happens to it, accounting is as it was. A row follows within a second or two. What another
-//! program has written is found within a minute: the file is made anew.
+//! program has written is found within a minute: the file is made again.
 //!
 //! Which jobs have changed is noted by triggers in the accounting database, in the same transaction. They are made by this
 //! module alone, so a cluster without readers has none.
@@ -24,12 +24,17 @@ use tracing::{error, info};
 use super::book::{Book, SqlResult};
 use super::query::Course;
 use super::rescue;
+use crate::file::free_bytes;
 
-/// Version of the tables. A file with another one is made anew.
+/// Version of the tables. A file with another one is made again.
 const TABLES: i64 = 1;
 /// Jobs that are copied at once, so that queries don't wait.
 const JOBS_AT_ONCE: u32 = 256;
-/// Interval of the check whether another program has written.
+/// Bytes that the disk must have left: below, the copy is removed.
+const ROOM_BYTES: u64 = 64 << 20;
+/// Longest time that another program which writes may hold up accounting.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Interval of the check whether another program has written, and pause after a copy that failed.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// A column: its name, its type, and its value.
@@ -124,23 +129,23 @@ CREATE VIEW step_table AS SELECT job_id AS id_job, step AS id_step, name AS step
     CAST(user_cpu_s AS INTEGER) AS user_sec, CAST(system_cpu_s AS INTEGER) AS sys_sec FROM steps;
 ";
 
-/// Table of jobs that have changed, in the accounting database, and the triggers that note them. These are of one
-/// connection, so another version of Squall leaves no half of them.
-const CHANGED: &str = "
-CREATE TABLE IF NOT EXISTS main.changed (id INTEGER PRIMARY KEY);
-CREATE TEMP TRIGGER IF NOT EXISTS job_is_new AFTER INSERT ON main.jobs
-    BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
-CREATE TEMP TRIGGER IF NOT EXISTS job_has_changed AFTER UPDATE ON main.jobs
-    BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
-CREATE TEMP TRIGGER IF NOT EXISTS step_is_new AFTER INSERT ON main.steps
-    BEGIN INSERT OR IGNORE INTO changed VALUES (new.job); END;
-CREATE TEMP TRIGGER IF NOT EXISTS step_has_changed AFTER UPDATE ON main.steps
-    BEGIN INSERT OR IGNORE INTO changed VALUES (new.job); END;
-CREATE TEMP TRIGGER IF NOT EXISTS tasks_have_ended AFTER INSERT ON main.array_ends
-    BEGIN INSERT OR IGNORE INTO changed VALUES (new.array); END;
-CREATE TEMP TRIGGER IF NOT EXISTS job_is_billed AFTER INSERT ON main.billed
-    BEGIN INSERT OR IGNORE INTO changed VALUES (new.job); END;
-";
+/// Tables of the accounting database of which a changed row makes the rows of a job or array out of date, with the column
+/// of its id.
+const NOTED: [(&str, &str); 4] = [("jobs", "id"), ("steps", "job"), ("array_ends", "array"), ("billed", "job")];
+
+/// Returns the SQL that makes the table of changed jobs in the accounting database, and the triggers that fill it. These
+/// are of one connection, so that another version of Squall finds none.
+fn noting() -> String {
+    let trigger = |(table, id): (&str, &str), change: &str| {
+        format!(
+            "CREATE TEMP TRIGGER IF NOT EXISTS {table}_{change} AFTER {change} ON main.{table}
+             BEGIN INSERT OR IGNORE INTO changed VALUES (new.{id}); END;"
+        )
+    };
+    let triggers: Vec<String> =
+        NOTED.into_iter().flat_map(|row| ["INSERT", "UPDATE"].map(|change| trigger(row, change))).collect();
+    format!("CREATE TABLE IF NOT EXISTS main.changed (id INTEGER PRIMARY KEY);{}", triggers.concat())
+}
 
 /// Key in the accounting database of the copy that has all rows but those of changed jobs.
 const COMPLETE: &str = "readers";
@@ -151,8 +156,8 @@ pub(super) struct Readers {
     /// Members of this group may read.
     gid: u32,
     open: Option<Open>,
-    /// Why it could not be written last. None: it could.
-    trouble: Option<String>,
+    /// When it could not be written last. None: it could.
+    trouble: Option<Instant>,
 }
 
 /// The open file.
@@ -167,7 +172,7 @@ struct Open {
 }
 
 impl Readers {
-    /// Makes the keeper of a file. `gid`: of the group whose members may read it.
+    /// Makes the keeper of a file. `gid`: id of the group that may read it.
     pub(super) fn new(path: PathBuf, gid: u32) -> Self {
         Self { path, gid, open: None, trouble: None }
     }
@@ -176,7 +181,7 @@ impl Readers {
     /// was made before is known to lack rows.
     pub(super) fn prepare(book: &Book, are_there: bool) -> SqlResult {
         if are_there {
-            book.db.execute_batch(CHANGED)
+            book.db.execute_batch(&noting())
         } else {
             book.db.execute("DELETE FROM meta WHERE key = ?1", [COMPLETE]).map(drop)
         }
@@ -184,6 +189,9 @@ impl Readers {
 
     /// Copies some of the rows that the file lacks. Returns whether it lacks more.
     pub(super) fn follow(&mut self, book: &Book) -> bool {
+        if self.trouble.is_some_and(|since| since.elapsed() < LOOK) {
+            return false;
+        }
         match self.try_follow(book) {
             Ok(more) => {
                 if self.trouble.take().is_some() {
@@ -193,16 +201,16 @@ impl Readers {
             }
             Err(e) => {
                 if self.trouble.is_none() {
-                    error!(error = %e, "{} can't be written, and is made anew", self.path.display());
+                    error!(error = %e, "{} can't be written, and is made again", self.path.display());
                 }
-                self.trouble = Some(e.to_string());
+                self.trouble = Some(Instant::now());
                 self.open = None;
                 false
             }
         }
     }
 
-    /// Checks at the next occasion whether another program has written.
+    /// Has the next call check whether another program has written.
     #[cfg(test)]
     pub(super) fn look_soon(&mut self) {
         if let Some(open) = &mut self.open {
@@ -214,12 +222,16 @@ impl Readers {
         if self.trouble.is_some() {
             rescue::remove(&self.path);
         }
+        // The journal is on the same disk, and needs room more.
+        if free_bytes(self.path.ancestors().nth(2).unwrap_or(&self.path)) < ROOM_BYTES {
+            return Err(super::unreadable(io::ErrorKind::StorageFull.into()));
+        }
         let open = match &mut self.open {
             Some(open) => open,
             none => none.insert(Open::at(&self.path, self.gid, book)?),
         };
         if open.is_foreign()? {
-            error!("another program has written to {}: it is made anew", self.path.display());
+            error!("another program has written to {}: it is made again", self.path.display());
             self.open = None;
             rescue::remove(&self.path);
             return Ok(true);
@@ -239,7 +251,7 @@ impl Readers {
 }
 
 impl Open {
-    /// Opens the file, or makes it anew if it is of another version or lacks rows.
+    /// Opens the file, or makes it again if it is of another version or lacks rows.
     fn at(path: &Path, gid: u32, book: &Book) -> rusqlite::Result<Self> {
         let complete: Option<i64> =
             book.db.query_row("SELECT value FROM meta WHERE key = ?1", [COMPLETE], |r| r.get(0)).optional()?;
@@ -257,6 +269,7 @@ impl Open {
 
     fn opened(path: &Path) -> rusqlite::Result<Self> {
         let db = Connection::open(path)?;
+        db.busy_timeout(PATIENCE)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         if db.pragma_query_value::<i64, _>(None, "user_version", |r| r.get(0))? != TABLES {

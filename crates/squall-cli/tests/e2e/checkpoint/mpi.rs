@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::{cluster, state};
 
 /// Passes a number round, which each rank increases; the first rank prints it.
-pub(super) const RING: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+const RING: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <unistd.h>\n\
     int main(int c, char **v) {\n\
     int rank, size, x = 0;\n\
     MPI_Init(&c, &v); MPI_Comm_rank(MPI_COMM_WORLD, &rank); MPI_Comm_size(MPI_COMM_WORLD, &size);\n\
@@ -21,15 +21,16 @@ pub(super) const RING: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <u
 
 /// A ring of two ranks is checkpointed, leaves its node, comes back, and goes back to its last checkpoint: each line of its
 /// output is there once, and all ranks end well.
-fn ring(test: &str, compiler: &str, launch: &str) {
+/// `line`: of the script, which starts the ranks.
+pub(super) fn ring(test: &str, compiler: &str, line: &str) {
     if Command::new(compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         return eprintln!("skipped: {compiler} is not installed");
     }
     let Some(c) = cluster(test) else { return };
     c.write("ring.c", RING);
     assert!(Command::new(compiler).args(["ring.c", "-o", "ring"]).current_dir(&c.dir).status().unwrap().success());
-    c.script("ring.sh", &format!("{launch} -np 2 ./ring\necho ended $?"));
-    c.ok(&["sbatch", "-n", "2", "--overcommit", "-o", "out", "ring.sh"]);
+    c.script("ring.sh", &format!("{line} ./ring\necho ended $?"));
+    c.ok(&["sbatch", "--checkpoint=signal", "-n", "2", "--overcommit", "-o", "out", "ring.sh"]);
     let counts = |least: usize| c.until("it counts", || c.read("out").lines().count() >= least);
     counts(5);
     assert_eq!(c.ok(&["scontrol", "checkpoint", "able", "1"]), "Yes");
@@ -46,11 +47,11 @@ fn ring(test: &str, compiler: &str, launch: &str) {
 #[test]
 fn a_ring_of_open_mpi_comes_back() {
     let root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
-    ring("openmpi", "mpicc.openmpi", &format!("{root} mpirun.openmpi --oversubscribe"));
+    ring("openmpi", "mpicc.openmpi", &format!("{root} mpirun.openmpi --oversubscribe -np 2"));
 }
 
 #[test]
 fn a_ring_of_mpich_comes_back() {
     // UCX would use memory of System V, which CRIU dumps only in a name space of its own, and Hydra would use srun.
-    ring("mpich", "mpicc.mpich", "UCX_TLS=^sysv mpirun.mpich -launcher fork");
+    ring("mpich", "mpicc.mpich", "UCX_TLS=^sysv mpirun.mpich -launcher fork -np 2");
 }

@@ -1,8 +1,6 @@
 //! Steps of `srun` in a batch script with `--checkpoint` step aside with it, and come back where they were.
 
-use std::process::{Command, Stdio};
-
-use super::mpi::RING;
+use super::mpi::ring;
 use super::{cluster, counted, state};
 use crate::harness::Cluster;
 
@@ -51,37 +49,17 @@ fn a_step_comes_back_with_its_script() {
     assert!(steps(&c).ends_with("1.1|FAILED 1.2|COMPLETED"), "{}", steps(&c));
 }
 
-/// A ring of two ranks by `srun` is checkpointed, leaves its node, comes back, and goes back to its last checkpoint.
-fn ring(test: &str, compiler: &str) {
-    if Command::new(compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        return eprintln!("skipped: {compiler} is not installed");
-    }
-    let Some(c) = cluster(test) else { return };
-    c.write("ring.c", RING);
-    assert!(Command::new(compiler).args(["ring.c", "-o", "ring"]).current_dir(&c.dir).status().unwrap().success());
-    c.script("ring.sh", "SQUALL srun -n 2 --overcommit ./ring\necho ended $?");
-    c.ok(&["sbatch", "--checkpoint=signal", "-n", "2", "--overcommit", "-o", "out", "ring.sh"]);
-    let counts = |least: usize| c.until("it counts", || c.read("out").lines().count() >= least);
-    counts(5);
-    assert_eq!(c.ok(&["scontrol", "checkpoint", "able", "1"]), "Yes");
-    c.ok(&["scontrol", "checkpoint", "create", "1"]);
-    counts(20);
-    c.ok(&["scontrol", "checkpoint", "vacate", "1"]);
-    counts(40);
-    c.ok(&["scontrol", "checkpoint", "restart", "1"]);
-    c.until("it has ended", || state(&c).starts_with("COMPLETED"));
-    let expected: Vec<String> = (1..=100).map(|n| (2 * n).to_string()).chain(["ended 0".to_owned()]).collect();
-    assert_eq!(c.read("out").lines().collect::<Vec<_>>(), expected);
-}
+/// Starts two ranks of either library.
+const SRUN: &str = "SQUALL srun -n 2 --overcommit";
 
 #[test]
 fn a_ring_of_open_mpi_by_srun_comes_back() {
-    ring("srun-openmpi", "mpicc.openmpi");
+    ring("srun-openmpi", "mpicc.openmpi", SRUN);
 }
 
 #[test]
 fn a_ring_of_mpich_by_srun_comes_back() {
-    ring("srun-mpich", "mpicc.mpich");
+    ring("srun-mpich", "mpicc.mpich", SRUN);
 }
 
 /// Where steps end: a step that is cancelled, one whose `srun` is killed, and one whose tasks fail end as any step does.

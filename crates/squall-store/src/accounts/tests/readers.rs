@@ -1,4 +1,4 @@
-//! Tests of the copy for other programs: it has the rows that `sacct` shows, follows them, and is made anew when it must.
+//! Tests of the copy for other programs: it has the rows that `sacct` shows, follows them, and is made again when it must.
 
 use rusqlite::{Connection, OpenFlags};
 use squall_model::job::EndState;
@@ -76,7 +76,7 @@ fn it_has_the_rows_of_accounting_and_follows_them() {
 }
 
 #[test]
-fn it_goes_on_after_a_restart_and_is_made_anew_if_changes_were_not_noted() {
+fn it_goes_on_after_a_restart_and_is_made_again_if_changes_were_not_noted() {
     let mut copied = Copied::new();
     copied.store();
     let path = copied.bed.dir.path().join("records/records.db");
