@@ -51,6 +51,7 @@ use crate::processes;
 use crate::service;
 use crate::spool::memory::Ground;
 use crate::spool::{Spool, witness};
+use crate::starts;
 use crate::stepd::Zygote;
 use crate::sys::{self, clock, pidfd};
 use crate::trust::Trust;
@@ -130,6 +131,7 @@ const REAPED_MAX: usize = 4096;
 /// Runs the node daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
 pub fn run(args: &NodeArgs) -> std::process::ExitCode {
     names::make_known(&args.place, &args.name);
+    starts::begin(&args.place);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let (args_of_it, folder) = (args.clone(), Folder::of(&args.place));
     let patience = controld::read_config(&args.place).map_or(KILL_WAIT_S, |config| config.kill_wait_s);
@@ -164,13 +166,15 @@ enum End {
 }
 
 /// Starts this daemon again as a new program in the same process, to wait for the cluster's return. Used when the
-/// cluster was ended on the controller's machine: the daemon of a joined node was started separately.
+/// cluster was ended on the controller's machine: the daemon of a joined node was started separately. A `squall down` of this
+/// machine may not see it meanwhile, as it has no pid file, and calls it off.
 fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
     info!("the cluster is down: waiting for its controller");
     let mut command = std::process::Command::new(&args.program);
     command.arg0("squall").arg("node").arg(&args.name).arg("--state").arg(args.place.dir());
     command.args(args.port.map(|port| format!("--port={port}")));
     command.args(logging::is_file().then_some("--detached"));
+    command.envs([starts::variable(&args.place)]);
     error!(node = args.name, error = %command.exec(), "the node daemon cannot start again");
     std::process::ExitCode::FAILURE
 }

@@ -95,6 +95,7 @@ pub struct Settings {
 
 /// Runs a controller until it is told to end. Blocks.
 pub fn run(settings: Settings) -> Result<(), ControllerError> {
+    starts::begin(&settings.place);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
@@ -115,7 +116,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         Ok(()) => info!("controller ends"),
         Err(ControllerError::Deposed(why)) => {
             warn!("this controller leads no more: {why}. It goes on as a standby");
-            return Err(begin_anew());
+            return Err(begin_anew(&place));
         }
         Err(error @ (ControllerError::Behind { .. } | ControllerError::Broken(_))) => {
             warn!("{error}");
@@ -135,20 +136,21 @@ async fn fetch_copy(place: &Place) -> Result<(), ControllerError> {
     let mut signals = Signals::listen(place)?;
     if let Some(others) = others {
         tokio::select! {
-            () = fetch::fetch(place, &others) => return Err(begin_anew()),
+            () = fetch::fetch(place, &others) => return Err(begin_anew(place)),
             () = signals.heard() => info!("controller ends"),
         }
     }
     Ok(())
 }
 
-/// Executes this program again, which then follows: nothing that it knew as a leader is left. Returns only on an error.
-fn begin_anew() -> ControllerError {
+/// Executes this program again, which then follows: nothing that it knew as a leader is left. A `squall down` that does not see
+/// it meanwhile calls it off. Returns only on an error.
+fn begin_anew(place: &Place) -> ControllerError {
     let mut given = std::env::args_os();
     let name = given.next().unwrap_or_else(|| "squall".into());
     // A loss is accepted once.
     let args = given.filter(|arg| arg != "--accept-loss");
-    let error = std::process::Command::new(SELF).arg0(name).args(args).exec();
+    let error = std::process::Command::new(SELF).arg0(name).args(args).envs([starts::variable(place)]).exec();
     ControllerError::io("execute", SELF.into())(error)
 }
 
