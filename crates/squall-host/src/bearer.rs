@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, decode_header, encode};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketAddrUnix, getsockname};
 use serde_json::{Value, json};
 use squall_files::place::Place;
@@ -23,6 +22,7 @@ use zeroize::Zeroizing;
 
 use crate::auth::is_operator;
 use crate::server::Server;
+use crate::sys::peer::peer_of;
 use crate::trust::Trust;
 
 /// Length of a new signing key, bytes.
@@ -260,8 +260,8 @@ impl Bearers {
         if !server.accepted(socket)?.map_or_else(named, Ok)? {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let peer = socket_peercred(socket)?;
-        Ok((peer.uid.as_raw(), peer.gid.as_raw()))
+        let peer = peer_of(socket)?;
+        Ok((peer.uid, peer.gid))
     }
 }
 

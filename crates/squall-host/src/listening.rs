@@ -4,7 +4,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
-use rustix::net::sockopt::socket_peercred;
 use squall_files::callers::{Callers, Socket};
 use squall_files::place::Place;
 use squall_files::users;
@@ -12,6 +11,7 @@ use squall_model::config::Rest;
 
 use crate::life::Daemon;
 use crate::processes;
+use crate::sys::peer::peer_of;
 
 /// Asks the kernel what listens at the addresses of a cluster's HTTP server.
 #[derive(Debug)]
@@ -55,11 +55,11 @@ impl<'a> Listening<'a> {
 
     fn fault_at(&self, address: &str, pid: Option<i32>) -> Option<String> {
         if let Some(path) = address.strip_prefix("unix:") {
-            let peer = UnixStream::connect(path).and_then(|stream| Ok(socket_peercred(&stream)?));
+            let peer = UnixStream::connect(path).and_then(|stream| peer_of(&stream));
             return match peer {
-                Ok(peer) if pid.is_some_and(|pid| pid == peer.pid.as_raw_nonzero().get()) => None,
-                Ok(peer) if pid.is_none() && self.is_trusted(peer.uid.as_raw()) => None,
-                Ok(peer) => Some(format!("{path} is the socket of {}", named(None, peer.uid.as_raw()))),
+                Ok(peer) if pid.is_some_and(|pid| peer.pid.map(u32::cast_signed) == Some(pid)) => None,
+                Ok(peer) if pid.is_none() && self.is_trusted(peer.uid) => None,
+                Ok(peer) => Some(format!("{path} is the socket of {}", named(None, peer.uid))),
                 Err(e) => Some(format!("{path}: {e}")),
             };
         }

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use rustix::net::sockopt::socket_peercred;
 use squall_engine::step::may_leave;
 use squall_files::place::Place;
+use squall_host::sys::peer::peer_of;
 use squall_model::id::{JobId, StepNo};
 use squall_model::step::{Among, FromStep, Layout, ToStep, Watcher};
 use squall_model::time::Span;
@@ -143,7 +143,7 @@ fn layout_text(layout: &Layout) -> String {
 /// Asks the controller to have the step daemons connect to this process.
 fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), ClientError> {
     let mut client = Patience::new("sattach").connect()?;
-    let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
+    let runner = peer_of(client.stream()).map_or(0, |peer| peer.uid);
     let host = Place::find().and_then(|place| place.reached_as());
     let mut listener = Listener::open(host.as_deref()).map_err(|e| ClientError::Connect(e.to_string()))?;
     listener.trust(runner);

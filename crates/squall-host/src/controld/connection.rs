@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
 use squall_engine::control::Who;
 use squall_files::users;
 use squall_model::config::Config;
@@ -42,6 +41,7 @@ use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::proxy;
 use crate::sys::clock;
+use crate::sys::peer::peer_of;
 
 pub(super) use phase::Others;
 use phase::Phase;
@@ -582,7 +582,7 @@ impl Guest {
                 let socket = timeout(GREETING_TIME, reader.descriptor()).await;
                 let socket = socket.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 let (uid, gid) = self.bearers.peer_of(&server, &socket)?;
-                let job = self.job_of(Some(socket_peercred(&socket)?.pid.as_raw_nonzero().get()))?;
+                let job = self.job_of(peer_of(&socket)?.pid.map(u32::cast_signed))?;
                 Ok(Ok(ClientIdentity { over_http: true, job, ..ClientIdentity::of(uid, gid) }))
             }
             _ => Err(io::ErrorKind::PermissionDenied.into()),

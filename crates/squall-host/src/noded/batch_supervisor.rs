@@ -31,6 +31,7 @@ use crate::cgroup::StepGroups;
 use crate::link;
 use crate::processes::Stat;
 use crate::stepd::batch_supervisor::{FromSupervisor, Order, SOCK, ToSupervisor};
+use crate::sys::peer::peer_of;
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
 
@@ -230,8 +231,8 @@ fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, V
             Err(_) => std::thread::sleep(PAUSE),
         }
     };
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-    if peer.uid != rustix::process::geteuid() {
+    let peer = peer_of(&stream)?;
+    if peer.uid != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -239,7 +240,7 @@ fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, V
     let mut greeting = Vec::new();
     codec::encode(&Hello::new(Role::Node(String::new())), &mut greeting).map_err(io::Error::other)?;
     stream.write_all(&greeting)?;
-    let pid = peer.pid.as_raw_nonzero().get() as u32;
+    let pid = peer.pid.ok_or(io::ErrorKind::NotFound)?;
     match (take(&mut stream)?, theirs.agreed()) {
         (_, Err(e)) => Err(io::Error::other(e)),
         (FromSupervisor::Serves(keys), Ok(_)) => Ok((stream, pid, keys)),

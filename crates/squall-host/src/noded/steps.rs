@@ -36,6 +36,7 @@ use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Zygote;
 use crate::stepd::batch_supervisor::{Order, Restoring, ToSupervisor};
 use crate::stepd::speaks_by_tree;
+use crate::sys::peer::peer_of;
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
@@ -668,8 +669,8 @@ fn stillborn(key: StepKey) -> NodeInput {
 /// Connects to a step daemon. Err: e.g. the listening process ran neither as root nor as this process's user.
 fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
     let stream = StdStream::connect_addr(socket)?;
-    let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    if !who.is_root() && who != rustix::process::geteuid() {
+    let who = peer_of(&stream)?.uid;
+    if who != 0 && who != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_nonblocking(true)?;

@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    recv, send, socket_with, sockopt,
+    recv, send, socket_with,
 };
 use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_engine::node::NodeInput;
@@ -24,6 +24,7 @@ use squall_model::wire::{Hello, Role};
 use crate::auth::is_operator;
 use crate::link::make_room;
 use crate::signing::Known;
+use crate::sys::peer::peer_of;
 
 /// Bytes read at once, into one buffer shared by all connections.
 const READ_BYTES: usize = 256 << 10;
@@ -185,7 +186,7 @@ impl Conns {
         loop {
             let Some(listener) = &self.of(node).listener else { return };
             let Ok(fd) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else { return };
-            let friend = sockopt::socket_peercred(&fd).is_ok_and(|peer| is_operator(peer.uid.as_raw()));
+            let friend = peer_of(&fd).is_ok_and(|peer| is_operator(peer.uid));
             if friend {
                 let side = Side::Child(self.of(node).next_link());
                 self.add(epoll, fd, node, side);
@@ -430,7 +431,7 @@ impl Conns {
         let path = SocketPath::new(&path)?;
         let fd = unix_socket()?;
         connect(&fd, &SocketAddrUnix::new(path.as_path())?)?;
-        if !is_operator(sockopt::socket_peercred(&fd)?.uid.as_raw()) {
+        if !is_operator(peer_of(&fd)?.uid) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let token = self.add(epoll, fd, node, Side::Parent(expected)).ok_or(io::ErrorKind::Other)?;

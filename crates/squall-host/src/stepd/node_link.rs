@@ -8,6 +8,7 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
 use super::frames::{Filled, Frames};
+use crate::sys::peer::peer_of;
 
 /// Most connections at a time: the node daemon has one, and perhaps a second while it restarts.
 const LINKS_MAX: usize = 8;
@@ -38,7 +39,7 @@ impl NodeLinks {
     /// Accepts waiting connections; `news` is sent to each first.
     pub(super) fn accept(&mut self, news: &[FromStepd]) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
+            let peer = peer_of(&stream).map(|peer| peer.uid);
             if !peer.is_ok_and(|uid| uid == 0 || uid == self.uid) || self.links.len() >= LINKS_MAX {
                 continue;
             }

@@ -12,6 +12,7 @@ use squall_model::wire::{Hello, Role};
 
 use super::frames::{Filled, Frames};
 use crate::pipe::Pipe;
+use crate::sys::peer::peer_of;
 
 /// Time within which `srun` must send its greeting.
 const GREETING: Duration = Duration::from_secs(10);
@@ -58,7 +59,7 @@ pub(super) fn introduce(
 
 fn here(name: &str, owner: u32) -> io::Result<Pipe> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    let peer = peer_of(&stream)?.uid;
     if peer != owner && peer != 0 {
         return Err(io::Error::other(format!("user {peer} listens in place of srun")));
     }

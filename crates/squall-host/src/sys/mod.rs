@@ -12,6 +12,7 @@ pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod nvml;
 pub(crate) mod offspring;
+pub mod peer;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;
 pub mod realtime;

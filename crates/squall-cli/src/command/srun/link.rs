@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use rustix::net::sockopt::socket_peercred;
 use squall_engine::step::Delivery;
 use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
+use squall_host::sys::peer::peer_of;
 use squall_model::codec;
 use squall_model::encoding::Encoded;
 use squall_model::set::IndexSet;
@@ -83,7 +83,7 @@ impl Listener {
     fn accept_here(&self) -> Option<Pipe> {
         loop {
             let (stream, _) = self.socket.accept().ok()?;
-            let known = socket_peercred(&stream).is_ok_and(|peer| self.users.contains(&peer.uid.as_raw()));
+            let known = peer_of(&stream).is_ok_and(|peer| self.users.contains(&peer.uid));
             if let Some(pipe) = Pipe::local(stream).ok().filter(|_| known) {
                 return Some(pipe);
             }

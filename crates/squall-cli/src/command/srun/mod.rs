@@ -20,8 +20,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use squall_files::place::Place;
+use squall_host::sys::peer::peer_of;
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{ExitCode as JobExit, JobSpec};
@@ -300,7 +300,7 @@ fn run_step(
     signals: &SignalFd,
 ) -> Ended {
     let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key, screen, again } = call;
-    listener.trust(socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw()));
+    listener.trust(peer_of(client.stream()).map_or(0, |peer| peer.uid));
     if let Some(to) = asked.run.bcast.as_deref().filter(|_| !asked.run.multi_prog)
         && let Err(stop) = bcast::bring(to, job, &mut program)
     {

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use squall_host::poller::Interest;
+use squall_host::sys::peer::peer_of;
 use squall_model::step::{ToStep, X11};
 
 /// Port of display 0 of a host.
@@ -82,8 +82,8 @@ impl Display {
             let abstracted = SocketAddr::from_abstract_name(&path).and_then(|name| UnixStream::connect_addr(&name));
             // Any user can take a free name, and would get the display's cookie. The path is in a folder where each keeps
             // its own.
-            let trusted = abstracted.and_then(|socket| match socket_peercred(&socket)?.uid {
-                uid if uid.is_root() || uid == rustix::process::geteuid() => Ok(socket),
+            let trusted = abstracted.and_then(|socket| match peer_of(&socket)?.uid {
+                uid if uid == 0 || uid == rustix::process::geteuid().as_raw() => Ok(socket),
                 _ => Err(std::io::ErrorKind::PermissionDenied.into()),
             });
             trusted.or_else(|_| UnixStream::connect(&path))?.into()

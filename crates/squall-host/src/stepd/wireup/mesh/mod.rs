@@ -22,6 +22,7 @@ use squall_model::wire::{Hello, Role};
 use crate::pipe::Pipe;
 use crate::poller::Interest;
 use crate::stepd::frames::{Filled, Frames};
+use crate::sys::peer::peer_of;
 use fast::Fast;
 pub(super) use manner::{Manner, Way, is_yes, said};
 
@@ -78,7 +79,7 @@ impl Kinship {
 
     /// Whether the peer may belong to the step: it runs as the step's user or as root.
     fn trusts(&self, stream: &UnixStream) -> bool {
-        let peer = rustix::net::sockopt::socket_peercred(stream).map(|c| c.uid.as_raw());
+        let peer = peer_of(stream).map(|peer| peer.uid);
         peer.is_ok_and(|uid| uid == self.owner || uid == 0)
     }
 
