@@ -23,7 +23,7 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
 }
 
 /// Sends a signal to each of these processes; errors, as for ended ones, are ignored.
-pub(super) fn signal_all(pids: &[u32], signal: i32) {
+pub(crate) fn signal_all(pids: &[u32], signal: i32) {
     for &pid in pids {
         let _ = kill(pid, signal);
     }

@@ -57,6 +57,14 @@ impl Stat {
     }
 }
 
+/// Returns the id of a process in the innermost of its process id namespaces (pid_namespaces(7)). None: it has one here only,
+/// or there is no such process.
+pub(crate) fn inner_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().skip(1);
+    ids.last()?.parse().ok()
+}
+
 /// Whether a process has a handler for a signal (proc_pid_status(5), `SigCgt`). An ended process has none.
 pub(crate) fn catches(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

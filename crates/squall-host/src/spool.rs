@@ -440,9 +440,7 @@ impl Spool {
 
     /// Returns the tasks that the step daemon has started. Incomplete lines are ignored.
     pub fn tasks(&self, key: StepKey) -> Vec<TaskPid> {
-        let mut text = String::new();
-        let read = self.open_file(key, file::PIDS).and_then(|mut file| file.read_to_string(&mut text));
-        if read.is_ok() { parse_tasks(&text) } else { Vec::new() }
+        self.open_file(key, file::PIDS).map(tasks_in).unwrap_or_default()
     }
 
     /// Removes a step's folder; returns what its daemon wrote to its standard error.
@@ -633,6 +631,12 @@ pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
     let JobAttempt { job, attempt } = parse_attempt(job)?;
     let step = if step == "batch" { StepNo::BATCH } else { StepNo(step.parse().ok()?) };
     Some(StepKey { job, attempt, step })
+}
+
+/// Returns the tasks that a step's file of process ids has. What can't be read is not there.
+pub(crate) fn tasks_in(mut file: File) -> Vec<TaskPid> {
+    let mut text = String::new();
+    if file.read_to_string(&mut text).is_ok() { parse_tasks(&text) } else { Vec::new() }
 }
 
 fn parse_tasks(text: &str) -> Vec<TaskPid> {

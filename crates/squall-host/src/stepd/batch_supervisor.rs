@@ -64,6 +64,7 @@ use crate::sys::clock::steady;
 use crate::sys::fsuser::with_files_of;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::offspring::set_command_line;
+use crate::sys::peer::peer_of;
 use crate::sys::pidfd;
 use crate::sys::signals::{SignalFd, kill};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
@@ -380,7 +381,7 @@ impl BatchSupervisor {
     fn accept(&mut self) {
         let own = rustix::process::geteuid().as_raw();
         while let Ok((stream, _)) = self.listener.accept() {
-            let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
+            let peer = peer_of(&stream).map(|peer| peer.uid);
             let Ok(mut frames) = Frames::new(stream) else { continue };
             if peer.is_ok_and(|uid| uid == 0 || uid == own) {
                 frames.send(&Hello::new(Role::Step));
@@ -596,10 +597,8 @@ impl BatchSupervisor {
         for (key, answer) in self.starters.started() {
             let Some(ward) = self.wards.get_mut(&key) else { continue };
             if let StepInput::Spawned { pid, .. } = answer {
-                if let (Some(starting), Some(restore)) = (&mut ward.starting, ward.order.launch.facts.restore) {
+                if let (Some(starting), Some(_)) = (&mut ward.starting, ward.order.launch.facts.restore) {
                     self.restores.insert(pid, key);
-                    // Another script may have the process id now. Then the restore fails.
-                    self.scripts.entry(restore.pid).or_insert(key);
                     if starting.later.is_empty() {
                         starting.kill_at = Instant::now() + restore::RESTORE;
                     }
@@ -631,7 +630,7 @@ impl BatchSupervisor {
                 self.restored(key, exit == ExitCode::OK);
                 continue;
             }
-            let Some(key) = self.scripts.remove(&pid) else {
+            let Some(key) = self.scripts.remove(&pid).or_else(|| self.restored_script(pid)) else {
                 let of = self.whose(pid);
                 let starting = |key| self.wards.get(&key).is_some_and(|ward| ward.starting.is_some());
                 if self.starters.are_at_work() && of.is_none_or(starting) {

@@ -8,14 +8,17 @@
 //! `manifest`, which is written last. `DIR/JOB` is root's, and nobody else enters it; CRIU is started within `images`.
 //! The folder gets its name when all of it is durable, so one with such a name is complete.
 //!
+//! The processes of a restored job have process ids of their own (pid_namespaces(7)), so that they get those that they had,
+//! whoever has these outside.
+//!
 //! While CRIU is at work on a job, the job's mark is set (`dump_mark`). A CRIU that was killed may have left the job's
 //! processes half-changed: they must not go on, and the node daemon reports the job as damaged.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -34,20 +37,24 @@ use squall_model::job::JobAttempt;
 use squall_model::step::StepLaunch;
 
 use crate::cgroup::FREEZE as FREEZE_SWITCH;
+use crate::descendants::{descendants, signal_all};
 use crate::dump_mark::Mark;
-use crate::processes::{Stat, is_pending};
+use crate::processes::{Stat, inner_pid, is_pending};
 use crate::removal::remove;
-use crate::spool::file;
+use crate::spool::{TaskPid, file, tasks_in};
 use crate::sys::identity::{Identity, become_user};
+use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals;
 
-use super::ports::{free, ports_of};
-use super::surroundings::{SharedFile, connections, open_saved, put_back, save};
+use super::ports::ports_of;
+use super::surroundings::{SharedFile, connections, save};
 
 /// The oldest CRIU that can dump sockets on present kernels.
 const CRIU: (u32, u32) = (4, 2);
 /// Time in which a frozen group comes to rest.
 const FREEZE: Duration = Duration::from_secs(10);
+/// Longest time for which a script is waited for that is being started.
+const STARTING: Duration = Duration::from_secs(1);
 /// Pause between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(1);
 /// How often a job is dumped of which a process is just connected to the controller, and the pause between.
@@ -56,8 +63,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// Longest time that commands of the job have to close their connections before a dump, and what they need after they have
 /// got the signal.
 const PARTING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(5));
+/// Most bytes that are read of what CRIU writes.
+const TEXT_BYTES_MAX: u64 = 64 << 10;
 /// Options of CRIU for dumping and for restoring.
-const OPTIONS: [&str; 10] = [
+pub(super) const OPTIONS: [&str; 10] = [
     "--no-default-config",
     "-D",
     ".",
@@ -72,34 +81,34 @@ const OPTIONS: [&str; 10] = [
 
 /// What is needed of a checkpoint beside CRIU's images.
 #[derive(Debug, Encode, Decode)]
-struct Manifest {
+pub(super) struct Manifest {
     /// Path of the script in the step's folder, under which processes have it open.
     #[n(0)]
-    script: ByteBuf,
+    pub(super) script: ByteBuf,
     /// Files that processes had open for writing, with their sizes.
     #[n(1)]
-    files: Vec<(ByteBuf, u64)>,
+    pub(super) files: Vec<(ByteBuf, u64)>,
     /// How far the script was read: shells go on reading there.
     #[n(2)]
-    read: u64,
+    pub(super) read: u64,
     /// Files that processes shared as memory.
     #[n(3)]
     #[cbor(default)]
-    shared: Vec<SharedFile>,
+    pub(super) shared: Vec<SharedFile>,
     /// Whether processes were connected with each other by TCP.
     #[n(4)]
     #[cbor(default)]
-    connected: bool,
+    pub(super) connected: bool,
     /// TCP ports of the processes.
     #[n(5)]
     #[cbor(default)]
-    ports: Vec<u16>,
+    pub(super) ports: Vec<u16>,
 }
 
 /// Option of CRIU for processes that are connected with each other by TCP.
-const CONNECTED: &str = "--tcp-established";
+pub(super) const CONNECTED: &str = "--tcp-established";
 /// Folder within a checkpoint of the files that processes shared as memory.
-const SHARED: &str = "shared";
+pub(super) const SHARED: &str = "shared";
 
 /// Returns the folder of a job's checkpoints.
 pub(crate) fn folder(dir: &Path, job: u32) -> PathBuf {
@@ -114,22 +123,25 @@ fn own(words: &[&OsStr]) -> Command {
 }
 
 /// Reads the launch of a step from the step's folder.
-fn launch_of(step: &Path) -> io::Result<StepLaunch> {
+pub(super) fn launch_of(step: &Path) -> io::Result<StepLaunch> {
     let bytes = fs::read(step.join(file::LAUNCH))?;
     let launch = codec::take::<StepLaunch>(&bytes).map_err(io::Error::other)?;
     launch.map(|(launch, _)| launch).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-fn identity_of(launch: &StepLaunch) -> Identity {
+pub(super) fn identity_of(launch: &StepLaunch) -> Identity {
     let owner = &launch.facts.owner;
     Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() }
 }
 
-/// Carries out `squall step --criu STEP PROGRAM ARG...`: becomes the step's user, with the rights that CRIU needs, and
-/// executes the program. Returns only if that fails.
+/// Carries out `squall step --criu STEP ROOT PROGRAM ARG...`: becomes the step's user, with the rights that CRIU needs, and
+/// executes the program. ROOT: the process of which it gets host name and mounts; 0: none. Returns only if that fails.
 pub fn run_criu(args: &[OsString]) -> u8 {
-    let [step, program, rest @ ..] = args else { return 2 };
+    let [step, root, program, rest @ ..] = args else { return 2 };
     let failed = launch_of(Path::new(step)).and_then(|launch| {
+        if root != "0" {
+            be_beside(&root.to_string_lossy())?;
+        }
         become_user_for_criu(&identity_of(&launch), rest.iter().any(|word| word == CONNECTED))?;
         // The helper that has started it may be killed, and then nobody would wait for its end.
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -141,9 +153,29 @@ pub fn run_criu(args: &[OsString]) -> u8 {
     1
 }
 
+/// Gets the host name and the mounts of a process. Nodes of one machine have host names of their own, and each run of a node
+/// daemon and each restored job has mounts of its own: CRIU can't dump what has others.
+fn be_beside(root: &str) -> io::Result<()> {
+    let kinds = [("uts", LinkNameSpaceType::HostNameAndNISDomainName), ("mnt", LinkNameSpaceType::Mount)];
+    let spaces = kinds.map(|(name, kind)| (format!("/proc/self/ns/{name}"), format!("/proc/{root}/ns/{name}"), kind));
+    // All are opened first: with the mounts, the process ids in /proc may change.
+    let mut meant = Vec::new();
+    for (own, others, kind) in spaces {
+        if fs::read_link(own)? != fs::read_link(&others)? {
+            meant.push((File::open(others)?, kind));
+        }
+    }
+    // Other mounts come with another working directory.
+    let here = File::open(".")?;
+    for (space, kind) in meant {
+        move_into_link_name_space(space.as_fd(), Some(kind))?;
+    }
+    Ok(rustix::process::fchdir(here)?)
+}
+
 /// Becomes the user, and keeps the rights that CRIU needs over the execution of a program. `connected`: also for TCP
 /// connections.
-fn become_user_for_criu(identity: &Identity, connected: bool) -> io::Result<()> {
+pub(super) fn become_user_for_criu(identity: &Identity, connected: bool) -> io::Result<()> {
     let mut rights = CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SETPCAP;
     // Where tracing is restricted to children (Yama), CRIU needs the right to trace others of its user.
     let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
@@ -163,54 +195,6 @@ fn become_user_for_criu(identity: &Identity, connected: bool) -> io::Result<()> 
         for right in rights.iter() {
             rustix::thread::configure_capability_in_ambient_set(right, true)?;
         }
-    }
-    Ok(())
-}
-
-/// Carries out `squall step --restore CRIU DIR STEP`: restores the job's script as the step's user. It becomes a child
-/// of the process that has started this one. Returns only if that fails.
-pub fn run_restore(args: &[OsString]) -> u8 {
-    let [criu, dir, step] = args else { return 2 };
-    let Err(e) = restore(criu, Path::new(dir), Path::new(step));
-    eprintln!("{e}");
-    1
-}
-
-fn restore(criu: &OsStr, dir: &Path, step: &Path) -> io::Result<std::convert::Infallible> {
-    let launch = launch_of(step)?;
-    let number = launch.facts.restore.ok_or(io::ErrorKind::InvalidInput)?.number;
-    let checkpoint = folder(dir, launch.key.job.0).join(number.to_string());
-    let manifest = fs::read(checkpoint.join("manifest"))
-        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", checkpoint.display())))?;
-    let manifest: Manifest = encoding::from_slice(&manifest).map_err(io::Error::other)?;
-    let mut script = File::open(step.join(file::SCRIPT))?;
-    script.seek(SeekFrom::Start(manifest.read))?;
-    rustix::io::fcntl_setfd(&script, rustix::io::FdFlags::empty())?;
-    let saved = open_saved(&manifest.shared, &checkpoint.join(SHARED))?;
-    free(&manifest.ports);
-    std::env::set_current_dir(checkpoint.join("images"))?;
-    become_user_for_criu(&identity_of(&launch), manifest.connected)?;
-    put_back(&manifest.shared, saved)?;
-    for (path, size) in &manifest.files {
-        cut(Path::new(OsStr::from_bytes(path)), *size)?;
-    }
-    let place = OsStr::from_bytes(manifest.script.strip_prefix(b"/").unwrap_or(&manifest.script));
-    let mut inherit = OsString::from(format!("fd[{}]:", script.as_raw_fd()));
-    inherit.push(place);
-    let mut command = Command::new(criu);
-    command.arg("restore").args(OPTIONS).args(manifest.connected.then_some(CONNECTED));
-    command.args(["-d", "-S", "--inherit-fd"]).arg(inherit);
-    Err(command.exec())
-}
-
-/// Takes back what was appended to a file since the checkpoint. A file that is gone or shorter is left to CRIU.
-fn cut(path: &Path, size: u64) -> io::Result<()> {
-    let longer = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() > size);
-    if longer {
-        let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = File::options().write(true).custom_flags(flags).open(path).map_err(wrong)?;
-        file.set_len(size).map_err(wrong)?;
     }
     Ok(())
 }
@@ -274,6 +258,7 @@ fn checkpoint(args: &[OsString]) -> Result<String, String> {
         return settle(&steps, attempt, Path::new(group));
     }
     let parent = rustix::process::getppid();
+    set_child_subreaper().map_err(text)?;
     let mark = Mark::lock(&steps, attempt).map_err(text)?;
     if mark.is_set() {
         return Err(KILLED.to_owned());
@@ -337,10 +322,19 @@ impl Job {
         Ok(())
     }
 
-    /// Runs CRIU in a folder as the job's user.
-    fn criu(&self, folder: &Path, args: &[&OsStr]) -> io::Result<Output> {
-        let words = [OsStr::new("--criu"), self.step.as_os_str(), &self.criu];
-        own(&words).args(args).current_dir(folder).stdin(Stdio::null()).output()
+    /// Runs CRIU in a folder as the job's user, and kills the processes that it leaves when it is killed.
+    /// `root`: as for [`run_criu`].
+    fn criu(&self, folder: &Path, root: u32, args: &[&OsStr]) -> io::Result<Output> {
+        let root = root.to_string();
+        let words = [OsStr::new("--criu"), self.step.as_os_str(), OsStr::new(&root), &self.criu];
+        // Files and no pipes: what a killed CRIU leaves would keep a pipe open.
+        let mut texts = [text_file()?, text_file()?];
+        let mut command = own(&words);
+        command.args(args).current_dir(folder).stdin(Stdio::null());
+        let status = command.stdout(texts[0].try_clone()?).stderr(texts[1].try_clone()?).status()?;
+        signal_all(&descendants(std::process::id()), libc::SIGKILL);
+        let [stdout, stderr] = texts.each_mut().map(|text| read_text(text).into_bytes());
+        Ok(Output { status, stdout, stderr })
     }
 
     /// Finds out whether CRIU is there, is new enough, and can dump a process with a socket, which `criu check` does not
@@ -348,7 +342,7 @@ impl Job {
     fn try_criu(&self) -> Result<(), String> {
         let needs = format!("checkpoints need CRIU {}.{} or later", CRIU.0, CRIU.1);
         let name = self.criu.display();
-        let said = self.criu(Path::new("/"), &["--version".as_ref()]).map_err(|e| format!("{needs}: {e}"))?;
+        let said = self.criu(Path::new("/"), 0, &["--version".as_ref()]).map_err(|e| format!("{needs}: {e}"))?;
         let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
         let version = said.split_ascii_whitespace().find_map(|word| {
             let (major, minor) = word.split_once('.')?;
@@ -375,7 +369,8 @@ impl Job {
     fn dump_sleeper(&self, images: &Path) -> io::Result<Option<String>> {
         self.make_images(images)?;
         let socket = OwnedFd::from(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
-        let words = [OsStr::new("--criu"), self.step.as_os_str(), OsStr::new("sleep"), OsStr::new("60")];
+        let words = ["0", "sleep", "60"].map(OsStr::new);
+        let words = [&[OsStr::new("--criu"), self.step.as_os_str()], &words[..]].concat();
         let mut sleeper = own(&words).stdin(socket).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let comm = format!("/proc/{}/comm", sleeper.id());
         let until = Instant::now() + FREEZE;
@@ -384,7 +379,7 @@ impl Job {
         }
         let pid = sleeper.id().to_string();
         let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--leave-running"]);
-        let done = self.criu(images, &args.map(OsStr::new).collect::<Vec<_>>());
+        let done = self.criu(images, 0, &args.map(OsStr::new).collect::<Vec<_>>());
         sleeper.kill()?;
         sleeper.wait()?;
         Ok(problem(&done?))
@@ -398,6 +393,7 @@ impl Job {
     /// Makes the checkpoint in the folder `draft`, and gives it its name when it is complete.
     fn make(&self, draft: &Path) -> Result<String, String> {
         let text = |e: io::Error| e.to_string();
+        self.await_script()?;
         DirBuilder::new().mode(0o700).create(draft).map_err(text)?;
         let images = draft.join("images");
         self.make_images(&images).map_err(text)?;
@@ -433,6 +429,21 @@ impl Job {
         Ok(format!("made {} {} {root}", kept?, stood.as_micros()))
     }
 
+    /// Waits until the script runs: before, its process is Squall's or CRIU's, and a dump would be one of that.
+    fn await_script(&self) -> Result<(), String> {
+        let noted = || File::open(self.step.join(file::PIDS)).map(tasks_in).unwrap_or_default();
+        let is_own = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok() == fs::read_link("/proc/self/exe").ok();
+        let runs = |task: &TaskPid| Stat::of(task.pid).is_some_and(|stat| task.is(&stat)) && !is_own(task.pid);
+        let until = Instant::now() + STARTING;
+        while !noted().first().is_some_and(runs) {
+            if Instant::now() > until {
+                return Err("the job's script is being started or restored, or has ended: try again later".into());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
     /// Returns whether the node daemon has ended.
     fn is_alone(&self) -> bool {
         rustix::process::getppid() != self.parent
@@ -452,35 +463,27 @@ impl Job {
         Ok(())
     }
 
-    /// Dumps the frozen job; returns the script's process id.
+    /// Dumps the frozen job; returns the script's process id, as the job sees it.
     fn dump(&self, images: &Path) -> Result<(u32, Manifest), String> {
         let text = |e: io::Error| e.to_string();
         let members = members_of(&self.group);
         let root = root_of(&members)?;
-        // Nodes of one machine have host names of their own, and each run of a node daemon has mounts of its own: CRIU can't
-        // dump another one's.
-        let kinds = [("uts", LinkNameSpaceType::HostNameAndNISDomainName), ("mnt", LinkNameSpaceType::Mount)];
-        for (name, kind) in kinds {
-            let (own, others) = (format!("/proc/self/ns/{name}"), format!("/proc/{root}/ns/{name}"));
-            if fs::read_link(own).map_err(text)? != fs::read_link(&others).map_err(text)? {
-                let others = File::open(others).map_err(text)?;
-                move_into_link_name_space(others.as_fd(), Some(kind)).map_err(|e| text(e.into()))?;
-            }
-        }
+        let inner = inner_pid(root).unwrap_or(root);
+        number_children_as(root).map_err(text)?;
         let script = self.step.join(file::SCRIPT);
         let connected = connections(&members)?;
         let (files, read) = open_files(&members, &script);
         let script = script.into_os_string().into_vec().into();
         let ports = ports_of(&members);
         let mut manifest = Manifest { script, files, read, shared: Vec::new(), connected, ports };
-        let (pid, switch) = (root.to_string(), self.group.join(FREEZE_SWITCH));
+        let (pid, switch) = (inner.to_string(), self.group.join(FREEZE_SWITCH));
         let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--ghost-limit", "256M", "--leave-running"]);
         let args = args.chain(connected.then_some(CONNECTED)).map(OsStr::new);
         let args = args.chain([OsStr::new("--freeze-cgroup"), self.group.as_os_str()]);
         // CRIU thaws and freezes the group itself.
         chown(&switch, Some(self.identity.uid), None).map_err(text)?;
         self.mark.set().map_err(text)?;
-        let done = self.criu(images, &args.collect::<Vec<_>>());
+        let done = self.criu(images, root, &args.collect::<Vec<_>>());
         chown(&switch, Some(0), None).map_err(text)?;
         if let Some(harm) = done.as_ref().ok().and_then(|done| harm(done, &members)) {
             return Err(harm);
@@ -491,11 +494,11 @@ impl Job {
             None => {
                 let folder = images.with_file_name(SHARED);
                 manifest.shared = save(&members, &folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-                Ok((root, manifest))
+                Ok((inner, manifest))
             }
             Some(problem) => {
                 let hint = if problem.contains("SysVIPC") { " (with MPICH: export UCX_TLS=^sysv)" } else { "" };
-                Err(format!("CRIU can't dump {}: {problem}{hint}", culprit(&done)))
+                Err(format!("CRIU can't dump {}: {problem}{hint}", culprit(&done, &members)))
             }
         }
     }
@@ -508,6 +511,9 @@ impl Job {
             let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW).open(entry?.path())?;
             bytes += file.metadata()?.len();
             file.sync_all()?;
+        }
+        if bytes == 0 {
+            return Err(io::Error::other("CRIU has written nothing"));
         }
         let mut file = File::options().write(true).create_new(true).open(draft.join("manifest"))?;
         file.write_all(&encoding::to_vec(manifest))?;
@@ -522,6 +528,18 @@ impl Job {
     }
 }
 
+/// Makes a file in memory for what a process writes.
+pub(super) fn text_file() -> io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create("text", rustix::fs::MemfdFlags::CLOEXEC)?))
+}
+
+/// Returns what a process has written to such a file. What can't be read is not there.
+pub(super) fn read_text(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let read = file.rewind().and_then(|()| file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes));
+    read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
 /// Freezes or thaws a cgroup.
 pub(crate) fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
     fs::write(group.join(FREEZE_SWITCH), if frozen { "1" } else { "0" })
@@ -532,7 +550,18 @@ fn members_of(group: &Path) -> Vec<u32> {
     let steps = fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path());
     let groups = steps.filter(|path| path.is_dir()).chain([group.to_owned()]);
     let texts = groups.map(|group| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default());
-    texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect()
+    let pids = texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>());
+    // Process 1 of a restored job is Squall's.
+    pids.filter(|pid| inner_pid(*pid) != Some(1)).collect()
+}
+
+/// Has the next children of this process get their ids where a process of the job has its own.
+fn number_children_as(root: u32) -> io::Result<()> {
+    let (own, others) = ("/proc/self/ns/pid_for_children", format!("/proc/{root}/ns/pid"));
+    if fs::read_link(own)? != fs::read_link(&others)? {
+        move_into_link_name_space(File::open(others)?.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
+    }
+    Ok(())
 }
 
 /// Has each `srun` of a job, and the step daemons that they have started, close the connections that lead out of the job.
@@ -635,14 +664,15 @@ fn problem(done: &Output) -> Option<String> {
     Some(told(&String::from_utf8_lossy(&said)))
 }
 
-/// Returns the process that CRIU could not dump, as a text. It says so after the cause.
-fn culprit(done: &Output) -> String {
+/// Returns the process that CRIU could not dump, as a text. It says so after the cause, with the process id that the job sees.
+fn culprit(done: &Output, members: &[u32]) -> String {
     let said = String::from_utf8_lossy(&done.stderr);
     let pid = said.lines().filter(|line| line.contains("Error (")).find_map(|line| {
         let number = line.split_once("(pid: ")?.1.split(')').next()?;
         number.parse::<u32>().ok()
     });
     let Some(pid) = pid else { return "the job".to_owned() };
+    let pid = members.iter().copied().find(|member| inner_pid(*member) == Some(pid)).unwrap_or(pid);
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("process {pid} ({})", name.trim_end())
 }

@@ -9,7 +9,7 @@
 //! by the outer step daemon. After a restore, the `srun` tells the controller that it has the step; the node starts an outer
 //! step daemon for it, which finds the inner one by the name that `srun` knows.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, Read};
@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFlags, Timespec};
-use rustix::net::sockopt::socket_peercred;
 use squall_engine::node::attempt_of;
 use squall_model::codec;
 use squall_model::encoding::ByteBuf;
@@ -40,11 +39,13 @@ use super::frames::{Filled, Frames};
 use super::node_link::NodeLinks;
 use super::srun;
 use crate::cgroup::StepGroups;
+use crate::descendants::descendants;
 use crate::pipe::Pipe;
 use crate::poller::{Interest, Poller};
-use crate::processes;
+use crate::processes::{self, inner_pid};
 use crate::sys::clock::steady;
 use crate::sys::offspring::{bind, bound, leave};
+use crate::sys::peer::peer_of;
 use crate::sys::pidfd::{self, set_child_subreaper};
 use crate::sys::signals::SignalFd;
 
@@ -106,8 +107,7 @@ pub(super) struct Outer {
     nodes: NodeLinks,
     /// Name of the inner one's socket.
     name: String,
-    /// The inner one's process: a pidfd, which is readable when the process has ended.
-    process: OwnedFd,
+    inner: Inner,
     link: Option<Link>,
     /// When a lost link is made again.
     again: Instant,
@@ -120,6 +120,14 @@ pub(super) struct Outer {
     tasks: Vec<(u32, u32)>,
     /// The step's result. None: it has not ended.
     last: Option<FromStepd>,
+}
+
+/// The process of the inner step daemon.
+#[derive(Debug)]
+struct Inner {
+    pid: u32,
+    /// Readable when the process has ended.
+    process: OwnedFd,
 }
 
 /// The connection to the inner step daemon.
@@ -141,10 +149,10 @@ enum Event {
 /// Serves the step of a folder from outside of its job, to its end.
 pub(super) fn serve(folder: Folder, signals: SignalFd, nodes: NodeLinks) -> ! {
     let status = match Outer::begin(&folder) {
-        Ok((name, process, link)) => {
+        Ok((name, inner, link)) => {
             let (waiting, noted, tasks) = (VecDeque::new(), BTreeSet::new(), Vec::new());
             let (link, again, began, last) = (Some(link), Instant::now(), steady(), None);
-            Outer { folder, signals, nodes, name, process, link, again, waiting, began, noted, tasks, last }.run()
+            Outer { folder, signals, nodes, name, inner, link, again, waiting, began, noted, tasks, last }.run()
         }
         Err(e) => {
             let error = format!("srun can't start the step's tasks: {e}");
@@ -157,7 +165,7 @@ pub(super) fn serve(folder: Folder, signals: SignalFd, nodes: NodeLinks) -> ! {
 
 impl Outer {
     /// Has the `srun` start the inner step daemon, unless there is one, and connects to that.
-    fn begin(folder: &Folder) -> io::Result<(String, OwnedFd, Link)> {
+    fn begin(folder: &Folder) -> io::Result<(String, Inner, Link)> {
         let launch = &folder.launch;
         let Program::Tasks(program) = &launch.program else { return Err(io::ErrorKind::InvalidInput.into()) };
         let birth = Birth {
@@ -184,7 +192,7 @@ impl Outer {
                     std::thread::sleep(LOOK);
                 }
                 Err(e) => return Err(e),
-                Ok((link, process)) => return Ok((name, process, link)),
+                Ok((link, inner)) => return Ok((name, inner, link)),
             }
         }
     }
@@ -223,7 +231,7 @@ impl Outer {
         interests.extend(nodes.map(|(at, link)| link.interest(true).with(Event::Node(at))));
         interests.extend(self.link.iter().map(|link| link.frames.interest(true).with(Event::Inner)));
         if self.link.is_none() && self.last.is_none() {
-            interests.push(reading(Event::InnerDied, self.process.as_fd()));
+            interests.push(reading(Event::InnerDied, self.inner.process.as_fd()));
         }
         interests
     }
@@ -314,7 +322,7 @@ impl Outer {
                 let (launch, user) = (&self.folder.launch, self.folder.launch.facts.owner.uid);
                 let ranks = launch.ranks();
                 let own = |(rank, pid): &(u32, u32)| ranks.contains(rank) && processes::belongs_to(*pid, user);
-                self.tasks = tasks.into_iter().filter(own).collect();
+                self.tasks = outer_pids(self.inner.pid, tasks).into_iter().filter(own).collect();
                 for (rank, pid) in self.tasks.clone() {
                     if self.noted.insert(rank)
                         && let Err(e) = self.folder.note_made(rank, pid)
@@ -339,11 +347,11 @@ impl Outer {
 
     fn rejoin(&mut self) {
         match connect(&self.name, &self.folder.launch) {
-            Ok((mut link, process)) => {
+            Ok((mut link, inner)) => {
                 for message in std::mem::take(&mut self.waiting) {
                     link.frames.send(&message);
                 }
-                (self.link, self.process) = (Some(link), process);
+                (self.link, self.inner) = (Some(link), inner);
             }
             Err(e) => {
                 warn!(job = %attempt_of(self.folder.launch.key).job, error = %e, "the inner step daemon does not answer");
@@ -365,17 +373,29 @@ fn on_its_own(said: FromStepd) -> FromStepd {
     }
 }
 
-/// Connects to the inner step daemon, which must run as the job's user; returns the link, and its process.
-fn connect(name: &str, launch: &StepLaunch) -> io::Result<(Link, OwnedFd)> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let peer = socket_peercred(&stream)?;
-    if peer.uid.as_raw() != launch.facts.owner.uid {
-        return Err(io::Error::other(format!("user {} listens in its place", peer.uid.as_raw())));
+/// Returns tasks with the process ids that they have here. `inner`: the process that has told those which it sees, which are
+/// others after a restore; the tasks descend from it.
+fn outer_pids(inner: u32, tasks: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    if inner_pid(inner).is_none() {
+        return tasks;
     }
-    let process = pidfd::open(peer.pid.as_raw_nonzero().get().cast_unsigned())?;
+    let outer: HashMap<u32, u32> =
+        descendants(inner).into_iter().filter_map(|pid| Some((inner_pid(pid)?, pid))).collect();
+    tasks.into_iter().filter_map(|(rank, pid)| Some((rank, *outer.get(&pid)?))).collect()
+}
+
+/// Connects to the inner step daemon, which must run as the job's user; returns the link, and its process with its id.
+fn connect(name: &str, launch: &StepLaunch) -> io::Result<(Link, Inner)> {
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let peer = peer_of(&stream)?;
+    if peer.uid != launch.facts.owner.uid {
+        return Err(io::Error::other(format!("user {} listens in its place", peer.uid)));
+    }
+    let pid = peer.pid.ok_or(io::ErrorKind::NotFound)?;
+    let inner = Inner { pid, process: pidfd::open(pid)? };
     let mut frames = Frames::over(Pipe::local(stream)?);
     frames.send(&Hello::new(Role::Node(launch.node.clone())));
-    Ok((Link { frames, greeted: false }, process))
+    Ok((Link { frames, greeted: false }, inner))
 }
 
 #[cfg(test)]

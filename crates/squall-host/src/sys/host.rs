@@ -28,21 +28,44 @@ pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
 /// mounts of the host still appear there. Needs root, and a process without other threads. Err of kind
 /// `PermissionDenied`: others can lead one of the paths elsewhere.
 pub(crate) fn lay_over(pairs: &[(&Path, &Path)]) -> io::Result<()> {
-    let checked = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: takes an integer; a new mount namespace touches no memory and no other process.
-    checked(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    part_mounts(0)?;
     let none = std::ptr::null();
-    // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
-    checked(unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) })?;
     for (file, over) in pairs {
         // Descriptors of the new namespace: those of another one can't be mounted.
         let (file, over) = (safe_path::open(file)?, safe_path::open(over)?);
         let text = |opened: &OwnedFd| CString::new(safe_path::path_of(opened.as_fd()).into_os_string().into_vec());
         let (from, to) = (text(&file)?, text(&over)?);
-        // SAFETY: as above.
+        // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
         checked(unsafe { libc::mount(from.as_ptr(), to.as_ptr(), none, libc::MS_BIND, none.cast()) })?;
     }
     Ok(())
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives this process mounts of its own, in which later mounts of the host still appear. `further`: other namespaces that it
+/// gets, as of unshare(2).
+fn part_mounts(further: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes an integer; new namespaces touch no memory and no other process.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNS | further) })?;
+    let none = std::ptr::null();
+    // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
+    checked(unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) })
+}
+
+/// Gives this process mounts of its own, and its later children process ids of their own (pid_namespaces(7)). The first child
+/// is process 1 of these, and has to call [`mount_proc`]. Needs root, and a process without other threads.
+pub(crate) fn part_pids() -> io::Result<()> {
+    part_mounts(libc::CLONE_NEWPID)
+}
+
+/// Mounts `/proc` for the process ids that this process has. Needs root.
+pub(crate) fn mount_proc() -> io::Result<()> {
+    let (name, flags) = (c"proc".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
+    // SAFETY: all texts end with NUL and live through the call; the kernel takes no data here.
+    checked(unsafe { libc::mount(name, c"/proc".as_ptr(), name, flags, std::ptr::null()) })
 }
 
 /// Whether a node of this name is named after this host; then it is the only one on the machine.

@@ -25,7 +25,7 @@ const KILLS: u32 = 20;
 const TIME: Duration = Duration::from_millis(1250);
 
 /// Returns the id of the CRIU that is at work on a job of the cluster. None: none is.
-fn criu(c: &Cluster) -> Option<u32> {
+pub(super) fn criu(c: &Cluster) -> Option<u32> {
     let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // The processes that it restores look like it, but began after it.
     let began = |pid: u32| {
@@ -67,18 +67,20 @@ impl Chance {
     }
 }
 
-/// Kills one of all that takes part in a checkpoint. False: it was not there.
-fn kill_one(c: &Cluster, chance: &mut Chance) -> bool {
+/// Kills one of all that takes part in a checkpoint, and returns its name. None: it was not there.
+fn kill_one(c: &Cluster, chance: &mut Chance) -> Option<&'static str> {
     match chance.below(8) {
         0 => {
             c.kill("controller");
             c.said(&["up"]);
+            Some("controller")
         }
         1 | 2 => {
             c.kill("node-n1");
             c.said(&["up"]);
+            Some("node daemon")
         }
-        3 => return supervisor(c).is_some_and(kill),
+        3 => supervisor(c).filter(|pid| kill(*pid)).map(|_| "step daemon"),
         _ => {
             let until = Instant::now() + Duration::from_millis(500);
             while criu(c).is_none() && Instant::now() < until {
@@ -86,10 +88,9 @@ fn kill_one(c: &Cluster, chance: &mut Chance) -> bool {
             }
             chance.pause(150);
             // It may have ended since it was found, and what it has restored must not be killed.
-            return criu(c).filter(|pid| is_criu(c, *pid)).is_some_and(kill);
+            criu(c).filter(|pid| is_criu(c, *pid) && kill(*pid)).map(|_| "CRIU")
         }
     }
-    true
 }
 
 /// Waits for the end of a command, for some seconds.
@@ -117,7 +118,7 @@ fn kills_at_random_moments_change_no_result() {
 fn kills_at_random_moments_change_no_result_of_a_step() {
     let Some(c) = cluster("random-step") else { return };
     c.write("counter.sh", COUNTER);
-    c.script("job.sh", "exec 2>/dev/null\nSQUALL srun -n 1 bash counter.sh $1");
+    c.script("job.sh", "exec 2>>errors\nSQUALL srun -n 1 bash counter.sh $1");
     change_no_result(&c, KILLS / 2);
 }
 
@@ -129,17 +130,23 @@ fn change_no_result(c: &Cluster, kills: u32) {
     c.ok(&[&["sbatch"], &asks[..], &["-o", "out", "job.sh", "40000000"]].concat());
     let most = std::env::var("SQUALL_CHECKPOINT_KILLS").map_or(kills, |text| text.parse().unwrap());
     let (until, mut kills) = (Instant::now() + TIME * most, 0);
+    let mut told = String::new();
     while kills < most && Instant::now() < until {
         let verb = ["create", "create", "vacate", "restart"][chance.below(4) as usize];
+        writeln!(told, "{verb} at {:?}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()).unwrap();
         let mut order = c.command(&["scontrol", "checkpoint", verb, "1"]);
-        let order = order.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let said = fs::File::options().append(true).create(true).open(c.dir.join("orders")).unwrap();
+        let order = order.stdout(Stdio::null()).stderr(said).spawn().unwrap();
         chance.pause(300);
-        kills += u32::from(kill_one(c, &mut chance));
+        let victim = kill_one(c, &mut chance);
+        writeln!(told, "killed {victim:?} at {:?}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap())
+            .unwrap();
+        kills += u32::from(victim.is_some());
         end(order);
         chance.pause(200);
     }
-    awaits_result(c, || format!("seed {seed}, {kills} kills"));
-    assert!(kills >= most / 2, "seed {seed}, {kills} kills");
+    awaits_result(c, || format!("seed {seed}, {kills} kills\n{told}"));
+    assert!(kills >= most / 2, "seed {seed}, {kills} kills\n{told}");
 }
 
 /// Tells the job that it is enough, and checks its end: each line of its output is there once, and its exit code is its own.
@@ -154,7 +161,11 @@ pub(super) fn awaits_result(c: &Cluster, more: impl Fn() -> String) {
     }
     let out = c.read("out");
     let lines: Vec<&str> = out.lines().collect();
-    let said = || format!("{}\n{out}\n{}", more(), text(&c.squall(&["scontrol", "show", "job", "1"])));
+    let said = || {
+        let read = |name| fs::read_to_string(c.dir.join(name)).unwrap_or_default();
+        let errors = [read("errors"), read("orders")].concat();
+        format!("{}\n{out}\n{errors}\n{}", more(), text(&c.squall(&["scontrol", "show", "job", "1"])))
+    };
     let Some((sum, numbers)) = lines.split_last() else { panic!("{}", said()) };
     let expected: Vec<String> = (1..=numbers.len()).map(|n| n.to_string()).collect();
     assert_eq!(numbers, expected, "{}", said());

@@ -2,10 +2,10 @@
 //! result is right.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 
-use super::kills::{COUNTER, awaits_result, supervisor};
-use super::{cluster, counted, numbers_in, state};
+use super::kills::{COUNTER, awaits_result, criu, supervisor};
+use super::{cluster, cluster_with, counted, numbers_in, state};
 use crate::harness::Cluster;
 
 /// What is killed while a restore is held.
@@ -25,7 +25,7 @@ fn signal(pid: u32, signal: &str) {
 
 fn strike(c: &Cluster, victim: Victim) {
     let supervisor = supervisor(c).expect("the batch supervisor serves the job");
-    let criu: u32 = c.read("restores").trim().parse().unwrap();
+    let criu = criu(c).expect("CRIU restores the job");
     match victim {
         Victim::Supervisor => signal(supervisor, "-9"),
         Victim::Criu => signal(criu, "-9"),
@@ -149,4 +149,90 @@ fn a_killed_restore_of_the_only_checkpoint_has_the_job_begin_again() {
     let shown = c.ok(&["scontrol", "show", "job", "1"]);
     assert!(shown.contains("RestoreFailed=") && shown.contains("killed_while_it_restored"), "{shown}");
     c.ok(&["scancel", "1"]);
+}
+
+/// Starts a process that has this id, as soon as no other one has it.
+fn take(pid: u32) -> Child {
+    for _ in 0..100 {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        if child.id() == pid {
+            return child;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    panic!("process id {pid} can't be had");
+}
+
+/// Other processes have the ids of the job's processes when it comes back, twice; its step's too. Whoever looks for these
+/// processes from outside finds them: the node daemon, when the step daemon is killed, and `scontrol listpids`.
+#[test]
+fn a_job_comes_back_whoever_has_its_process_ids() {
+    let Some(c) = cluster("taken") else { return };
+    c.write("counter.sh", &COUNTER.replacen('\n', "\necho $$ >pid.task\n", 1));
+    c.script("job.sh", "exec 2>>errors\necho $$ >pid.job\nSQUALL srun -n 1 bash counter.sh");
+    c.ok(&["sbatch", "--no-requeue", "--checkpoint=signal", "-o", "out", "job.sh"]);
+    c.until("it counts", || counted(&c, 5));
+    let pids = ["pid.job", "pid.task"].map(|name| c.read(name).trim().parse::<u32>().unwrap());
+    for _ in 0..2 {
+        c.ok(&["scontrol", "suspend", "--to-disk", "1"]);
+        c.until("it is held", || state(&c).starts_with("PENDING"));
+        let there = numbers_in(&c.read("out")).len();
+        let mut others = pids.map(take);
+        c.ok(&["scontrol", "checkpoint", "restart", "1"]);
+        c.until("it counts on", || numbers_in(&c.read("out")).len() > there + 5);
+        for other in &mut others {
+            assert!(other.try_wait().unwrap().is_none(), "nothing of the job is taken for process {}", other.id());
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+        c.until("the step is listed again", || c.ok(&["squeue", "-h", "-s"]).contains("1.0"));
+    }
+    assert!(!c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));
+    let daemon = crate::traces::processes(&c.dir).into_iter().find(|(_, line)| line.trim_end().ends_with(".0"));
+    signal(daemon.expect("the step has a step daemon").0, "-9");
+    let there = numbers_in(&c.read("out")).len();
+    c.until("it counts on", || numbers_in(&c.read("out")).len() > there + 5);
+    awaits_result(&c, || c.read("errors"));
+}
+
+/// Kills a node: its daemon, and all processes of the job there.
+fn kill_node(c: &Cluster, name: &str) {
+    c.kill(&format!("node-{name}"));
+    let script = crate::traces::processes(&c.dir).into_iter().find(|(_, line)| line.contains("/slurm_script"));
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", script.expect("the job runs").0)).unwrap();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned();
+    let places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(|root| format!("{root}{group}/cgroup.kill"));
+    assert!(places.iter().any(|place| std::fs::write(place, "1").is_ok()), "{group}");
+}
+
+/// Where all nodes share the folder of checkpoints, a job goes on on another node, with its step; also by itself when its own
+/// node dies.
+#[test]
+fn a_job_goes_on_on_another_node() {
+    let keys = "checkpoint_shared = true\nnode_timeout_s = 3\nnode_lost_s = 3\nnode_lost_action = \"requeue\"\n";
+    let Some(c) = cluster_with("elsewhere", keys, "[[nodes]]\nname = \"n2\"\n") else { return };
+    c.write("counter.sh", COUNTER);
+    c.script("job.sh", "exec 2>>errors\nSQUALL srun -n 1 bash counter.sh");
+    c.ok(&["sbatch", "--requeue", "--checkpoint=signal", "-o", "out", "job.sh"]);
+    for node in ["n1", "n2"] {
+        let there = numbers_in(&c.read("out")).len();
+        c.until("it counts", || numbers_in(&c.read("out")).len() > there + 5);
+        assert_eq!(c.ok(&["squeue", "-h", "-o", "%N"]), node);
+        c.ok(&["scontrol", "suspend", "--to-disk", "1"]);
+        c.until("it is held", || state(&c).starts_with("PENDING"));
+        c.ok(&["scontrol", "update", &format!("nodename={node}"), "state=drain", "reason=test"]);
+        c.ok(&["scontrol", "checkpoint", "restart", "1"]);
+    }
+    c.ok(&["scontrol", "update", "nodename=n1", "state=resume"]);
+    let there = numbers_in(&c.read("out")).len();
+    c.until("it counts", || numbers_in(&c.read("out")).len() > there + 5);
+    c.ok(&["scontrol", "update", "nodename=n2", "state=resume"]);
+    c.ok(&["scontrol", "checkpoint", "create", "1"]);
+    kill_node(&c, "n1");
+    c.until("it runs elsewhere", || c.ok(&["squeue", "-h", "-t", "running", "-o", "%N"]) == "n2");
+    awaits_result(&c, || c.read("errors"));
+    assert!(!c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));
+    c.until("its checkpoints are gone", || !c.dir.join("checkpoints/1").exists());
 }
