@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use squall_model::billing::Billing;
-use squall_model::checkpoint::{CheckpointChange, CheckpointPlan, Made};
+use squall_model::checkpoint::{CheckpointChange, CheckpointPlan, Made, Restore};
 use squall_model::config::{Config, NodeConfig, NodeStart};
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Record, Requeue};
@@ -35,7 +35,10 @@ use squall_model::reservation::{Flag, Floating, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::rotation::ControllerKeys;
 use squall_model::set::{BitSet, IndexSet, NodeSet};
-use squall_model::step::{Distribution, JobFacts, Layout, StepDefaults, StepLaunch, StepSpec};
+use squall_model::step::{
+    Birth, Distribution, FromStep, Inside as Descent, JobFacts, Layout, Program, StepDefaults, StepLaunch, StepSpec,
+    TaskProgram, ToStep,
+};
 use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
@@ -131,9 +134,22 @@ fn messages_and_files_stand_as_they_did() {
             kill_wait_s: 30,
             usual: Some(StepDefaults { kill_on_bad_exit: true, wait_s: 60 }),
         }),
+        kept(&StepSpec { inside: Some(Descent { resumes: Some(StepNo(3)) }), ..StepSpec::default() }),
+        kept(&FromStep::Birth(Box::new(birth()))),
+        kept(&ToStep::Inside("squall-step-1".into())),
     ];
     let golden = golden("messages-2", &found);
     assert_eq!(golden, found, "the layout of a message has changed: its numbers must stay, and versions may be needed");
+}
+
+// A step whose tasks descend from its srun, which goes on from a checkpoint.
+fn birth() -> Birth {
+    let key = StepKey { job: JobId(12), attempt: Attempt(2), step: StepNo(3) };
+    let restore = Some(Restore { number: 2, ran: Span::from_secs(9), pid: 4711 });
+    let facts = JobFacts { key, spec: spec(), restore, inside: Some(true), ..JobFacts::default() };
+    let program = Program::Tasks(Box::new(TaskProgram { inside: Some(true), ..TaskProgram::default() }));
+    let launch = StepLaunch { key, facts: Arc::new(facts), node: "n5".into(), program, ..StepLaunch::default() };
+    Birth { launch, cpus: vec![0, 3], folder: b"/steps/12.2.3".to_vec().into(), cookie: [7; 16] }
 }
 
 // What controllers store in etcd, which one of the release before or after reads.
