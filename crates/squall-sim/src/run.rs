@@ -197,6 +197,7 @@ fn run_programs(setup: &mut Setup, settings: &Settings) {
     }
     if settings.mutation.map_or(settings.seed % 8 == 7, Mutation::is_of_checkpoints) {
         "/checkpoints".clone_into(&mut setup.config.checkpoint_dir);
+        setup.config.checkpoint_shared = settings.seed / 32 % 2 == 1;
         if settings.seed / 8 % 2 == 1 && setup.config.preempt_type != PreemptType::Partition {
             setup.config.preempt_type = PreemptType::Qos;
             setup.config.preempt_mode.way = PreemptMode::Checkpoint;

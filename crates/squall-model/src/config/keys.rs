@@ -495,6 +495,9 @@ const JOBS: &[Key] = &[
     key("checkpoint_dir", &["JobCheckpointDir"], "path", "\"/var/spool/squall/checkpoints\"",
         "Folder on the nodes for checkpoints of jobs (`scontrol checkpoint`), local or shared.")
         .or("none").shown_as(Never),
+    key("checkpoint_shared", &[], "boolean", "true",
+        "Whether all nodes share `checkpoint_dir`: a job comes back on any node, and not only on the one that has its checkpoint.")
+        .or("`false`").shown_as(Never),
     key("criu", &[], "path or name", "\"/usr/sbin/criu\"",
         "Program that makes and restores checkpoints: CRIU, version 4.2 or later.")
         .or("`criu`").shown_as(Never),

@@ -346,6 +346,9 @@ pub struct Config {
     /// earlier releases can read the configuration.
     #[serde(alias = "JobCheckpointDir", skip_serializing_if = "String::is_empty")]
     pub checkpoint_dir: String,
+    /// Whether all nodes share the folder for checkpoints. Default false. Written only if true.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoint_shared: bool,
     /// Program that makes and restores checkpoints, by path or name. Empty: `criu`. Written only if set.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub criu: String,
@@ -523,6 +526,7 @@ impl Default for Config {
             container_runtime: String::new(),
             job_report: false,
             checkpoint_dir: String::new(),
+            checkpoint_shared: false,
             criu: String::new(),
             propagate_limits: String::new(),
             propagate_limits_except: String::new(),

@@ -202,6 +202,7 @@ impl Teller {
             "prolog_alloc" => config.hooks.prolog_flags.alloc = value > 0,
             "hook_timeout" => config.hooks.prolog_epilog_timeout_s = value,
             "checkpoints" => config.checkpoint_dir = "/checkpoints".repeat(usize::from(value > 0)),
+            "checkpoint_shared" => config.checkpoint_shared = value > 0,
             "hook_fails_percent" => setup.hook_fails = u32::try_from(value).unwrap_or(100).min(100) * 10_000,
             "after_fault_fails_percent" => {
                 setup.check_after_faults(u32::try_from(value).unwrap_or(100).min(100) * 10_000);

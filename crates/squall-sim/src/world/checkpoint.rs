@@ -1,11 +1,13 @@
 //! Checkpoints of jobs on simulated nodes, which keep a number in place of an image: for how long the script would have
 //! run on.
 
+use std::collections::BTreeMap;
+
 use squall_engine::node::{CheckpointAct, Guard, NodeInput, attempt_of};
 use squall_engine::step::StepInput;
 use squall_model::checkpoint::{CheckpointOrder, CheckpointVerb, Made};
 use squall_model::event::{Event, Record};
-use squall_model::id::{Attempt, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::time::Span;
@@ -19,6 +21,12 @@ fn script_of(job: JobAttempt) -> StepKey {
 }
 
 impl World {
+    /// Returns the checkpoints in the folder that a node has, or that all nodes share.
+    pub(crate) fn images(&mut self, node: usize) -> &mut BTreeMap<(JobId, u64), Span> {
+        let folder = if self.setup.config.checkpoint_shared { 0 } else { node };
+        &mut self.nodes[folder].images
+    }
+
     pub(crate) fn checkpoint_act(&mut self, node: usize, act: CheckpointAct) {
         match act {
             CheckpointAct::Make(order) => self.make_checkpoint(node, order),
@@ -27,15 +35,14 @@ impl World {
                 self.freeze(node, script_of(job), false);
             }
             CheckpointAct::Thaw { job } => self.freeze(node, script_of(job), false),
-            CheckpointAct::Forget { job } => self.nodes[node].images.retain(|(of, _), _| *of != job),
+            CheckpointAct::Forget { job } => self.images(node).retain(|(of, _), _| *of != job),
         }
     }
 
     fn make_checkpoint(&mut self, node: usize, order: Box<CheckpointOrder>) {
         let (job, number, life) = (order.job, order.number, self.nodes[node].life);
-        let host = &mut self.nodes[node];
-        host.images.retain(|(of, number), _| *of != job.job || order.kept.contains(number));
-        host.dumps.insert(job, number);
+        self.images(node).retain(|(of, number), _| *of != job.job || order.kept.contains(number));
+        self.nodes[node].dumps.insert(job, number);
         let makes = order.verb != CheckpointVerb::Able;
         self.freeze(node, script_of(job), makes);
         let span = self.seed.span(Span::from_millis(50), Span::from_secs(8));
@@ -59,7 +66,7 @@ impl World {
             Some(_) if !makes => Ok(None),
             Some(_) if luck < 3 => return self.damage(node, job, number),
             Some(left) if luck >= 10 => {
-                self.nodes[node].images.insert((job.job, number), left);
+                self.images(node).insert((job.job, number), left);
                 Ok(Some(Made::default()))
             }
             _ => Err("the dump failed".to_owned()),
@@ -181,7 +188,7 @@ impl World {
                 continue;
             }
             self.judge.checkpoints.insert((job.job, change.number), job.attempt);
-            if !self.nodes[node].images.contains_key(&(job.job, change.number)) {
+            if !self.images(node).contains_key(&(job.job, change.number)) {
                 let text = format!("number {} of job {} on {}", change.number, job.job, self.nodes[node].name);
                 self.judge.violate("a checkpoint counts only when it is complete", text);
             }
@@ -204,7 +211,7 @@ impl World {
         if self.nodes[node].guards.get(&job).is_some_and(Guard::is_over) {
             return;
         }
-        let last = self.nodes[node].images.range((key.job, 0)..=(key.job, u64::MAX)).next_back().map(|(of, _)| *of);
+        let last = self.images(node).range((key.job, 0)..=(key.job, u64::MAX)).next_back().map(|(of, _)| *of);
         let damaged = self.judge.damaged.contains(&job);
         if !damaged && last.is_none_or(|last| !self.judge.checkpoints.contains_key(&last)) {
             let text = format!("step {key}, {last:?}");

@@ -352,7 +352,7 @@ impl World {
         if key.step == StepNo::BATCH {
             self.goes_on(attempt_of(key), restore.map(|from| from.number));
         }
-        let image = restore.map(|from| self.nodes[node].images.get(&(key.job, from.number)).copied());
+        let image = restore.map(|from| self.images(node).get(&(key.job, from.number)).copied());
         if image == Some(None) {
             let error = "there is no such checkpoint".to_owned();
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: false });

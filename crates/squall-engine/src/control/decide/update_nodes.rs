@@ -5,7 +5,7 @@ use std::sync::Arc;
 use squall_model::config::{Config, PartitionState};
 use squall_model::event::{Event, NodeAdmin, NodeChange};
 use squall_model::gres;
-use squall_model::id::NodeId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::limits::{NODE_FEATURES_MAX, STRING_BYTES_MAX};
 use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, Refusal};
@@ -13,6 +13,7 @@ use squall_model::wire::client::{Answer, Refusal};
 use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::nodes_of;
+use crate::control::effects::checkpoint;
 use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::reading::keep_used;
@@ -39,7 +40,14 @@ pub(crate) fn update_nodes(
         c.commit(ask.now, Event::NodesChanged { nodes: nodes.clone(), change }, out);
     }
     if let Some(admin) = admin {
+        // They can go on elsewhere at once.
+        let leave = admin == NodeAdmin::Drain && c.state.config.checkpoint_shared;
+        let jobs = nodes.iter().filter_map(|id| c.state.node(id)).flat_map(|node| node.jobs.iter().copied());
+        let jobs: Vec<JobId> = jobs.filter(|_| leave).collect();
         c.commit(ask.now, Event::NodesSet { nodes, admin, reason, by: ask.who.owner.uid }, out);
+        for id in jobs {
+            checkpoint::leave(c, id);
+        }
         return Ok(Some(Answer::Done));
     }
     // Only a reason was given: the state stays.

@@ -240,7 +240,8 @@ pub(crate) fn due(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
 }
 
-/// Orders that a job with `--checkpoint` leaves its node, which is to reboot. One that can't be checkpointed runs on.
+/// Orders that a job with `--checkpoint` leaves its node, which is to reboot or is drained. One that can't be checkpointed
+/// runs on.
 pub(crate) fn leave(c: &mut Controller, id: JobId) {
     let planned =
         c.state.jobs.get(&id).is_some_and(|job| job.spec.options.get().is_some_and(|o| o.checkpoint.is_some()));
@@ -279,7 +280,10 @@ fn answered(c: &mut Controller, now: Time, id: JobId, (own, problem): (bool, Opt
 
 /// Binds a job to the node that has its checkpoints, unless it asks for nodes by name; or frees it again.
 fn bind(c: &mut Controller, now: Time, id: JobId, node: Option<NodeId>, out: &mut Out) {
-    let name = node.and_then(|node| c.state.node(node)).map(|node| node.name.clone());
+    let name = node
+        .filter(|_| !c.state.config.checkpoint_shared)
+        .and_then(|node| c.state.node(node))
+        .map(|node| node.name.clone());
     let job = c.state.jobs.get(&id).filter(|job| job.checkpoints.as_ref().is_some_and(|all| all.bound));
     // because most jobs have the node already, or ask for nodes themselves
     let Some(spec) = job.map(|job| &job.spec).filter(|spec| spec.need.nodelist != name) else { return };

@@ -1,7 +1,5 @@
 //! Updates of soft state at each event, before it is applied and after.
 
-use std::collections::BTreeSet;
-
 use crate::control::index::victims::exempt_until;
 use crate::control::port::Out;
 use squall_model::event::{Event, NodeAdmin};
@@ -335,8 +333,7 @@ fn ended(c: &mut Controller, id: JobId) {
     let task = job.and_then(|job| job.task);
     if let Some(job) = job {
         c.queue.wake_starved(&c.state, &job.spec);
-        let kept = job.checkpoints.iter().flat_map(|all| &all.kept).map(|one| one.node);
-        for node in kept.collect::<BTreeSet<NodeId>>() {
+        for node in job.checkpoint_holders(c.state.config.checkpoint_shared) {
             c.links.push(node, Down::ForgetCheckpoints { job: id });
         }
     }

@@ -2,7 +2,7 @@
 
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointPlan, CheckpointVerb, Made};
 use squall_model::config::Config;
-use squall_model::event::{Event, Requeue};
+use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::fault::{FaultKind, NodeFault};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
@@ -112,6 +112,53 @@ fn a_job_comes_back_to_the_node_with_its_checkpoint_even_if_that_has_become_a_sp
     let next = d.submit(batch());
     assert_eq!((d.state_of(id), d.state_of(next)), (Some(JobState::Running), Some(JobState::Pending)));
     assert_eq!(spare(&d), [NodeId(1)], "the other node is a spare one now");
+}
+
+#[test]
+fn a_job_comes_back_anywhere_if_all_nodes_share_its_checkpoint() {
+    let text = "checkpoint_dir = \"/c\"\ncheckpoint_shared = true\n[[nodes]]\nname = \"n[1-2]\"\n";
+    let mut d = Driver::empty(Config::from_toml(text).expect("it is right"));
+    (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let id = d.submit(batch());
+    ask(&mut d, id, CheckpointVerb::Hold);
+    let ordered = order(&mut d);
+    answer(&mut d, &ordered, None);
+    gone(&mut d, id);
+    let named = JobSpec { need: Need { nodelist: Some("n1".into()), ..batch().need }, ..batch() };
+    assert_eq!(
+        {
+            let other = d.submit(named);
+            d.state_of(other)
+        },
+        Some(JobState::Running)
+    );
+    ask(&mut d, id, CheckpointVerb::Restart);
+    let run = d.c.state().jobs[&id].run().expect("it has the other node");
+    assert_eq!((run.restore.map(|restore| restore.number), run.alloc.nodes()), (Some(1), NodeSet::one(NodeId(1))));
+    d.sent.clear();
+    let reports = d.script_end(id, 0);
+    d.report("n2", &reports);
+    let forgets = |(_, message): &&(String, Down)| matches!(message, Down::ForgetCheckpoints { job } if *job == id);
+    let told: Vec<&str> = d.sent.iter().filter(forgets).map(|(node, _)| node.as_str()).collect();
+    assert_eq!(told, ["n1", "n2"], "whichever of them is there removes them");
+}
+
+#[test]
+fn a_job_with_checkpoints_leaves_a_drained_node_if_all_nodes_share_them() {
+    for shared in [false, true] {
+        let mut d = cluster(&format!("checkpoint_dir = \"/c\"\ncheckpoint_shared = {shared}\n"));
+        let id = d.submit(planned(600, false));
+        d.sent.clear();
+        let drain = Request::UpdateNodes {
+            nodes: "n1".into(),
+            admin: Some(NodeAdmin::Drain),
+            reason: Some("fan".into()),
+            change: None,
+        };
+        assert_eq!(d.ask(7, 0, drain), [Answer::Done]);
+        let ordered = d.sent.iter().filter(|(_, message)| matches!(message, Down::Checkpoint(_))).count();
+        assert_eq!((ordered, d.state_of(id)), (usize::from(shared), Some(JobState::Running)));
+    }
 }
 
 #[test]

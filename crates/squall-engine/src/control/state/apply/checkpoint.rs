@@ -1,12 +1,14 @@
 //! Checkpoints of jobs: which count, and from which one an attempt goes on.
 
+use std::collections::BTreeSet;
+
 use squall_model::checkpoint::{Checkpoint, CheckpointChange, Restore};
 use squall_model::id::NodeId;
 use squall_model::limits::CHECKPOINTS_KEPT;
 use squall_model::time::Time;
 
 use crate::control::state::State;
-use crate::control::state::job::Job;
+use crate::control::state::job::{Job, Phase};
 
 impl State {
     pub(super) fn checkpoint_changed(&mut self, time: Time, change: &CheckpointChange) {
@@ -47,5 +49,19 @@ impl Job {
     pub(in crate::control) fn home(&self) -> Option<NodeId> {
         let last = self.checkpoints.as_ref()?.kept.last()?;
         self.spec.need.nodelist.is_some().then_some(last.node)
+    }
+
+    /// Returns the nodes that may remove the checkpoints of the job, which has ended: those that made them. If all nodes share
+    /// the folder (`shared`), also the job's last one, as these may be away.
+    pub(in crate::control) fn checkpoint_holders(&self, shared: bool) -> BTreeSet<NodeId> {
+        let kept = self.checkpoints.iter().flat_map(|all| &all.kept).map(|one| one.node);
+        let mut holders: BTreeSet<NodeId> = kept.collect();
+        if shared
+            && !holders.is_empty()
+            && let Phase::Ended(ended) = &self.phase
+        {
+            holders.extend(ended.run.as_ref().and_then(|run| run.alloc.nodes().first()));
+        }
+        holders
     }
 }
