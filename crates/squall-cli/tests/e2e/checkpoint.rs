@@ -169,6 +169,16 @@ fn what_can_not_be_checkpointed_is_refused_by_name() {
     let said = text(&out);
     assert!(!out.status.success() && said.contains("(bash) is connected to 127.0.0.1:"), "{said}");
     c.ok(&["scancel", "3"]);
+    // CRIU would be what its mounts have under that name.
+    c.write("mounts.sh", "#!/bin/sh\nexec unshare --user --map-root-user --mount sleep 100\n");
+    c.ok(&["sbatch", "mounts.sh"]);
+    let mut said = String::new();
+    c.until("it is refused", || {
+        said = text(&c.squall(&["scontrol", "checkpoint", "able", "4"]));
+        said.contains("has a user namespace of its own")
+    });
+    assert!(said.starts_with("No: process "), "{said}");
+    c.ok(&["scancel", "4"]);
 }
 
 /// The node daemon, and CRIU, are killed while a job is being checkpointed: it runs on, to the right result.

@@ -788,6 +788,8 @@ impl Ward {
         }
         let (identity, umask) = (self.identity(), self.umask().as_raw_mode());
         let notes = Some(self.folder.notes().clone());
-        Ok(Script { key: self.order.launch.key, task, ready, identity, umask, group, notes, ended: Arc::default() })
+        let (key, ended) = (self.order.launch.key, Arc::default());
+        let keeps_orphans = self.order.launch.facts.inside == Some(true);
+        Ok(Script { key, task, ready, identity, umask, keeps_orphans, group, notes, ended })
     }
 }

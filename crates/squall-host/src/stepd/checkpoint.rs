@@ -468,6 +468,11 @@ impl Job {
         let text = |e: io::Error| e.to_string();
         let members = members_of(&self.group);
         let root = root_of(&members)?;
+        // CRIU is found and started among its mounts. With a user namespace of its own, its user could make these.
+        let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).map_err(text);
+        if space("self")? != space(&root.to_string())? {
+            return Err(format!("process {root} has a user namespace of its own"));
+        }
         let inner = inner_pid(root).unwrap_or(root);
         number_children_as(root).map_err(text)?;
         let script = self.step.join(file::SCRIPT);

@@ -230,6 +230,8 @@ pub(super) struct Birth<'a> {
     pub(super) identity: &'a Identity,
     /// The task's file mode mask (umask).
     pub(super) umask: u32,
+    /// Whether processes below the task that lose their parent become its children.
+    pub(super) keeps_orphans: bool,
     /// The v2 cgroup in which the task is created.
     pub(super) group: BorrowedFd<'a>,
 }
@@ -254,6 +256,7 @@ pub(super) fn start(
         rlimits: &ready.rlimits,
         cpus: &task.cpus,
         further: task.further.as_ref().map(AsFd::as_fd),
+        keeps_orphans: birth.is_some_and(|birth| birth.keeps_orphans),
         // Without root it is that user already.
         identity: birth.map(|birth| birth.identity).filter(|_| rustix::process::geteuid().is_root()),
         note,

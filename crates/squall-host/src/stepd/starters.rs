@@ -43,6 +43,9 @@ pub(super) struct Script {
     pub(super) identity: Identity,
     /// File mode mask (umask).
     pub(super) umask: u32,
+    /// Whether processes below the script that lose their parent become its children: a checkpoint is one of a process and
+    /// those below.
+    pub(super) keeps_orphans: bool,
     /// The v2 cgroup in which the script's process is created.
     pub(super) group: File,
     /// The file `pids` of the step's folder, in which the script's process records itself. None: it only restores one.
@@ -56,7 +59,8 @@ impl Script {
         if self.ended.load(Ordering::SeqCst) {
             return StepInput::Unspawned { rank: 0 };
         }
-        let birth = Birth { identity: &self.identity, umask: self.umask, group: self.group.as_fd() };
+        let Self { identity, umask, keeps_orphans, .. } = self;
+        let birth = Birth { identity, umask: *umask, keeps_orphans: *keeps_orphans, group: self.group.as_fd() };
         match start(&self.task, &self.ready, self.notes.as_ref().map(|notes| notes.line(0)), Some(&birth)) {
             Ok(pid) => {
                 // The ending process did not see it in its group. It is our child, and is not reaped before it is

@@ -55,6 +55,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) cpus: &'a [usize],
     /// A descriptor that the process gets as number 3. None: only 0 to 2 are open in it.
     pub(crate) further: Option<BorrowedFd<'a>>,
+    /// Whether processes below the process that lose their parent become its children.
+    pub(crate) keeps_orphans: bool,
     /// User and groups that the process gets before it accesses anything; None: the parent's.
     pub(crate) identity: Option<&'a Identity>,
     /// Line in which the child records its process id first of all, so that a running process is recorded whenever the
@@ -78,6 +80,7 @@ impl<'a> Spawn<'a> {
             rlimits: &[],
             cpus: &[],
             further: None,
+            keeps_orphans: false,
             identity: None,
             note: None,
         }
@@ -141,6 +144,7 @@ struct Plan {
     cpus: *const libc::cpu_set_t,
     /// Descriptor to pass on as number 3; -1: none.
     further: RawFd,
+    keeps_orphans: bool,
     identity: Option<Person>,
     note: Option<NoteBuffer>,
     /// Set of signals that this process ignores: bit `n - 1` for signal `n`.
@@ -173,8 +177,19 @@ struct Report {
 }
 
 /// Names of the system calls that may fail in the child; `Report::failed` is an index into it.
-const CALLS: [&str; 10] =
-    ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid", "pwrite"];
+const CALLS: [&str; 11] = [
+    "",
+    "setsid",
+    "dup2",
+    "chdir",
+    "setrlimit",
+    "sched_setaffinity",
+    "close_range",
+    "execve",
+    "setresuid",
+    "pwrite",
+    "prctl",
+];
 
 impl Spawn<'_> {
     /// Starts the process. Returns when the program was executed, or when a call before that failed (then nothing was
@@ -248,6 +263,7 @@ impl Spawn<'_> {
             rlimit_count: self.rlimits.len(),
             cpus: cpus.as_ref().map_or(ptr::null(), ptr::from_ref),
             further: further.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            keeps_orphans: self.keeps_orphans,
             identity: self.identity.map(|identity| Person {
                 uid: identity.uid,
                 gid: identity.gid,
@@ -482,6 +498,9 @@ unsafe fn prepare(plan: &Plan) -> usize {
         }
         if plan.session == Session::Terminal && libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0) != 0 {
             return 1;
+        }
+        if plan.keeps_orphans && libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 {
+            return 10;
         }
         reset_signals(plan.ignored);
         for (to, &from) in plan.stdio.iter().enumerate() {

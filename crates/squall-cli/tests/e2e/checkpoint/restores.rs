@@ -236,3 +236,23 @@ fn a_job_goes_on_on_another_node() {
     assert!(!c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));
     c.until("its checkpoints are gone", || !c.dir.join("checkpoints/1").exists());
 }
+
+/// A process in the background, of a session of its own and without its parent, comes along, and again.
+#[test]
+fn processes_in_the_background_come_along() {
+    let Some(c) = cluster("background") else { return };
+    c.write("beat.sh", "#!/bin/bash\nfor i in $(seq 100000); do echo $i >beat; sleep 0.02; done\n");
+    c.write("job.sh", &format!("#!/bin/bash\n(setsid bash beat.sh </dev/null >/dev/null 2>&1 &)\n{COUNTER}"));
+    c.ok(&["sbatch", "--checkpoint=signal", "-o", "out", "job.sh"]);
+    let beat = || c.read("beat").trim().parse::<u32>().unwrap_or(0);
+    c.until("it counts", || counted(&c, 5) && beat() > 5);
+    for _ in 0..2 {
+        c.ok(&["scontrol", "suspend", "--to-disk", "1"]);
+        c.until("it is held", || state(&c).starts_with("PENDING"));
+        let there = (numbers_in(&c.read("out")).len(), beat());
+        c.ok(&["scontrol", "checkpoint", "restart", "1"]);
+        c.until("both go on", || numbers_in(&c.read("out")).len() > there.0 + 5 && beat() > there.1 + 5);
+        assert!(beat() < there.1 + 2000, "it has not begun again");
+    }
+    awaits_result(&c, String::new);
+}

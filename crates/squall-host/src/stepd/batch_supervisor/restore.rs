@@ -109,6 +109,6 @@ impl Ward {
         };
         let (key, ended, identity) =
             (self.order.launch.key, Arc::default(), Identity { uid: 0, gid: 0, groups: Vec::new() });
-        Ok(Script { key, task, ready, identity, umask: 0o022, group, notes: None, ended })
+        Ok(Script { key, task, ready, identity, umask: 0o022, keeps_orphans: false, group, notes: None, ended })
     }
 }
