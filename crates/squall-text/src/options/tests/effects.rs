@@ -202,7 +202,6 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
         (Tool::Srun, "--external-launcher x", "--external-launcher: ", 1),
         (Tool::Srun, "--ignore-signals=INT x", "--ignore-signals=INT: ", 1),
         (Tool::Srun, "--treewidth=2 x", "--treewidth=2: ", 1),
-        (Tool::Srun, "--wait-for-children x", "--wait-for-children: ", 1),
         (Tool::Srun, "-Z x", "--no-allocate: ", 1),
         (Tool::Salloc, "--get-user-env", "--get-user-env: ", 1),
     ] {
