@@ -128,7 +128,7 @@ fn exclusive_topo_has_its_block_alone() {
     d.finish(more, 0);
     // It is kept room for: the block that is free first is its own.
     let first = submit(&mut d, BOB, JobSpec { need: Need { ntasks: Some(5), ..Need::default() }, ..tasks(1) });
-    let second = submit(&mut d, BOB, JobSpec { time_limit_s: Some(300), ..tasks(8) });
+    let second = submit(&mut d, BOB, JobSpec { time_limit_s: Some(300), ..tasks(4) });
     let alone = submit(&mut d, ADA, own_blocks(tasks(1)));
     let longer = submit(&mut d, BOB, JobSpec { time_limit_s: Some(1200), ..tasks(1) });
     assert_eq!([first, second, alone, longer].map(|id| d.state_of(id)), [runs, runs, waits, runs]);

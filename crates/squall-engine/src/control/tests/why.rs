@@ -184,7 +184,7 @@ fn segments_of_a_job_wait_for_blocks() {
     assert_eq!((found.together, found.free, found.options), (Together::Segments, true, texts("segment", "2")));
     assert!(changes(&mut d, id).iter().any(|(change, _)| *change == WhyChange::WithoutSegments));
     d.cancel(id);
-    let id = d.submit(in_segments(4, 4, plain));
+    let id = d.submit(in_segments(3, 4, plain));
     assert_eq!(d.state_of(id), Some(JobState::Running), "one segment is not divided");
     let key = d.key();
     for (spec, said) in [
