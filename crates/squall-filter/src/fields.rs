@@ -238,17 +238,20 @@ fn set_nice(d: &mut Desc, value: &Value) -> Set {
 }
 
 fn sharing(d: &Desc) -> Value {
-    values::sharing(&d.spec.need, d.spec.keeps_others_off())
+    values::sharing(&d.spec.need, d.spec.keeps_others_off(), d.spec.keeps_blocks())
 }
 
 fn set_sharing(d: &mut Desc, value: &Value) -> Set {
     let word = to_u16(value)?;
-    if word.is_some_and(|word| word > 2) {
-        return Err("0 (whole nodes), 1 (shared CPUs) or 2 (nodes of one user) is needed".to_owned());
+    if word.is_some_and(|word| word > 4 || word == 3) {
+        let words = "0 (whole nodes), 1 (shared CPUs), 2 (nodes of one user) or 4 (blocks of one job)";
+        return Err(format!("{words} is needed"));
     }
-    (d.spec.need.exclusive, d.spec.need.oversubscribe) = (word == Some(0), word == Some(1));
-    if d.spec.options.get().is_some() || word == Some(2) {
-        d.spec.options.exclusive_user = word == Some(2);
+    let (user, blocks) = (word == Some(2), word == Some(4));
+    (d.spec.need.exclusive, d.spec.need.oversubscribe) = (word == Some(0) || blocks, word == Some(1));
+    if d.spec.options.get().is_some() || user || blocks {
+        d.spec.options.exclusive_user = user;
+        d.spec.options.exclusive_topo = blocks.then_some(true);
     }
     Ok(())
 }

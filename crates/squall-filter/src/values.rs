@@ -146,8 +146,9 @@ pub(crate) fn to_mb(value: &Value) -> Result<Option<u64>, String> {
 }
 
 /// Returns how a job shares its nodes as Slurm's number.
-pub(crate) fn sharing(need: &Need, own_nodes: bool) -> Value {
+pub(crate) fn sharing(need: &Need, own_nodes: bool, own_blocks: bool) -> Value {
     Value::Int(match () {
+        () if own_blocks => 4,
         () if need.exclusive => 0,
         () if need.oversubscribe => 1,
         () if own_nodes => 2,

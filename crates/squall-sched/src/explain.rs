@@ -70,7 +70,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
         }
     };
     told.nodes_min = nodes_needed(view, scratch, &request, partition.nodes);
-    let others = scratch.nodes_of_others(job);
+    let others = scratch.nodes_of_others(view.topology(), job);
     let barred = match view.bars(job, at, now) {
         Bars::Open => NodeSet::new(),
         Bars::Barred(nodes) => nodes,
@@ -108,7 +108,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     let unknown = partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
     told.ideal = told.empty || unknown || fits(view, scratch, &request, partition.nodes, Condition::Ideal);
     told.never = (!told.ideal).then(|| hopeless(view, &request, partition.nodes));
-    told.misfit = misfit(view, scratch, &open, partition.nodes, (told.room, told.empty));
+    told.misfit = misfit(view, scratch, (&open, &others), partition.nodes, (told.room, told.empty));
     told
 }
 
@@ -139,11 +139,11 @@ pub fn too_large(view: &impl View, request: &Request, at: usize) -> Option<Pendi
 }
 
 /// Returns the requirement on positions of nodes that a job's free nodes do not fulfil. None: the job fits, or it
-/// would not fit in any positions either.
+/// would not fit in any positions either. `others`: nodes that are not for the job because of jobs there.
 fn misfit(
     view: &impl View,
     scratch: &mut Scratch,
-    request: &Request,
+    (request, others): (&Request, &NodeSet),
     nodes: &NodeSet,
     (room, empty): (bool, bool),
 ) -> Option<Misfit> {
@@ -151,7 +151,9 @@ fn misfit(
     let network = Class::Anywhere;
     let wish = Wish { network, ..Wish::default() };
     let loose = Request { contiguous: false, wish, ..request.clone() };
-    let free = !room && fits(view, scratch, &loose, nodes, Condition::Now);
+    let mut now = loose.clone();
+    now.excluded.union_with(others);
+    let free = !room && fits(view, scratch, &now, nodes, Condition::Now);
     if !free && (empty || !fits(view, scratch, &loose, nodes, Condition::Empty)) {
         return None;
     }
@@ -173,7 +175,7 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
     }
     match &view.topology()?.kind {
         TopologyKind::Flat => None,
-        TopologyKind::Block { .. } => request.wish.segments.map(|_| Together::Segments),
+        TopologyKind::Block { .. } => Some(request.wish.segments.map_or(Together::Block, |_| Together::Segments)),
         TopologyKind::Tree { .. } => request.wish.switches.map(|_| Together::Switches),
         TopologyKind::Ring(_) => Some(Together::Ring),
         TopologyKind::Torus(_) if request.wish.geometry.is_some() => Some(Together::Geometry),

@@ -90,7 +90,7 @@ impl<V: View> Nodes<'_, V> {
         let partition = PartitionView { nodes_min: 1, nodes_max: None, time_max_s: None, ..self.view.partition(at) };
         let request = unbarred(self.view, &partition, job, (at, self.now)).ok()?;
         self.scratch.window = (self.now, self.now);
-        let request = apart(self.scratch, job, request);
+        let request = apart(self.view, self.scratch, job, request);
         place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
     }
 }
@@ -115,7 +115,7 @@ impl<V: View> Room for Nodes<'_, V> {
         self.scratch.window = (self.now, self.now);
         let request = unbarred(self.view, &partition, job, (at, self.now))
             .map_err(|_| Span(end.since(self.now).0.saturating_sub(1)))?;
-        let request = apart(self.scratch, job, request);
+        let request = apart(self.view, self.scratch, job, request);
         self.could = if rows > 1 {
             let ranked = (self.view.rank(at), rows);
             place_in_rows(self.view, self.scratch, &request, partition.nodes, ranked).map(|_| Vec::new())
@@ -181,7 +181,7 @@ impl<V: View> Room for Nodes<'_, V> {
         let from = self.now + Span(1);
         let until = from + span(&partition, job);
         self.scratch.window = (from, until);
-        let request = apart(self.scratch, job, request);
+        let request = apart(self.view, self.scratch, job, request);
         let mut way = self.way(at, &request, victims)?;
         // Victims that are only suspended are suspended when the others have ended.
         let asked = way.asked.len();
@@ -262,7 +262,7 @@ impl<V: View> Nodes<'_, V> {
         let free = self.view.topology().is_none() && self.scratch.begins().all(|begin| begin >= end);
         let known = could.as_ref().filter(|_| free && rows == 1);
         self.scratch.window = (self.now, end);
-        let own = apart(self.scratch, job, request.clone());
+        let own = apart(self.view, self.scratch, job, request.clone());
         let elsewhere = job.avoid.and_then(|avoid| {
             let mut request = own.clone().into_owned();
             request.excluded.union_with(avoid);
@@ -393,7 +393,7 @@ impl<V: View> Nodes<'_, V> {
                     scratch.window = (time, time + span);
                     scratch.times += 1;
                     if let Ok(request) = unbarred(view, partition, job, (at, time))
-                        && let request = apart(scratch, job, request)
+                        && let request = apart(view, scratch, job, request)
                         && let Some(given) = place(view, scratch, &request, partition.nodes, Condition::Then)
                     {
                         return Some((time, given));
@@ -573,8 +573,13 @@ fn unbarred<'a>(
 }
 
 /// Returns a job's request without nodes that it cannot have in the scratch's time window because of other users' jobs.
-fn apart<'a>(scratch: &Scratch, job: &Candidate<'_>, mut request: Cow<'a, Request>) -> Cow<'a, Request> {
-    let others = scratch.nodes_of_others(job);
+fn apart<'a>(
+    view: &impl View,
+    scratch: &Scratch,
+    job: &Candidate<'_>,
+    mut request: Cow<'a, Request>,
+) -> Cow<'a, Request> {
+    let others = scratch.nodes_of_others(view.topology(), job);
     if !others.is_empty() {
         request.to_mut().excluded.union_with(&others);
     }

@@ -164,7 +164,7 @@ fn by_network(
     view: &impl View,
     scratch: &mut Scratch,
     request: &Request,
-    condition: Condition,
+    (nodes, condition): (&NodeSet, Condition),
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
     let Some(topology) = network(view, request) else { return true };
@@ -175,6 +175,10 @@ fn by_network(
         Condition::Empty | Condition::Ideal => true,
     };
     let up = |id: NodeId| condition == Condition::Ideal || view.node(id).usable;
+    let may = |id: NodeId| {
+        let suits = || request.constraint.is_none() || capacity(view, scratch, request, id, Condition::Ideal) > 0;
+        nodes.contains(id) && !request.excluded.contains(id) && suits()
+    };
     let closed: Vec<&NodeSet> = match condition {
         Condition::Now | Condition::Then => scratch.closed_in_window().collect(),
         Condition::Empty | Condition::Ideal => Vec::new(),
@@ -187,6 +191,7 @@ fn by_network(
         closed: &closed,
         idle: &idle,
         up: &up,
+        may: &may,
     };
     let fine = arrange(topology, &mut memory, &scene, fits);
     scratch.network = memory;
@@ -247,7 +252,7 @@ fn find(
             return Some(vec![*one]);
         }
     }
-    if network.is_some() && !by_network(view, scratch, request, condition, fits) {
+    if network.is_some() && !by_network(view, scratch, request, (nodes, condition), fits) {
         return None;
     }
     if torus && request.wish.grid.is_some() && network.is_some() {

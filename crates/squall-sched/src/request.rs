@@ -229,7 +229,7 @@ impl Request {
         }
         request.required = NodeSet::new();
         request.excluded.union_with(taken);
-        request.wish = Wish::default();
+        request.wish = Wish { alone: self.wish.alone, ..Wish::default() };
         request.licenses.clear();
         (request.contiguous, request.spread) = (false, false);
         request

@@ -13,7 +13,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::request::Request;
-use crate::topology::Memory;
+use crate::topology::{Memory, Topology};
 use crate::view::{Candidate, Cap, Claim, Closed, Given, Row, View};
 pub(crate) use taken::{List, Taken};
 
@@ -218,10 +218,11 @@ impl Scratch {
         met.map(|closed| &closed.nodes)
     }
 
-    /// Records that a job uses nodes from `from` to `until`, if some job may exclude other users from its nodes.
+    /// Records that a job uses nodes from `from` to `until`, if some job may exclude others from its nodes or blocks.
     pub(crate) fn claim(&mut self, job: &Candidate<'_>, nodes: NodeSet, (from, until): (Time, Time)) {
         if let Some(user) = job.user {
-            self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
+            let (alone, blocks) = (job.need.own_nodes, job.wish.alone);
+            self.claims.push(Claim { job: job.item.id, user, alone, blocks, nodes, from, until });
         }
     }
 
@@ -271,14 +272,18 @@ impl Scratch {
         (held, reserved)
     }
 
-    /// Returns the nodes that a job cannot have in the time window because another user's job is there and one of the
-    /// two excludes other users.
-    pub(crate) fn nodes_of_others(&self, job: &Candidate<'_>) -> NodeSet {
+    /// Returns the nodes that a job cannot have in the time window: another user's job is there and one of the two
+    /// excludes other users, or another job is in their block and one of the two wants the block alone.
+    pub(crate) fn nodes_of_others(&self, topology: Option<&Topology>, job: &Candidate<'_>) -> NodeSet {
         let (start, end) = self.window;
         let mut nodes = NodeSet::new();
         let Some(user) = job.user else { return nodes };
-        for claim in self.claims.iter().filter(|claim| claim.user != user && (claim.alone || job.need.own_nodes)) {
-            if (claim.from < end || claim.from == Time(0)) && claim.until > start {
+        let meets = |claim: &&Claim| (claim.from < end || claim.from == Time(0)) && claim.until > start;
+        for claim in self.claims.iter().filter(meets) {
+            let blocks = (claim.blocks || job.wish.alone) && !claim.is_of(job);
+            if let (true, Some(topology)) = (blocks, topology) {
+                nodes.union_with(&topology.blocks_of(&claim.nodes));
+            } else if claim.user != user && (claim.alone || job.need.own_nodes) {
                 nodes.union_with(&claim.nodes);
             }
         }

@@ -137,7 +137,8 @@ pub trait View: Queues<Need = Request> {
     fn closed(&self) -> &[Closed] {
         &[]
     }
-    /// Returns the nodes of all running jobs, if some job excludes other users from its nodes.
+    /// Returns the nodes of all running jobs, if some job excludes other users from its nodes or other jobs from its
+    /// blocks.
     fn claims(&self) -> &[Claim] {
         &[]
     }
@@ -252,19 +253,30 @@ pub struct Closed {
 }
 
 /// Nodes that a job uses for some time, with its user. Recorded only where a job may exclude other users from its
-/// nodes.
+/// nodes, or other jobs from its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
+    /// The job; for a job that starts only now, its entry in the queue.
+    pub job: JobId,
     /// User ID of the job's user.
     pub user: u32,
     /// Whether no job of another user may run on these nodes meanwhile.
     pub alone: bool,
+    /// Whether no other job may run in the blocks of these nodes meanwhile.
+    pub blocks: bool,
     /// Nodes of the job.
     pub nodes: NodeSet,
     /// Start of the job's use of the nodes.
     pub from: Time,
     /// Expected end of the job's use of the nodes.
     pub until: Time,
+}
+
+impl Claim {
+    /// Returns whether these are the nodes of the job itself. Tasks of an array are jobs of their own.
+    pub(crate) fn is_of(&self, job: &Candidate<'_>) -> bool {
+        self.job == job.item.id && !job.item.array
+    }
 }
 
 /// Licenses that an existing reservation keeps from a job.

@@ -1,5 +1,5 @@
-//! What Slurm's releases since 24.05 changed for users has an answer: `release_notes.txt` says which, and here each is
-//! tried.
+//! What Slurm's releases since 24.05 changed for users has an answer: `release_notes.txt` and `changelog.txt` say which, and
+//! here each is tried.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,8 @@ struct Row<'a> {
 }
 
 fn rows() -> impl Iterator<Item = Row<'static>> {
-    let lines = include_str!("release_notes.txt").lines().filter(|line| !line.starts_with('#'));
+    let files = [include_str!("release_notes.txt"), include_str!("changelog.txt")];
+    let lines = files.into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
     lines.map(|line| {
         let cells: Vec<&str> = line.split(" | ").collect();
         let [source, _, how, what, said @ ..] = &cells[..] else { panic!("too few cells: {line}") };
@@ -94,7 +95,8 @@ fn each_change_of_slurms_releases_has_an_answer() {
             }
             "test" => (!has_test(row.what)).then(|| "there is no such test".to_owned()),
             "page" => (!page.contains(row.what)).then(|| "docs/slurm-versions.md does not say it".to_owned()),
-            _ => Some("use run, refuse, conf, test or page".to_owned()),
+            "words" => row.what.is_empty().then(|| "say why".to_owned()),
+            _ => Some("use run, refuse, conf, test, page or words".to_owned()),
         };
         wrong.extend(seen.map(|seen| format!("{}: {} {}: {seen}", row.source, row.how, row.what)));
     }
@@ -112,6 +114,6 @@ fn rows_name_release_file_and_line() {
                 && Path::new(file).extension().is_some_and(|ending| ending == "md"),
             "{row:?}"
         );
-        assert!(line.parse::<u32>().is_ok(), "{row:?}");
+        assert!(line.split(',').all(|line| line.parse::<u32>().is_ok()), "{row:?}");
     }
 }

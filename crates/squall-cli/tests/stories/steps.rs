@@ -17,6 +17,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("many_steps_share_the_cores_of_a_job", many_steps),
     ("multi_prog", multi_prog),
     ("kill_on_bad_exit", kill_on_bad_exit),
+    ("a_task_waits_for_its_children_if_asked", waits_for_children),
     ("r7_a_task_that_dies_with_its_step_daemon_ends_the_step", killed_with_its_daemon),
     ("p13_tasks_and_scripts_ignore_no_signal", no_signal_is_ignored),
     ("tasks_are_bound_to_cpus", cpu_bind),
@@ -244,6 +245,25 @@ fn kill_on_bad_exit(c: &Cluster) {
         c.run(&["srun", "-n2", "--kill-on-bad-exit=1", "sh", "-c", "test $SLURM_PROCID = 1 && exit 7; sleep 50"]);
     assert_eq!(done.status, 7.max(done.status), "{done:?}");
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+fn waits_for_children(c: &Cluster) {
+    let late = "(sleep 1; echo late) & setsid sh -c 'sleep 2; echo later' & echo early";
+    assert_eq!(c.ok(&["srun", "-n1", "sh", "-c", late]), "early");
+    assert_eq!(c.ok(&["srun", "-n1", "--wait-for-children", "sh", "-c", late]), "early\nlate\nlater");
+    // Each task waits for its own; the other's status is the step's.
+    let some = "test $SLURM_PROCID = 1 && exit 4; (sleep 1; echo late) & true";
+    let done = c.run(&["srun", "-n2", "--wait-for-children", "sh", "-c", some]);
+    assert_eq!((done.status, done.out.as_str()), (4, "late\n"), "{done:?}");
+    let start = std::time::Instant::now();
+    let done = c.run(&["srun", "-n1", "--wait-for-children", "-K", "sh", "-c", "sleep 50 & exit 3"]);
+    assert_eq!(done.status, 3, "{done:?}");
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    // What is left behind is signalled in place of the task.
+    let id = c.sbatch(&["-n1", "-o", "out", "--wrap", "srun --wait-for-children sh -c 'sleep 50 & true'"]);
+    c.until("the step runs", || c.ok(&["squeue", "-hs", "-j", &id, "-o", "%i"]).contains(&format!("{id}.0")));
+    c.ok(&["scancel", &format!("{id}.0")]);
+    c.until("the job has ended", || c.ok(&["squeue", "-h", "-j", &id]).is_empty());
 }
 
 fn broadcast(c: &Cluster) {

@@ -242,6 +242,8 @@ pub struct BootingJob {
     pub exclusive: bool,
     /// Whether no job of another user is on its nodes.
     pub own_nodes: bool,
+    /// Whether no other job is in its blocks.
+    pub own_blocks: bool,
     /// Whether it may share cores.
     pub oversubscribe: bool,
 }

@@ -121,6 +121,7 @@ fn resume_file(program: &PowerProgram) -> std::io::Result<(File, String)> {
 fn resume_data(program: &PowerProgram) -> serde_json::Value {
     let job = |job: &BootingJob| {
         let (exclusive, shares) = match () {
+            () if job.own_blocks => ("TOPO", "NO"),
             () if job.exclusive => ("NODE", "NO"),
             () if job.own_nodes => ("USER", "USER"),
             () if job.oversubscribe => ("NO", "YES"),
@@ -198,6 +199,7 @@ mod tests {
             extra: None,
             exclusive: true,
             own_nodes: false,
+            own_blocks: false,
             oversubscribe: false,
         };
         let program = PowerProgram {

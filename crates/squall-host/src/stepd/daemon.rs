@@ -118,6 +118,7 @@ impl Daemon {
         (spared, plugins): (bool, Option<Plugins>),
     ) -> Self {
         let setup = StepSetup::of(&folder.launch);
+        let processes = Processes::of(&folder.launch.program);
         Self {
             machine: StepMachine::new(setup),
             nodes,
@@ -131,7 +132,7 @@ impl Daemon {
             streams: Streams::default(),
             stderr: None,
             stdout: None,
-            processes: Processes::default(),
+            processes,
             wireup: None,
             display: None,
             plugins,

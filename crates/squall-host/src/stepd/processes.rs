@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use squall_engine::step::StepInput;
 use squall_model::job::{ExitCode, Usage};
+use squall_model::step::Program;
 
 use super::folder::Folder;
 use super::meter::{Meter, io_bytes};
 use super::prepare::{Prepared, Ready};
 use super::scripts::Epilog;
 use super::search::NotFound;
-use crate::descendants::{descendants, signal_all};
-use crate::processes::catches;
+use crate::descendants::{descendants, signal_all, stat_field};
+use crate::processes::{catches, variable};
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 use crate::sys::spawn::{Note, Spawn, SpawnError};
@@ -41,6 +42,10 @@ pub(super) struct Processes {
     epilogs: BTreeMap<u32, Epilog>,
     /// Ends of tasks that are reported when their epilog has ended, by the epilog's process id.
     held: BTreeMap<u32, StepInput>,
+    /// Whether a task lasts until the processes that it has left behind have ended (`--wait-for-children`).
+    waits_for_children: bool,
+    /// Tasks that have ended before processes that they had left behind, by their process id: rank and end.
+    left: BTreeMap<u32, (u32, StepInput)>,
     /// Texts for the user about epilogs that failed, not sent yet.
     complaints: Vec<String>,
     /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
@@ -50,6 +55,12 @@ pub(super) struct Processes {
 }
 
 impl Processes {
+    /// Returns the processes of a step that runs this program, none yet.
+    pub(super) fn of(program: &Program) -> Self {
+        let waits = matches!(program, Program::Tasks(tasks) if tasks.wait_for_children == Some(true));
+        Self { waits_for_children: waits, ..Self::default() }
+    }
+
     /// Starts the tasks; returns an input of the state machine for each: the task was started, or could not be.
     pub(super) fn spawn(&mut self, ready: &mut Ready, folder: &mut Folder) -> Vec<StepInput> {
         let tasks = std::mem::take(&mut ready.tasks);
@@ -106,7 +117,8 @@ impl Processes {
         if signal == libc::SIGTERM {
             self.heard.extend(self.ranks.keys().filter(|pid| catches(**pid, signal)));
         }
-        if all {
+        // What ended tasks have left behind is signalled in their place.
+        if all || !self.left.is_empty() {
             signal_all(&descendants(std::process::id()), signal);
         } else {
             for &pid in self.ranks.keys() {
@@ -170,17 +182,14 @@ impl Processes {
             }
             let heard = self.heard.remove(&pid);
             let end = StepInput::Exited { rank, exit: reaped.exit, usage, heard };
-            // While all processes are being killed nothing is started.
-            let epilog = self.epilogs.remove(&rank).filter(|_| self.killing.is_none());
-            match epilog.map(|epilog| epilog.start(pid)) {
-                Some(Ok(epilog)) => drop(self.held.insert(epilog, end)),
-                Some(Err(e)) => {
-                    tracing::error!(task = rank, error = %e, "the epilog of the task can't be started");
-                    inputs.push(end);
-                }
-                None => inputs.push(end),
+            let ends = reaped.exit != ExitCode::OK && kills_on_bad_exit(&folder.launch.program);
+            if self.waits_for_children && !ends {
+                self.left.insert(pid, (rank, end));
+            } else {
+                self.end_task((pid, rank), end, &mut inputs);
             }
         }
+        self.end_childless(&mut inputs);
         if self.killing.is_some() {
             if found == Peeked::None {
                 self.killing = None;
@@ -192,6 +201,42 @@ impl Processes {
             }
         }
         inputs
+    }
+
+    /// Reports the end of a task, after its epilog if it has one.
+    fn end_task(&mut self, (pid, rank): (u32, u32), end: StepInput, inputs: &mut Vec<StepInput>) {
+        // While all processes are being killed nothing is started.
+        let epilog = self.epilogs.remove(&rank).filter(|_| self.killing.is_none());
+        match epilog.map(|epilog| epilog.start(pid)) {
+            Some(Ok(epilog)) => drop(self.held.insert(epilog, end)),
+            Some(Err(e)) => {
+                tracing::error!(task = rank, error = %e, "the epilog of the task can't be started");
+                inputs.push(end);
+            }
+            None => inputs.push(end),
+        }
+    }
+
+    /// Reports the end of tasks of which no process is left. A process belongs to a task if it is in its session, or if
+    /// its environment has the task's rank.
+    fn end_childless(&mut self, inputs: &mut Vec<StepInput>) {
+        if self.left.is_empty() {
+            return;
+        }
+        let others = if self.killing.is_some() { Vec::new() } else { descendants(std::process::id()) };
+        let others: Vec<u32> = others.into_iter().filter(|pid| !self.ranks.contains_key(pid)).collect();
+        let has_children = |task: u32, rank: u32| {
+            let rank = rank.to_string();
+            let session = |pid: &u32| stat_field(*pid, 6) == Some(u64::from(task));
+            let marked = |pid: &u32| variable(*pid, "SLURM_PROCID").is_some_and(|text| text == rank.as_bytes());
+            others.iter().any(|pid| session(pid) || marked(pid))
+        };
+        let over = self.left.iter().filter(|(pid, (rank, _))| !has_children(**pid, *rank)).map(|(pid, _)| *pid);
+        for pid in over.collect::<Vec<u32>>() {
+            if let Some((rank, end)) = self.left.remove(&pid) {
+                self.end_task((pid, rank), end, inputs);
+            }
+        }
     }
 
     /// Takes the texts for the user about epilogs that failed.
@@ -209,6 +254,11 @@ impl Processes {
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.killing.into_iter().chain(self.timer.map(|(at, _)| at)).min()
     }
+}
+
+/// Returns whether a step ends when a task of it fails.
+fn kills_on_bad_exit(program: &Program) -> bool {
+    matches!(program, Program::Tasks(tasks) if tasks.kill_on_bad_exit)
 }
 
 /// Repeats a start while the program's file is open for writing in some process, which may just be a fork on its way to

@@ -27,6 +27,7 @@ mod restart;
 mod schedule;
 #[cfg(feature = "research")]
 mod scheduling;
+mod segments;
 mod shmem;
 mod spawn;
 mod submit;
@@ -81,6 +82,7 @@ pub static PAGE: Page = Page {
         "place [--jobs ALLOCATIONS] [--json]",
         "replay TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]",
         "schedule [--nodes N] [--pending N] [--json]",
+        "segments [--nodes N] [--jobs N] [--seeds N] [--json]",
         "scheduling [TRACE.swf[.gz]|DIR]... [--peer COMMAND] [--json]",
         "gang [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS] [--nodes EMULATED] [--pictures DIR] [--json]",
         "ettr [--pictures DIR] [--json]",
@@ -198,6 +200,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         "wide" => wide::run,
         "replay" => replay::run,
         "schedule" => schedule::run,
+        "segments" => segments::run,
         "gang" => gang::run,
         "place" => place::run,
         #[cfg(feature = "research")]

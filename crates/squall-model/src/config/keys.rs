@@ -348,6 +348,9 @@ const PARTITIONS: &[Key] = &[
         "How many jobs may hold a core: `NO` (one), `EXCLUSIVE` (whole nodes), `YES:N` (if they ask), `FORCE:N`."),
     key("exclusive_user", &["ExclusiveUser"], "boolean", "true",
         "Whether no other user's job runs on the nodes of a job."),
+    key("exclusive_topo", &["ExclusiveTopo"], "boolean", "true",
+        "Whether no other job runs in the [blocks](../topology.md#blocks) of a job's nodes, which it gets whole.")
+        .or("`false`"),
     key("lease_jobs", &[], "number", "8",
         "Jobs that a node may prefetch for each running one. For partitions of short jobs."),
     key("def_mem_per_cpu_mb", &[], "number", "2000",

@@ -77,6 +77,10 @@ pub struct PartitionConfig {
     /// Whether all jobs of the partition run as with `--exclusive=user`: no other user's job runs on their nodes.
     #[serde(alias = "ExclusiveUser", deserialize_with = "words::yes")]
     pub exclusive_user: bool,
+    /// Whether all jobs of the partition run as with `--exclusive=topo`: no other job runs in the blocks of their nodes.
+    /// Written only if set.
+    #[serde(alias = "ExclusiveTopo", deserialize_with = "words::yes", skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive_topo: bool,
     /// How many jobs a node may prefetch for each running job (leases). It starts prefetched jobs by itself, one after
     /// the other. 0: none. For partitions of short jobs: a prefetched job waits for its node even if other nodes become
     /// free.
@@ -198,6 +202,7 @@ impl Default for PartitionConfig {
             deny_qos: Vec::new(),
             oversubscribe: OverSubscribe::No,
             exclusive_user: false,
+            exclusive_topo: false,
             lease_jobs: 0,
             def_mem_per_cpu_mb: 0,
             def_mem_per_node_mb: 0,

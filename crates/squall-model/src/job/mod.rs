@@ -286,6 +286,10 @@ impl JobSpec {
     pub fn keeps_others_off(&self) -> bool {
         !self.need.exclusive && self.options.get().is_some_and(|chosen| chosen.exclusive_user)
     }
+    /// Whether no other job may run in the blocks of the job's nodes (`--exclusive=topo`).
+    pub fn keeps_blocks(&self) -> bool {
+        self.need.exclusive && self.options.get().is_some_and(|chosen| chosen.exclusive_topo == Some(true))
+    }
     /// Returns the latest start at which the job can still end by its deadline. The job's least run time is
     /// `--time-min`, or else its own time limit `limit_s` in seconds, or else 0. None: the job has no deadline.
     pub fn latest_start(&self, limit_s: Option<u64>) -> Option<Time> {

@@ -158,6 +158,10 @@ pub struct Chosen {
     #[n(39)]
     #[cbor(default, skip_if = "Vec::is_empty")]
     pub plugin_env: Vec<(String, String)>,
+    /// `--exclusive=topo`, or the same by setting of the partition: no other job runs in the blocks, or on the ring, of
+    /// the job's nodes. The job gets whole nodes, too. None: others may.
+    #[n(40)]
+    pub exclusive_topo: Option<bool>,
 }
 
 /// Where the segments of a job stand in blocks.

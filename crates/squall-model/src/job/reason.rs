@@ -176,6 +176,9 @@ pub enum Together {
     /// `--segment`: equal parts of the nodes each stand in one block.
     #[n(6)]
     Segments,
+    /// The nodes are in no more blocks than can hold the job.
+    #[n(7)]
+    Block,
 }
 
 /// Position of a running job's nodes in the network, and the way in which they were found. `Listed`, `Prism` and

@@ -736,6 +736,9 @@ pub struct TaskProgram {
     /// `srun` starts the process that serves the step ([`Inside`]). None: the node does.
     #[n(24)]
     pub inside: Option<bool>,
+    /// `--wait-for-children`: a task lasts until the processes that it has left behind have ended. None: it does not.
+    #[n(25)]
+    pub wait_for_children: Option<bool>,
 }
 
 /// A set of ranks.

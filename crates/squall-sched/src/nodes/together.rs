@@ -71,7 +71,7 @@ impl<V: View> Nodes<'_, V> {
             return Err(Blocked::Busy(Span(0)));
         }
         self.scratch.window = (time, time + span);
-        let request = apart(self.scratch, job, request);
+        let request = apart(self.view, self.scratch, job, request);
         let given =
             place(self.view, self.scratch, &request, partition.nodes, Condition::Then).ok_or(Blocked::Busy(Span(0)))?;
         self.keep((job, &request), &given, (time, span));

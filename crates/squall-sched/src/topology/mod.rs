@@ -1,6 +1,7 @@
 //! The network of a cluster: flat, a tree of switches, a dragonfly, blocks, rings, tori and meshes. It is read from
 //! Slurm's files, and provides neighbourhoods, addresses, distances and good sets of nodes.
 
+mod blocks;
 mod build;
 mod draft;
 mod pick;
@@ -8,6 +9,7 @@ pub mod segments;
 mod shapes;
 mod yaml;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use squall_model::id::NodeId;
@@ -295,6 +297,18 @@ impl Topology {
                 });
             }
         }
+        found
+    }
+    /// Returns all nodes of the blocks, or of the rings, in which some of these nodes are; on other networks just these.
+    pub fn blocks_of(&self, nodes: &NodeSet) -> NodeSet {
+        let (TopologyKind::Block { blocks: groups, .. } | TopologyKind::Ring(groups)) = &self.kind else {
+            return nodes.clone();
+        };
+        let mut found = nodes.clone();
+        let used: BTreeSet<usize> = nodes.iter().filter_map(|node| Some(self.place(node)?.0)).collect();
+        used.iter().flat_map(|at| &groups[*at].nodes).for_each(|node| {
+            found.insert(*node);
+        });
         found
     }
     /// Returns whether traffic between these nodes never shares a link with that of other nodes.

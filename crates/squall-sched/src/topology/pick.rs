@@ -10,6 +10,7 @@ use squall_model::job::options::Chosen;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
+use super::blocks::{self, Needed, Offer};
 use super::segments::{self, Segments, best_fit};
 use super::{Group, Switch, Topology, TopologyKind, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
@@ -43,6 +44,8 @@ pub struct Wish {
     pub patience: Option<Time>,
     /// Value of `--segment`. None: the job is not divided.
     pub segments: Option<Segments>,
+    /// `--exclusive=topo`: no other job runs in the blocks, or on the ring, of the job's nodes.
+    pub alone: bool,
 }
 
 /// An invalid network option: its name and value.
@@ -88,11 +91,13 @@ impl Wish {
             switches: asked.switches.as_ref().map(|given| given.value.count),
             patience: None,
             segments: None,
+            alone: false,
         })
     }
     /// Reads the requirements from all options of a job. The error names one that contradicts itself or another.
     pub fn of_job(options: &Chosen) -> Result<Self, WishFault> {
-        Ok(Self { segments: Segments::of(options), ..Self::of(&options.network)? })
+        let alone = options.exclusive_topo == Some(true);
+        Ok(Self { segments: Segments::of(options), alone, ..Self::of(&options.network)? })
     }
     /// Returns whether a job of `nodes` nodes needs network links that no other job uses.
     pub fn is_sensitive(&self, nodes: u32) -> bool {
@@ -141,6 +146,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
     /// Returns whether a node is up.
     pub(crate) up: &'a dyn Fn(NodeId) -> bool,
+    /// Returns whether the job may use a node, whatever runs there.
+    pub(crate) may: &'a dyn Fn(NodeId) -> bool,
 }
 
 /// Sorts candidate nodes (node, number of tasks) into the order of use and removes those that the job may not use.
@@ -253,34 +260,36 @@ fn tree(
     true
 }
 
-/// Keeps the candidates of the smallest combination of blocks that has enough of them. If none has, all candidates are
-/// kept. A job of several segments gets whole ones.
+/// Keeps the candidates of the blocks that suit the job ([`blocks::choose`]). A job of several segments gets whole ones.
+/// Returns false if the job must wait.
 fn block(
     topology: &Topology,
-    (blocks, sizes): (&[Group], &[u32]),
+    (groups, sizes): (&[Group], &[u32]),
     (scene, wanted): (&Scene<'_>, usize),
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
     if let Some(segments) = scene.wish.segments.filter(|segments| wanted > segments.nodes as usize) {
         // The number of nodes of a job without tasks is only limited by what it asked for.
         let most = if scene.tasks == 0 { fits.len().min(scene.nodes_max as usize).max(wanted) } else { wanted };
-        let sizes = (&block_sizes(blocks)[..], sizes);
+        let sizes = (&block_sizes(groups)[..], sizes);
         return segments::place(&|node| topology.place(node), sizes, segments, (wanted, most), fits);
     }
-    let counts = by_group(topology, blocks.len(), fits);
-    let base = sizes.first().copied().unwrap_or(1).max(1);
-    let mut spans: Vec<usize> = sizes.iter().map(|size| (size / base) as usize).collect();
-    spans.push(blocks.len().max(1));
-    for span in spans {
-        let runs = (0..blocks.len()).step_by(span).map(|from| from..(from + span).min(blocks.len()));
-        let roomy = runs.map(|run| (counts[run.clone()].iter().sum::<usize>(), run));
-        let best = roomy.filter(|(room, _)| *room >= wanted).min_by_key(|(room, run)| (*room, run.start));
-        if let Some((_, run)) = best {
-            let order = best_fit(run.filter(|at| counts[*at] > 0).map(|at| (at, counts[at])).collect(), wanted);
-            sort_by_groups(topology, &order, blocks.len(), fits);
-            return true;
+    let mut offers = vec![Offer::default(); groups.len()];
+    for (node, tasks) in fits.iter() {
+        if let Some((block, _)) = topology.place(*node) {
+            offers[block].nodes += 1;
+            offers[block].tasks += u64::from(*tasks);
         }
     }
+    for (offer, group) in offers.iter_mut().zip(groups) {
+        offer.all = group.nodes.iter().filter(|node| (scene.up)(**node) && (scene.may)(**node)).count();
+    }
+    // A job of tasks may get fewer of them on some nodes, and then needs more nodes.
+    let counted = scene.tasks == 0 || wanted == scene.nodes as usize;
+    let firm = counted && scene.wish.network != Class::Tolerant;
+    let needed = Needed { nodes: wanted, tasks: scene.tasks, firm };
+    let Some(order) = blocks::choose(&offers, sizes, needed) else { return false };
+    sort_by_groups(topology, &order, groups.len(), fits);
     true
 }
 

@@ -1,6 +1,7 @@
 //! Segments of a job in blocks (`--segment`): equal parts, each of which stands together.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use squall_model::id::NodeId;
 use squall_model::job::options::Chosen;
@@ -60,6 +61,32 @@ pub fn check(blocks: &[usize], sizes: &[u32], segments: Segments, nodes: Option<
     }
     if segments.together && nodes > largest {
         return Err(format!("--consolidate-segments: the largest block has {largest} nodes"));
+    }
+    Ok(())
+}
+
+/// Checks that nodes which a job names (`--nodelist`) are whole segments. The error says why they aren't.
+pub fn check_named(
+    place_of: Place<'_>,
+    (blocks, sizes): (&[usize], &[u32]),
+    segments: Segments,
+    nodes: &[NodeId],
+) -> Result<(), String> {
+    let each = segments.nodes as usize;
+    if nodes.len() <= each {
+        return Ok(());
+    }
+    let span = span(blocks, sizes, segments.nodes).unwrap_or(1);
+    let mut counts = BTreeMap::<usize, usize>::new();
+    for node in nodes {
+        let (block, _) = place_of(*node).ok_or("a node of --nodelist is in no block")?;
+        *counts.entry(block / span).or_default() += 1;
+    }
+    if let Some(count) = counts.values().find(|count| **count % each > 0) {
+        return Err(format!("{count} nodes of --nodelist are in one block, which are no whole parts of {each}"));
+    }
+    if segments.apart && counts.values().any(|count| *count > each) {
+        return Err("two parts of --nodelist are in one block: leave --spread-segments out".to_owned());
     }
     Ok(())
 }

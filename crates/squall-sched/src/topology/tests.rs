@@ -147,6 +147,7 @@ fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[N
         closed: &closed,
         idle: &|node| !busy.contains(&node.0),
         up: &|_| true,
+        may: &|_| true,
     };
     let fine = arrange(topology, &mut Memory::default(), &scene, &mut fits);
     fine.then(|| fits.into_iter().take(nodes as usize).map(|(node, _)| node.0).collect())
@@ -243,7 +244,8 @@ fn divided(nodes: u32, segments: Segments, busy: &[u32]) -> Option<Vec<u32>> {
     let text = format!("- topology: b\n  block:\n    block_sizes: [4, 8]\n    blocks:\n{}", blocks.collect::<String>());
     let topology = read("topology.yaml", &text).unwrap();
     let wish = Wish { segments: Some(segments), ..Wish::default() };
-    let scene = Scene { nodes, nodes_max: nodes, tasks: 0, wish, closed: &[], idle: &|_| true, up: &|_| true };
+    let scene =
+        Scene { nodes, nodes_max: nodes, tasks: 0, wish, closed: &[], idle: &|_| true, up: &|_| true, may: &|_| true };
     let mut fits: Vec<_> = (0..16).filter(|node| !busy.contains(node)).map(|node| (NodeId(node), 1)).collect();
     let fine = arrange(&topology, &mut Memory::default(), &scene, &mut fits);
     (fine && fits.len() >= nodes as usize)
@@ -270,8 +272,65 @@ fn segments_stand_whole_in_blocks() {
     // A segment larger than a block stands in two that are one.
     assert_eq!(divided(16, plain(8), &[]), Some((0..16).collect()));
     assert_eq!(divided(16, plain(8), &[0]), None);
-    // A job in one segment is not divided.
-    assert_eq!(divided(4, plain(4), &[0, 4, 8, 12]).map(|nodes| nodes.len()), Some(4));
+    // A job in one segment is not divided, and waits for a block as each job does.
+    assert_eq!(divided(4, plain(4), &[0, 4, 8]), Some(vec![12, 13, 14, 15]));
+    assert_eq!(divided(4, plain(4), &[0, 4, 8, 12]), None);
+}
+
+/// Returns how many nodes of each block a job of so many nodes gets on two blocks of four, which are one aggregated block.
+/// None: it must wait.
+fn on_two_blocks(nodes: u32, segments: Option<Segments>, busy: &[u32]) -> Option<[usize; 2]> {
+    let topology =
+        read("topology.conf", "BlockName=b1 Nodes=n[1-4]\nBlockName=b2 Nodes=n[5-8]\nBlockSizes=4,8\n").unwrap();
+    let wish = Wish { segments, ..Wish::default() };
+    let got = chosen(&topology, nodes, wish, busy, &[]).filter(|got| got.len() == nodes as usize)?;
+    Some([0, 1].map(|block| got.iter().filter(|node| (*node / 4) as usize == block).count()))
+}
+
+// The cases of testsuite/python/tests/test_150_1.py and test_150_2.py of Slurm, where they say what runs and what waits.
+#[test]
+fn blocks_take_jobs_as_in_slurms_tests() {
+    let in_parts = |nodes| Some(Segments { nodes, apart: false, together: false });
+    // test_const1: two and three nodes run in a block each; three nodes more wait, though three are free.
+    assert_eq!(on_two_blocks(2, None, &[]), Some([2, 0]));
+    assert_eq!(on_two_blocks(3, None, &[0, 1]), Some([0, 3]));
+    assert_eq!(on_two_blocks(3, None, &[0, 1, 4, 5, 6]), None);
+    // test_const2: five nodes are more than a block has.
+    assert_eq!(on_two_blocks(3, None, &[]), Some([3, 0]));
+    assert_eq!(on_two_blocks(5, None, &[0, 1, 2]), Some([1, 4]));
+    // test_segment1
+    assert_eq!(on_two_blocks(4, in_parts(2), &[]), Some([4, 0]));
+    assert_eq!(on_two_blocks(4, in_parts(2), &[0, 1]), Some([0, 4]));
+    assert_eq!(on_two_blocks(6, in_parts(3), &[]), Some([3, 3]));
+    assert_eq!(on_two_blocks(6, in_parts(3), &[0, 1]), None);
+}
+
+#[test]
+fn a_job_crosses_no_border_that_it_could_avoid() {
+    let text = "BlockName=a Nodes=n[1-4]\nBlockName=b Nodes=n[5-8]\nBlockName=c Nodes=n[9-12]\nBlockName=d \
+                Nodes=n[13-16]\nBlockSizes=4,8\n";
+    let topology = read("topology.conf", text).unwrap();
+    let blocks = |nodes, busy: &[u32]| {
+        let got = chosen(&topology, nodes, Wish::default(), busy, &[]).filter(|got| got.len() == nodes as usize)?;
+        Some([0, 1, 2, 3].map(|block| got.iter().filter(|node| *node / 4 == block).count()))
+    };
+    // The fullest block that has room, and the aggregated block that has least more than is needed.
+    assert_eq!(blocks(2, &[0, 1, 4]), Some([2, 0, 0, 0]));
+    assert_eq!(blocks(6, &[0, 8, 9]), Some([0, 0, 2, 4]));
+    assert_eq!(blocks(8, &[0]), Some([0, 0, 4, 4]));
+    assert_eq!(blocks(8, &[0, 8]), None, "seven and seven are free: no two blocks hold eight");
+    // Larger than every aggregated block: as few of these as can hold it.
+    assert_eq!(blocks(12, &[0]), Some([0, 4, 4, 4]));
+    // What is down is no block that the job could wait for.
+    let with_down = |nodes: u32, down: &[u32]| {
+        let mut fits: Vec<_> = (0..16).filter(|node| !down.contains(node)).map(|node| (NodeId(node), 1)).collect();
+        let up = |node: NodeId| !down.contains(&node.0);
+        let wish = Wish::default();
+        let (idle, may) = (&|_: NodeId| true, &|_: NodeId| true);
+        let scene = Scene { nodes, nodes_max: nodes, tasks: 0, wish, closed: &[], idle, up: &up, may };
+        arrange(&topology, &mut Memory::default(), &scene, &mut fits)
+    };
+    assert!(with_down(4, &[0, 4, 8]) && with_down(4, &[0, 4, 8, 12]), "no block has four nodes any more");
 }
 
 #[test]

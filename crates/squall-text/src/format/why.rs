@@ -237,6 +237,7 @@ fn misfit_text(misfit: &WhyMisfit) -> String {
         Together::Prism => format!("no prism with links of its own is free among them, such as {shapes}"),
         Together::Ring => "no run of them on one ring is long enough".to_owned(),
         Together::Segments => "too few whole segments of them stand in blocks as it asks".to_owned(),
+        Together::Block => "in more blocks than it fits in".to_owned(),
     };
     let options = misfit.options.iter().map(|(option, value)| match value.as_str() {
         "" => format!("--{option}"),
@@ -244,6 +245,7 @@ fn misfit_text(misfit: &WhyMisfit) -> String {
     });
     let options = options.collect::<Vec<_>>().join(" ");
     let by = match (options.as_str(), misfit.together) {
+        ("", Together::Block) => " (with --network=tolerant it would not wait for a block)".to_owned(),
         ("", Together::Prism) => " (a job of that size wants one unless --network=local or tolerant)".to_owned(),
         ("", _) => String::new(),
         (options, _) => format!(" ({options})"),
@@ -321,7 +323,9 @@ fn test_text(test: NodeTest) -> &'static str {
         NodeTest::BusyCpus => "CPUs held by jobs",
         NodeTest::BusyMemory => "memory held by jobs",
         NodeTest::BusyGres => "GPUs or other resources held by jobs",
-        NodeTest::OtherUsers => "other users' jobs on it (--exclusive=user)",
+        NodeTest::OtherUsers => {
+            "jobs on it, or in its block, that it does not share with (--exclusive=user, --exclusive=topo)"
+        }
     }
 }
 

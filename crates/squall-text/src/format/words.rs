@@ -36,6 +36,7 @@ pub fn version_of(release: Release) -> (u32, u32, u32) {
 pub fn over_subscribe(spec: &JobSpec) -> &'static str {
     match (spec.need.exclusive, spec.need.oversubscribe) {
         _ if spec.keeps_others_off() => "USER",
+        _ if spec.keeps_blocks() => "TOPO",
         (true, _) => "NO",
         (false, true) => "YES",
         (false, false) => "OK",
@@ -46,6 +47,7 @@ pub fn over_subscribe(spec: &JobSpec) -> &'static str {
 pub fn exclusive(spec: &JobSpec) -> &'static str {
     match () {
         () if spec.keeps_others_off() => "USER",
+        () if spec.keeps_blocks() => "TOPO",
         () if spec.need.exclusive => "NODE",
         () => "NO",
     }

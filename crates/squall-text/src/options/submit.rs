@@ -103,6 +103,8 @@ pub struct Run {
     pub kill_on_bad_exit: Option<bool>,
     /// `--wait`: seconds from the end of the first task until the others are killed; 0: no limit. None: as the cluster says.
     pub wait_s: Option<u32>,
+    /// `--wait-for-children`: a task lasts until the processes that it has left behind have ended.
+    pub wait_for_children: bool,
     /// `--cpu-bind`: binding of tasks to CPUs, as given.
     pub cpu_bind: Option<String>,
     /// `--disable-status`: SIGINT is passed to the tasks at once, without printing their status first.

@@ -402,6 +402,7 @@ fn e_exclusive_user_is_no_whole_node() {
     };
     let (user, whole) = ((false, true), (true, false));
     assert_eq!((asked("--exclusive=user"), asked("--exclusive=USER")), (user, user));
+    assert_eq!(asked("--exclusive=topo"), whole);
     assert_eq!((asked("--exclusive"), asked("--exclusive=exclusive")), (whole, whole));
     assert_eq!((asked("--exclusive --exclusive=user"), asked("--exclusive=user --exclusive")), (user, whole));
 }

@@ -237,15 +237,21 @@ fn exclusive(order: &mut PartitionOrder, value: &Value, place: &str) -> Result<(
     match value.as_str().unwrap_or_default().to_ascii_uppercase().as_str() {
         "NO" => {
             set("ExclusiveUser", "NO");
+            set("ExclusiveTopo", "NO");
             set(SHARED, "NO");
         }
         "USER" => {
             set("ExclusiveUser", "YES");
+            set("ExclusiveTopo", "NO");
+            set(SHARED, "NO");
+        }
+        "TOPO" => {
+            set("ExclusiveUser", "NO");
+            set("ExclusiveTopo", "YES");
             set(SHARED, "NO");
         }
         "NODE" => set("OverSubscribe", "EXCLUSIVE"),
-        "TOPO" => return Err(Problem::not_done(place, "TOPO: a partition gives whole blocks to no job: use NODE")),
-        other => return Err(Problem::malformed(place, format!("{other}: use NO, NODE or USER"))),
+        other => return Err(Problem::malformed(place, format!("{other}: use NO, NODE, USER or TOPO"))),
     }
     Ok(())
 }
@@ -373,8 +379,8 @@ mod tests {
             tres_billing_weights: BillingWeights::try_from("CPU=1.0,Mem=0.25G".to_owned()).unwrap(),
             ..PartitionConfig::default()
         };
-        for exclusive_user in [false, true] {
-            let config = PartitionConfig { exclusive_user, ..config.clone() };
+        for (exclusive_user, exclusive_topo) in [(false, false), (true, false), (false, true)] {
+            let config = PartitionConfig { exclusive_user, exclusive_topo, ..config.clone() };
             let info = PartitionInfo {
                 config: config.clone(),
                 preempt_mode: PreemptMode::Requeue,
@@ -396,7 +402,7 @@ mod tests {
             (problem.status, problem.source)
         };
         let of = |field: &str| format!("partitions[0].{field}");
-        assert_eq!(refused(json!({"name": "p", "partition": {"exclusive": "TOPO"}})), (501, of("partition.exclusive")));
+        assert_eq!(refused(json!({"name": "p", "partition": {"exclusive": "MCS"}})), (400, of("partition.exclusive")));
         assert_eq!(refused(json!({"maximums": {}})), (400, of("name")));
         let order =
             partitions(&json!({"partitions": [{"name": "p", "maximums": {"over_time_limit": 70000}}]}), 9).unwrap();

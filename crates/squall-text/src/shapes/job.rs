@@ -122,6 +122,7 @@ fn resources(row: &JobRow) -> Value {
     let (shared, exclusive) = match row.over_subscribe() {
         "NO" => (json!(["none"]), json!(["true"])),
         "USER" => (json!(["user"]), json!(["user"])),
+        "TOPO" => (json!(["topo"]), json!(["topo"])),
         "YES" => (json!(["oversubscribe"]), json!([])),
         _ => (json!([]), json!([])),
     };

@@ -109,6 +109,7 @@ pub fn job_defaults(config: &PartitionConfig) -> String {
 
 fn exclusive(config: &PartitionConfig) -> &'static str {
     match config.oversubscribe {
+        _ if config.exclusive_topo => "TOPO",
         OverSubscribe::Exclusive => "NODE",
         _ if config.exclusive_user => "USER",
         _ => "NO",

@@ -339,6 +339,16 @@ mod tests {
         assert_eq!(all[2].1.fill(&json!({"l": [[{}], []]})), json!({"c": 0, "l": [[{"n": 0}], []]}));
     }
 
+    // Clients that openapi-generator makes refuse a field that Slurm does not have.
+    #[test]
+    fn statistics_have_fields_of_our_own_in_old_versions_only() {
+        for version in Version::ALL {
+            let statistics = &Shape::of(version, AnswerKind::Diag).fill(&json!({}))["statistics"];
+            let own = ["fabric", "latencies", "node_daemons", "journal"].map(|field| statistics.get(field).is_some());
+            assert_eq!(own, [version < Version::V42; 4], "{version:?}");
+        }
+    }
+
     #[test]
     fn every_kind_of_answer_has_its_section_in_every_version() {
         for (version, kind) in Version::ALL.into_iter().flat_map(|version| AnswerKind::ALL.map(|kind| (version, kind)))

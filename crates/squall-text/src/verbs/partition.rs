@@ -47,6 +47,7 @@ pub static KEYS: &[Key<PartitionConfig>] = &[
     row(&[("LLN", 1)], Truth(|to, yes| to.lln = yes)),
     row(&[("Exclusive", 9)], Own(exclusive)),
     row(&[("ExclusiveUser", 1)], Truth(|to, yes| to.exclusive_user = yes)),
+    row(&[("ExclusiveTopo", 10)], Truth(|to, yes| to.exclusive_topo = yes)),
     row(&[("DisableRootJobs", 1)], Truth(|to, yes| to.disable_root_jobs = Some(yes))),
     row(&[("ReqResv", 3)], Truth(|to, yes| to.req_resv = yes)),
     row(&[("RootOnly", 3)], Truth(|to, yes| to.root_only = yes)),
@@ -140,17 +141,18 @@ fn unless(text: String, none: &str) -> String {
     if text.eq_ignore_ascii_case(none) { String::new() } else { text }
 }
 
-/// Reads which other jobs may share the nodes of a job: `NO` (all), `NODE` (none), `USER` (those of its user).
+/// Reads which other jobs may share the nodes of a job: `NO` (all), `NODE` (none), `USER` (those of its user), `TOPO`
+/// (none, nor its blocks).
 fn exclusive(to: &mut PartitionConfig, _: Option<char>, text: &str) -> Result<(), Bad> {
-    let whole = to.oversubscribe == OverSubscribe::Exclusive;
-    let (nodes, user) = match text.to_ascii_uppercase().as_str() {
-        "NO" => (if whole { OverSubscribe::No } else { to.oversubscribe }, false),
-        "USER" => (if whole { OverSubscribe::No } else { to.oversubscribe }, true),
-        "NODE" => (OverSubscribe::Exclusive, false),
-        "TOPO" => return Err(Bad::NotDone("TOPO: a partition gives whole blocks to no job: use NODE".to_owned())),
+    let shared = if to.oversubscribe == OverSubscribe::Exclusive { OverSubscribe::No } else { to.oversubscribe };
+    let (nodes, user, blocks) = match text.to_ascii_uppercase().as_str() {
+        "NO" => (shared, false, false),
+        "USER" => (shared, true, false),
+        "TOPO" => (shared, false, true),
+        "NODE" => (OverSubscribe::Exclusive, false, false),
         _ => return Err(Bad::Value),
     };
-    (to.oversubscribe, to.exclusive_user) = (nodes, user);
+    (to.oversubscribe, to.exclusive_user, to.exclusive_topo) = (nodes, user, blocks);
     Ok(())
 }
 

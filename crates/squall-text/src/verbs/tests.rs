@@ -235,7 +235,8 @@ fn keys_of_partitions() {
     };
     assert_eq!(exclusive("node"), (OverSubscribe::Exclusive, false));
     assert_eq!((exclusive("USER"), exclusive("NO")), ((OverSubscribe::No, true), (OverSubscribe::No, false)));
-    assert!(matches!(set("Exclusive", None, "TOPO", &fresh), Err(Bad::NotDone(_))));
+    assert!(set("Exclusive", None, "topo", &fresh).unwrap().exclusive_topo);
+    assert!(matches!(set("Exclusive", None, "mcs", &fresh), Err(Bad::Value)));
     let both = set("JobDefaults", None, "DefCpuPerGPU=2,DefMemPerGPU=100", &fresh).unwrap();
     assert_eq!((both.def_cpu_per_gpu, both.def_mem_per_gpu_mb), (2, 100));
     assert_eq!(set("JobDefaults", None, "(null)", &both).unwrap(), fresh);

@@ -11,7 +11,6 @@ use super::parse::Origin;
 use super::report::{Fate, Report};
 use super::value;
 
-const NO: &[&str] = &["NO", "0"];
 const NONE: &[&str] = &["none", "(null)"];
 
 /// All keys of a `PartitionName` line but the first, and those that are the same in `[[partitions]]`.
@@ -20,7 +19,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("Default", Elsewhere),
     ("DefaultTime", Elsewhere),
     ("Exclusive", Elsewhere),
-    ("ExclusiveTopo", Missing(NO, "no part of a topology is kept for one job")),
     ("JobDefaults", Elsewhere),
     ("MaxCPUsPerNode", Taken("MaxCPUsPerNode", value::count)),
     ("MaxCPUsPerSocket", Taken("MaxCPUsPerSocket", value::count)),
@@ -195,7 +193,7 @@ fn exclusive(
         None | Some("NO") => {}
         Some("NODE") => fields.push(("OverSubscribe", value::quoted("EXCLUSIVE"))),
         Some("USER") => fields.push(("ExclusiveUser", "true".to_owned())),
-        Some("TOPO") => line.say(report, "Exclusive", Fate::Missing, "no part of a topology is kept for one job"),
+        Some("TOPO") => fields.push(("ExclusiveTopo", "true".to_owned())),
         Some(word) => line.say(report, "Exclusive", Fate::Wrong, format!("`{word}`: NO, NODE, USER or TOPO is needed")),
     }
 }

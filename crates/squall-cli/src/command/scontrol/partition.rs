@@ -76,9 +76,10 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         format!("AllowGroups={groups} {} {}", accounts(config), levels(config)),
         format!("AllocNodes={hosts}{alternate} Default={} QoS={qos}", yes(config.default)),
         format!(
-            "DefaultTime={default_time} DisableRootJobs={} ExclusiveUser={} GraceTime={} Hidden={}",
+            "DefaultTime={default_time} DisableRootJobs={} ExclusiveUser={}{} GraceTime={} Hidden={}",
             yes(config.disable_root_jobs.unwrap_or(false)),
             yes(config.exclusive_user),
+            if config.exclusive_topo { " ExclusiveTopo=YES" } else { "" },
             config.grace_time_s.0,
             yes(config.hidden)
         ),

@@ -567,6 +567,7 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
     assert_eq!(change("OverSubscribe=f:2").oversubscribe, OverSubscribe::Force(2));
     assert!(
         change("E=y").exclusive_user
+            && change("ExclusiveTopo=yes").exclusive_topo
             && change("PowerDownOnIdle=YES").power_down_on_idle
             && change("Default=Ye").default
             && change("L=y").lln

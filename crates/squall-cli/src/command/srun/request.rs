@@ -97,6 +97,7 @@ pub(crate) fn step(
         among: het::among(vars),
         x11: x11(asked),
         inside: spec.inside.is_some().then_some(true),
+        wait_for_children: asked.run.wait_for_children.then_some(true),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };

@@ -51,7 +51,7 @@ pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     place(state, &who.owner, spec)?;
     within_partitions(state, &who.owner, spec)?;
     array(state, spec)?;
-    network::admit(&state.index.topology, spec, || {
+    network::admit(state, spec, || {
         let partitions = partitions(state, &who.owner, spec).unwrap_or_default();
         tasks_each(state, &partitions, &spec.need)
     })?;

@@ -303,17 +303,25 @@ fn node_fence(c: &Controller, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies `OverSubscribe=EXCLUSIVE` of a partition, which gives its jobs whole nodes, as `--reboot` does, and
-/// `ExclusiveUser=YES`, which keeps other users' jobs off their nodes.
+/// Applies `OverSubscribe=EXCLUSIVE` of a partition, which gives its jobs whole nodes, as `--reboot` does,
+/// `ExclusiveUser=YES`, which keeps other users' jobs off their nodes, and `ExclusiveTopo=YES`, which keeps all other jobs
+/// off their blocks.
 fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
-    if spec.need.exclusive {
+    if spec.keeps_blocks() {
         return;
     }
     let all = |config: &PartitionConfig| config.oversubscribe == OverSubscribe::Exclusive;
-    let (whole, user) = state.partitions_of(spec).fold((false, false), |(whole, user), partition| {
-        (whole || all(&partition.config), user || partition.config.exclusive_user)
+    let none = (false, false, false);
+    let (whole, user, blocks) = state.partitions_of(spec).fold(none, |(whole, user, blocks), partition| {
+        let config = &partition.config;
+        (whole || all(config), user || config.exclusive_user, blocks || config.exclusive_topo)
     });
-    if whole || spec.options.reboots() {
+    if blocks {
+        let spec = Arc::make_mut(spec);
+        (spec.need.exclusive, spec.options.exclusive_topo) = (true, Some(true));
+    } else if spec.need.exclusive {
+        // It has whole nodes already.
+    } else if whole || spec.options.reboots() {
         Arc::make_mut(spec).need.exclusive = true;
     } else if user && !spec.keeps_others_off() {
         Arc::make_mut(spec).options.exclusive_user = true;

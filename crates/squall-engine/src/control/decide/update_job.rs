@@ -390,8 +390,8 @@ fn change_options(spec: &mut JobSpec, update: &JobUpdate) {
     if update.begin.is_some() && spec.options.begins_after_submission {
         spec.options.begins_after_submission = false;
     }
-    if update.oversubscribe.is_some() && spec.options.exclusive_user {
-        spec.options.exclusive_user = false;
+    if update.oversubscribe.is_some() && (spec.options.exclusive_user || spec.options.exclusive_topo.is_some()) {
+        (spec.options.exclusive_user, spec.options.exclusive_topo) = (false, None);
     }
 }
 

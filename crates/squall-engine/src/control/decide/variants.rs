@@ -64,7 +64,7 @@ impl Edits {
         self.with(WhyChange::WithoutConstraint, |spec| spec.need.constraint = None);
         self.with(WhyChange::WithoutExclusive, |spec| {
             spec.need.exclusive = false;
-            spec.options.exclusive_user = false;
+            (spec.options.exclusive_user, spec.options.exclusive_topo) = (false, None);
         });
         self.with(WhyChange::WithoutContiguous, |spec| spec.need.contiguous = false);
         self.with(WhyChange::WithoutLicenses, |spec| spec.need.licenses = None);

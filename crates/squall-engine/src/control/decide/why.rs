@@ -281,7 +281,7 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
         Together::Geometry => vec![geometry.as_ref().map(|given| ("geometry", &given.text)), grid, network],
         Together::Grid => vec![grid, network, stencil.as_ref().map(|given| ("stencil", &given.text))],
         Together::Prism => vec![network],
-        Together::Ring => Vec::new(),
+        Together::Ring | Together::Block => Vec::new(),
         Together::Segments => {
             let placing = spec.options.segments.unwrap_or_default();
             let flag = |set: bool, option| Some((option, &empty)).filter(|_| set);

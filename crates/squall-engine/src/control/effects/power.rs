@@ -304,6 +304,7 @@ fn waiting(state: &State, nodes: &NodeSet) -> Vec<BootingJob> {
             extra: spec.options.get().and_then(|options| options.notes.extra.clone()),
             exclusive: need.exclusive,
             own_nodes: spec.keeps_others_off(),
+            own_blocks: spec.keeps_blocks(),
             oversubscribe: need.oversubscribe,
         })
     };

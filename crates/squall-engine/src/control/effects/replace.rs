@@ -13,7 +13,6 @@ use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::node::Down;
-use squall_sched::topology::Wish;
 use squall_sched::{Candidate, Given, Item, Nodes};
 
 use crate::control::controller::Controller;
@@ -148,7 +147,7 @@ pub(crate) fn free_for(c: &mut Controller, now: Time, id: JobId, vacancy: &Vacan
             priority: 0,
             need: &need,
             time_limit_s: Some(left),
-            wish: Wish::default(),
+            wish: need.wish,
             copies: 1,
             group: None,
             avoid: None,

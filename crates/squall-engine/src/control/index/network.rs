@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use squall_model::hostlist;
 use squall_model::id::NodeId;
 use squall_model::job::JobSpec;
 use squall_model::job::network::Class;
@@ -11,7 +12,7 @@ use squall_model::wire::client::Refusal;
 use squall_sched::Closed;
 use squall_sched::layout::{Grid, shapes};
 use squall_sched::topology::segments::{self, Segments};
-use squall_sched::topology::{Topology, TopologyKind, Torus, Wish, block_sizes};
+use squall_sched::topology::{TopologyKind, Torus, Wish, block_sizes};
 
 use crate::control::index::pending::Pending;
 use crate::control::index::queue::Queue;
@@ -86,7 +87,8 @@ pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
 }
 
 /// Checks a division into segments. The error says why no job can have it here.
-fn admit_segments(topology: &Topology, spec: &JobSpec, segments: Segments) -> Result<(), String> {
+fn admit_segments(state: &State, spec: &JobSpec, segments: Segments) -> Result<(), String> {
+    let topology = &state.index.topology;
     match &topology.kind {
         // As with Slurm it means nothing without blocks.
         TopologyKind::Flat | TopologyKind::Tree { .. } => return Ok(()),
@@ -94,11 +96,20 @@ fn admit_segments(topology: &Topology, spec: &JobSpec, segments: Segments) -> Re
             return Err("only blocks are divided into segments, and this network has none: leave it out".to_owned());
         }
         TopologyKind::Block { blocks, sizes } => {
-            segments::check(&block_sizes(blocks), sizes, segments, spec.need.nodes_min)?;
+            let blocks = &block_sizes(blocks);
+            segments::check(blocks, sizes, segments, spec.need.nodes_min)?;
+            if let Some(list) = &spec.need.nodelist {
+                // That each of these nodes exists was checked before.
+                let names = hostlist::expand(list).unwrap_or_default();
+                let nodes: Vec<NodeId> = names.iter().filter_map(|name| state.node_id(name)).collect();
+                if spec.need.nodes_min.is_some_and(|wanted| wanted as usize != nodes.len() && wanted > segments.nodes) {
+                    return Err("name as many nodes by --nodelist as the job has".to_owned());
+                }
+                segments::check_named(&|node| topology.place(node), (blocks, sizes), segments, &nodes)?;
+            }
         }
     }
     let other = match &spec.need {
-        need if need.nodelist.is_some() => "--nodelist",
         need if need.contiguous => "--contiguous",
         _ if spec.options.network.class.as_ref().is_some_and(|given| given.value == Class::Anywhere) => "--network",
         _ => return Ok(()),
@@ -108,7 +119,8 @@ fn admit_segments(topology: &Topology, spec: &JobSpec, segments: Segments) -> Re
 
 /// Refuses network placements that no job on this network can have, and names the nearest possible one. `tasks_each`:
 /// most tasks of the job that fit on a node; 0: not known yet.
-pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
+pub(crate) fn admit(state: &State, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
+    let topology = &state.index.topology;
     let Some(options) = spec.options.get() else { return Ok(()) };
     let asked = &options.network;
     let wish = Wish::of_job(options).map_err(|fault| {
@@ -128,7 +140,7 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         return Err(invalid("grid", text_of_grid, problem));
     }
     if let Some(segments) = wish.segments {
-        admit_segments(topology, spec, segments)
+        admit_segments(state, spec, segments)
             .map_err(|problem| invalid("segment", &segments.nodes.to_string(), problem))?;
     } else if options.segments.is_some() {
         return Err(invalid(

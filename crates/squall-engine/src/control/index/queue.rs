@@ -238,8 +238,8 @@ impl Queue {
     /// otherwise it is taken out of them.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
-        if !self.keeps_apart && pending.spec.keeps_others_off() {
-            // For the first `--exclusive=user` job the queue is rebuilt, so that requests contain the user.
+        if !self.keeps_apart && (pending.spec.keeps_others_off() || pending.spec.keeps_blocks()) {
+            // For the first `--exclusive=user` or `=topo` job the queue is rebuilt, so that requests contain the user.
             let dirty = std::mem::take(&mut self.dirty);
             self.rebuild(state, timers, now);
             self.dirty.extend(dirty);

@@ -1,4 +1,5 @@
-//! `--exclusive=user`: a job shares its nodes only with jobs of the same user.
+//! `--exclusive=user`: a job shares its nodes only with jobs of the same user. `--exclusive=topo`: it shares its blocks
+//! with no other job.
 //!
 //! Without such a job the queue ignores users, at no cost. The first such job makes the queue distinguish users. A
 //! rebuild of the queue when there is no such job ends that.
@@ -14,11 +15,11 @@ use squall_sched::Claim;
 use crate::control::index::queue::Queue;
 use crate::control::state::State;
 
-/// Returns whether some job that has not ended keeps other users off its nodes.
+/// Returns whether some job that has not ended keeps other users off its nodes, or other jobs off its blocks.
 pub(crate) fn keeps_apart(state: &State) -> bool {
     let jobs = state.jobs.iter().filter(|(_, job)| !job.is_ended()).map(|(_, job)| &job.spec);
     let arrays = state.arrays.values().filter(|array| !array.tally.untouched.is_empty()).map(|array| &array.spec);
-    jobs.chain(arrays).any(|spec| spec.keeps_others_off())
+    jobs.chain(arrays).any(|spec| spec.keeps_others_off() || spec.keeps_blocks())
 }
 
 impl Queue {
@@ -43,7 +44,8 @@ impl Queue {
             let job = state.jobs.get(&id)?;
             let until = self.end_of.get(&id).copied().unwrap_or(Time(u64::MAX));
             let (user, alone) = (job.owner.uid, job.spec.keeps_others_off());
-            Some(Claim { user, alone, nodes, from: Time(0), until })
+            let blocks = job.spec.keeps_blocks();
+            Some(Claim { job: id, user, alone, blocks, nodes, from: Time(0), until })
         });
         self.claims = claims.collect();
     }

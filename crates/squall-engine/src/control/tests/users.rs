@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::id::JobId;
 use squall_model::job::options::Chosen;
 use squall_model::job::{JobSpec, JobState, Need, NodeTest};
@@ -86,6 +87,58 @@ fn e_exclusive_user_array_runs_side_by_side() {
     assert_eq!(running, 8);
     let other = submit(&mut d, BOB, tasks(1));
     assert_eq!(d.state_of(other), Some(JobState::Pending));
+}
+
+/// Two blocks of two nodes.
+fn blocks() -> Driver {
+    let text = "BlockName=a Nodes=n[1-2]\nBlockName=b Nodes=n[3-4]\nBlockSizes=2\n".to_owned();
+    let topology = TopologyFile { name: "topology.conf".into(), text };
+    let node = NodeConfig { name: "n[1-4]".into(), ..NodeConfig::default() };
+    let mut d = Driver::empty(Config { topology, nodes: vec![node], ..Config::default() });
+    for n in 1..=4 {
+        d.add_node(&format!("n{n}"), 4);
+    }
+    d
+}
+
+fn own_blocks(spec: JobSpec) -> JobSpec {
+    let need = Need { exclusive: true, ..spec.need };
+    JobSpec { need, options: Chosen { exclusive_topo: Some(true), ..Chosen::default() }.into(), ..spec }
+}
+
+#[test]
+fn exclusive_topo_has_its_block_alone() {
+    let (waits, runs) = (Some(JobState::Pending), Some(JobState::Running));
+    let mut d = blocks();
+    let other = submit(&mut d, BOB, tasks(1));
+    let alone = submit(&mut d, ADA, own_blocks(tasks(1)));
+    assert_eq!((has(&d, other), has(&d, alone)), (Some((1, 0)), Some((4, 2))), "the block of the other is not for it");
+    // Of the rest of its block no one gets anything, its own user neither.
+    let wide = submit(&mut d, ADA, JobSpec { need: Need { ntasks: Some(8), ..Need::default() }, ..tasks(1) });
+    let more = submit(&mut d, ADA, own_blocks(tasks(1)));
+    assert_eq!([wide, more].map(|id| d.state_of(id)), [waits, waits]);
+    let answers = d.ask(2, ADA, Request::Why { job: more });
+    let [Answer::Why(why)] = &answers[..] else { panic!("{answers:?}") };
+    let tests: Vec<_> = why.partitions[0].tests.iter().map(|test| (test.0, test.2)).collect();
+    assert!(tests.contains(&(NodeTest::OtherUsers, 2)) && why.partitions[0].misfit.is_none(), "{tests:?}");
+    d.cancel(wide);
+    d.finish(other, 0);
+    assert_eq!((d.state_of(more), has(&d, more).map(|(_, node)| node)), (runs, Some(0)));
+    d.finish(alone, 0);
+    d.finish(more, 0);
+    // It is kept room for: the block that is free first is its own.
+    let first = submit(&mut d, BOB, JobSpec { need: Need { ntasks: Some(5), ..Need::default() }, ..tasks(1) });
+    let second = submit(&mut d, BOB, JobSpec { time_limit_s: Some(300), ..tasks(4) });
+    let alone = submit(&mut d, ADA, own_blocks(tasks(1)));
+    let longer = submit(&mut d, BOB, JobSpec { time_limit_s: Some(1200), ..tasks(1) });
+    assert_eq!([first, second, alone, longer].map(|id| d.state_of(id)), [runs, runs, waits, runs]);
+    assert_eq!(
+        has(&d, longer).map(|(_, node)| node),
+        has(&d, first).map(|(_, node)| node + 1),
+        "beside what ends later"
+    );
+    d.finish(second, 0);
+    assert_eq!(d.state_of(alone), runs);
 }
 
 /// Returns the groups with which a job's processes run.

@@ -184,13 +184,16 @@ fn segments_of_a_job_wait_for_blocks() {
     assert_eq!((found.together, found.free, found.options), (Together::Segments, true, texts("segment", "2")));
     assert!(changes(&mut d, id).iter().any(|(change, _)| *change == WhyChange::WithoutSegments));
     d.cancel(id);
-    let id = d.submit(in_segments(4, 4, plain));
+    let id = d.submit(in_segments(3, 4, plain));
     assert_eq!(d.state_of(id), Some(JobState::Running), "one segment is not divided");
     let key = d.key();
     for (spec, said) in [
         (in_segments(6, 4, plain), "6 nodes can't be divided into parts of 4"),
         (in_segments(4, 1, SegmentPlacing { apart: true, ..plain }), "there are 2 blocks for 4 segments apart"),
-        (JobSpec { need: on("n[1-4]", &[]).need, ..in_segments(4, 2, plain) }, "--nodelist says itself"),
+        (
+            JobSpec { need: on("n[1-3,5]", &[]).need, ..in_segments(4, 2, plain) },
+            "1 nodes of --nodelist are in one block",
+        ),
     ] {
         let answers = d.submit_with(key, spec);
         let [Answer::Refused(Refusal::InvalidValue { option, problem, .. })] = &answers[..] else {
@@ -198,6 +201,43 @@ fn segments_of_a_job_wait_for_blocks() {
         };
         assert!(option == "segment" && problem.starts_with(said), "{option}: {problem}");
     }
+}
+
+// The cases of testsuite/python/tests/test_150_2.py of Slurm. It also takes more nodes by --nodelist than the job has, of
+// which whole segments are chosen; here that is refused.
+#[test]
+fn segments_of_named_nodes() {
+    let text = "BlockName=a Nodes=n[1-4]\nBlockName=b Nodes=n[5-8]\nBlockSizes=4,8\n";
+    for (nodes, list, segment, said) in [
+        (4, "n[1-4]", 2, None),
+        (4, "n[1,2,5,6]", 2, None),
+        (6, "n[1-3,5-7]", 3, None),
+        (6, "n[1-8]", 3, Some("name as many nodes by --nodelist as the job has")),
+        (6, "n[1-6]", 3, Some("4 nodes of --nodelist are in one block, which are no whole parts of 3")),
+        (6, "n[1-5]", 3, Some("name as many nodes by --nodelist as the job has")),
+    ] {
+        let mut d = network("topology.conf", text, 8);
+        let mut spec = in_segments(nodes, segment, SegmentPlacing::default());
+        spec.need.nodelist = Some(list.into());
+        let key = d.key();
+        let answers = d.submit_with(key, spec);
+        match (&answers[..], said) {
+            ([Answer::Submitted { job, .. }], None) => assert_eq!(d.state_of(*job), Some(JobState::Running), "{list}"),
+            ([Answer::Refused(Refusal::InvalidValue { problem, .. })], Some(said)) => assert_eq!(problem, said),
+            other => panic!("{list}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_job_waits_for_a_block_that_holds_it() {
+    let mut d = network("topology.conf", "BlockName=a Nodes=n[1-4]\nBlockName=b Nodes=n[5-8]\nBlockSizes=4,8\n", 8);
+    d.submit(on("n[1-2,5-7]", &[]));
+    let id = d.submit(wide(3, &[]));
+    let found = misfit(&mut d, id);
+    assert_eq!((found.together, found.free, found.options), (Together::Block, true, vec![]));
+    let tolerant = d.submit(wide(3, &[("network", "tolerant")]));
+    assert_eq!(d.state_of(tolerant), Some(JobState::Running));
 }
 
 #[test]

@@ -109,14 +109,6 @@ pub const OPTIONS: &[Opt] = &[
         &[],
         "messages take the cluster's tree (tree_width of its configuration): leave it out",
     ),
-    refused(
-        "wait-for-children",
-        NO,
-        Flag,
-        Tools::SRUN,
-        &[],
-        "a task ends with its own process: let it wait for its children, by the shell's `wait`",
-    ),
 ];
 
 const ACCEL_BIND: &str = "which GPUs are near which CPUs is not known to tasks: use --gpu-bind=map_gpu:LIST";

@@ -47,13 +47,13 @@ pub const OPTIONS: &[Opt] = &[
     opt(
         "exclusive",
         NO,
-        Maybe("user"),
+        Maybe("user|topo"),
         Tools::ALL,
         &["SBATCH_EXCLUSIVE", "SALLOC_EXCLUSIVE", "SLURM_EXCLUSIVE"],
-        "whole nodes, shared with nobody (or only with the same user); a step: CPUs of its own",
+        "whole nodes (or nodes of one user, or whole blocks), shared with nobody; a step: CPUs of its own",
         exclusive,
     )
-    .partly("mcs and topo are refused: there is no multi-category security, and no block of nodes is kept for one job"),
+    .partly("mcs is refused: there is no multi-category security"),
     opt(
         "gres",
         NO,
@@ -270,16 +270,15 @@ fn host_list(given: &GivenOption<'_>) -> Result<Option<String>, Stop> {
 }
 
 fn exclusive(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), Stop> {
-    let user = match given.text().to_ascii_lowercase().as_str() {
-        "" | "exclusive" | "1" | "yes" => false,
-        "user" => true,
+    let (user, blocks) = match given.text().to_ascii_lowercase().as_str() {
+        "" | "exclusive" | "1" | "yes" => (false, false),
+        "user" => (true, false),
+        "topo" => (false, true),
         "mcs" => return Err(given.not_done("there is no multi-category security: use --exclusive or --exclusive=user")),
-        "topo" => {
-            return Err(given.not_done("no block of nodes is kept for one job: use --exclusive or --exclusive=user"));
-        }
-        _ => return Err(given.invalid("use it without a value, or user")),
+        _ => return Err(given.invalid("use it without a value, user or topo")),
     };
     (asked.spec.need.exclusive, asked.spec.options.exclusive_user) = (!user, user);
+    asked.spec.options.exclusive_topo = blocks.then_some(true);
     Ok(())
 }
 

@@ -329,6 +329,18 @@ pub const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
+    opt(
+        "wait-for-children",
+        NO,
+        Flag,
+        Tools::SRUN,
+        &[],
+        "a task lasts until the processes that it has left behind have ended",
+        |asked, given| {
+            asked.run.wait_for_children = given.set;
+            Ok(())
+        },
+    ),
     opt("whole", NO, Flag, Tools::SRUN, &["SLURM_WHOLE"], "all CPUs of the job on the step's nodes", |asked, given| {
         asked.run.whole = given.set;
         Ok(())

@@ -119,7 +119,7 @@ fn every_option_has_a_declared_effect() {
 fn options_with_refused_values_say_so() {
     for line in [
         "--container-name=n:exec",
-        "--exclusive=topo",
+        "--exclusive=mcs",
         "--gpus-per-socket=1",
         "--nodes=1,2",
         "--nodes=1-4:2",
@@ -145,7 +145,6 @@ fn d3_d4_d7_what_would_change_what_runs_is_refused_by_name() {
         ("--context=x", "--context=x: ", 1),
         ("--mcs-label=x", "--mcs-label=x: ", 1),
         ("--exclusive=mcs", "--exclusive=mcs: ", 1),
-        ("--exclusive=topo", "--exclusive=topo: no block of nodes is kept", 1),
         ("--bb=x", "--bb=x: ", 1),
         ("--bbf=/nonexistent", "Invalid --bbf specification", 1),
         ("--bbf=/dev/null", "--bbf=/dev/null: ", 1),
@@ -202,7 +201,6 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
         (Tool::Srun, "--external-launcher x", "--external-launcher: ", 1),
         (Tool::Srun, "--ignore-signals=INT x", "--ignore-signals=INT: ", 1),
         (Tool::Srun, "--treewidth=2 x", "--treewidth=2: ", 1),
-        (Tool::Srun, "--wait-for-children x", "--wait-for-children: ", 1),
         (Tool::Srun, "-Z x", "--no-allocate: ", 1),
         (Tool::Salloc, "--get-user-env", "--get-user-env: ", 1),
     ] {
