@@ -229,8 +229,8 @@ fn a_preempted_job_steps_aside_and_comes_back_by_itself() {
 #[test]
 fn a_preempted_job_that_can_not_be_checkpointed_is_requeued() {
     let Some(c) = cluster_with("requeued", KEYS, PARTITIONS) else { return };
-    c.write("left.sh", "#!/bin/bash\n(sleep 100 &)\necho run >> runs\nsleep 2\n");
-    c.ok(&["sbatch", "--exclusive", "--requeue", "left.sh"]);
+    c.write("own.sh", "#!/bin/bash\necho run >> runs\nexec unshare --user sleep 2\n");
+    c.ok(&["sbatch", "--exclusive", "--requeue", "own.sh"]);
     c.until("it runs", || c.dir.join("runs").exists());
     let other = preempt(&c);
     c.until("the other job has run", || completed(&c, &other));
@@ -248,10 +248,10 @@ fn a_job_is_checkpointed_by_itself_and_must_be() {
     c.ok(&["scontrol", "requeue", "1"]);
     c.until("it has ended", || state(&c).starts_with("FAILED"));
     assert_eq!(numbers(&c), (1..=80).collect::<Vec<_>>());
-    c.write("left.sh", "#!/bin/bash\n(sleep 100 &)\nsleep 100\n");
-    c.ok(&["sbatch", "--checkpoint=0:01,must", "-o", "must", "left.sh"]);
+    c.write("own.sh", "#!/bin/bash\nexec unshare --user sleep 100\n");
+    c.ok(&["sbatch", "--checkpoint=0:01,must", "-o", "must", "own.sh"]);
     c.until("it has ended", || c.ok(&["squeue", "-h", "-j", "2", "-t", "all", "-o", "%T"]) == "FAILED");
     let shown = c.ok(&["scontrol", "show", "job", "2"]);
-    assert!(shown.contains("ExitCode=1:0") && shown.contains("runs_on_in_the_background"), "{shown}");
+    assert!(shown.contains("ExitCode=1:0") && shown.contains("has_a_user_namespace_of_its_own"), "{shown}");
     assert!(c.read("must").contains("CAN'T BE CHECKPOINTED"), "{}", c.read("must"));
 }

@@ -167,6 +167,10 @@ pub(super) fn put_back(files: &[SharedFile], saved: Vec<File>) -> io::Result<()>
         let path = Path::new(OsStr::from_bytes(&file.path));
         let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        // After a reboot, or on another node, its folder is missing too.
+        if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
+        }
         let options =
             File::options().write(true).create(true).truncate(false).mode(file.mode).custom_flags(flags).open(path);
         let mut to = options.map_err(wrong)?;

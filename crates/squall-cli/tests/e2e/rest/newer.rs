@@ -97,11 +97,11 @@ fn partitions_and_nodes_are_created_changed_and_deleted() {
     let changed = shown();
     assert_eq!((&changed["priority"]["tier"], &changed["flags"]), (&json!(7), &json!([])), "{changed}");
     assert_eq!(changed["maximums"]["time"]["number"], 2880, "what is left out stays");
-    let both = json!({"partitions": [{"name": "long", "priority": {"tier": 8}}, {"name": "next", "partition": {"exclusive": "TOPO"}}]});
+    let both = json!({"partitions": [{"name": "long", "priority": {"tier": 8}}, {"name": "next", "partition": {"exclusive": "SOME"}}]});
     let refused = c.post(&token, at, &both);
     assert_eq!(
         (refused.status, &refused.json()["errors"][0]["source"]),
-        (501, &json!("partitions[1].partition.exclusive"))
+        (400, &json!("partitions[1].partition.exclusive"))
     );
     assert_eq!(shown()["priority"]["tier"], 7, "all or none");
     // What is shown is taken.
