@@ -192,7 +192,7 @@ fn segments_of_a_job_wait_for_blocks() {
         (in_segments(4, 1, SegmentPlacing { apart: true, ..plain }), "there are 2 blocks for 4 segments apart"),
         (
             JobSpec { need: on("n[1-3,5]", &[]).need, ..in_segments(4, 2, plain) },
-            "1 nodes of --nodelist are in one block",
+            "3 nodes of --nodelist are in one block",
         ),
     ] {
         let answers = d.submit_with(key, spec);
