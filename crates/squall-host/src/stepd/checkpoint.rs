@@ -42,6 +42,7 @@ use crate::dump_mark::Mark;
 use crate::processes::{Stat, inner_pid, is_pending};
 use crate::removal::remove;
 use crate::spool::{TaskPid, file, tasks_in};
+use crate::sys::host::is_ours;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals;
@@ -162,7 +163,12 @@ fn be_beside(root: &str) -> io::Result<()> {
     let mut meant = Vec::new();
     for (own, others, kind) in spaces {
         if fs::read_link(own)? != fs::read_link(&others)? {
-            meant.push((File::open(others)?, kind));
+            let space = File::open(others)?;
+            // Here and not only before: if the job was killed, another process may have its process id by now.
+            if !is_ours(&space)? {
+                return Err(io::Error::other("its mounts or its host name are of a user's making"));
+            }
+            meant.push((space, kind));
         }
     }
     // Other mounts come with another working directory.

@@ -1,9 +1,11 @@
 //! The host as a process sees it: name, mounts, CPUs, units.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +55,22 @@ fn part_mounts(further: libc::c_int) -> io::Result<()> {
     let none = std::ptr::null();
     // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
     checked(unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) })
+}
+
+/// Number of the call that returns the user namespace which owns a namespace (ioctl_ns(2)).
+const NS_GET_USERNS: libc::c_ulong = 0xb701;
+
+/// Whether a namespace is owned by the user namespace of this process. Otherwise a user may have made it.
+pub(crate) fn is_ours(space: &File) -> io::Result<bool> {
+    // SAFETY: the call takes no argument, and touches no memory.
+    let owner = unsafe { libc::ioctl(space.as_raw_fd(), NS_GET_USERNS) };
+    if owner < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has made this descriptor for us, and nothing else owns it.
+    let owner = unsafe { File::from_raw_fd(owner) }.metadata()?;
+    let own = std::fs::metadata("/proc/self/ns/user")?;
+    Ok((owner.dev(), owner.ino()) == (own.dev(), own.ino()))
 }
 
 /// Gives this process mounts of its own, and its later children process ids of their own (pid_namespaces(7)). The first child
