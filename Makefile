@@ -91,9 +91,12 @@ check: ## formatting, lints, the house's walls
 	cargo fmt --all --check
 	$(LINTS)
 
-nightly: checked ## what takes longer than a commit may: 20,000 small worlds, other ones each time; kills amid checkpoints, usage over time, the book on machines of 2 and 8 CPUs, tarball and wheel in old roots
+nightly: checked ## what takes longer than a commit may: 20,000 small worlds, other ones each time; kills and 50 preemptions amid checkpoints, a job of 1 GB to disk, usage over time, the book on machines of 2 and 8 CPUs, tarball and wheel in old roots
 	$(CHECKED) sim --seeds $$(scripts/seeds 20000) --nodes 4 --hours 0.1
-	SQUALL_CHECKPOINT_KILLS=500 cargo test $(WHOLE) --test e2e checkpoint::kills::kills_at_random
+	SQUALL_CHECKPOINT_KILLS=500 cargo test $(WHOLE) --test e2e kills_at_random_moments
+	SQUALL_CHECKPOINT_ROUNDS=50 cargo test $(WHOLE) --test e2e a_preempted_job_steps_aside_and_comes_back_by_itself
+	@if [ "$$(id -u)" = 0 ] && scripts/criu target/tmp/criu; then bench/checkpoint --mb=1024 --rounds=3 $(CHECKED) target/tmp/criu/criu; \
+	else echo "a job of 1 GB is not checkpointed: that wants root and CRIU"; fi
 	cargo test $(WHOLE) --test e2e -- --ignored
 	SQUALL_BOOK_CPUS=2 cargo test $(WHOLE) --test book
 	SQUALL_BOOK_CPUS=8 cargo test $(WHOLE) --test book

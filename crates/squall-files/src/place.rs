@@ -293,6 +293,14 @@ impl Place {
     pub fn note_plugins(&self, plugstack: &str) -> io::Result<()> {
         self.note(PLUGINS, plugstack)
     }
+    /// Returns what the configuration says of `srun`, as its writer has written it. None: nothing.
+    pub fn srun(&self) -> Option<String> {
+        fs::read_to_string(self.run().join(SRUN)).ok()
+    }
+    /// Records what the configuration says of `srun`, for commands of all users. Empty: nothing.
+    pub fn note_srun(&self, text: &str) -> io::Result<()> {
+        self.note(SRUN, text)
+    }
     /// Returns the name of Slurm's release that commands show. None: the default.
     pub fn release(&self) -> Option<String> {
         Some(fs::read_to_string(self.run().join(RELEASE)).ok()?.trim_end().to_owned())
@@ -328,6 +336,8 @@ pub const CONTENT: &str = "content";
 /// Name of the folder of steps in a node's folder.
 pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
+/// Name of the file with what the configuration says of `srun`.
+const SRUN: &str = "srun-settings";
 const PLUGINS: &str = "plugins";
 const RELEASE: &str = "release";
 

@@ -71,6 +71,7 @@ pub(crate) fn fields(config: &PartitionConfig) -> Vec<(&'static str, Value)> {
         ("allow_accounts", list(&config.allow_accounts)),
         ("allow_groups", list(&config.allow_groups)),
         ("allow_qos", list(&config.allow_qos)),
+        ("billing_weights_str", text(config.tres_billing_weights.as_str())),
         ("default_time", config.default_time_s.map_or(Value::Int(NO_VAL), |s| minutes(Some(s)))),
         ("def_mem_per_cpu", mb(config.def_mem_per_cpu_mb)),
         ("def_mem_per_node", mb(config.def_mem_per_node_mb)),

@@ -61,7 +61,7 @@ pub(crate) fn times(bytes: &[u8]) {
     drop((number::count("n", text, true), job_ids::job_ref(text), node_state::admin(text), checked::sampling(text)));
     drop((Frequency::parse(text), checked::gpu_frequency(text), checked::memory_binding(text)));
     drop((gres::parse(text), license::parse(text), CpuBind::parse(text), gpus::GpuCount::parse(text)));
-    drop((network::geometry(text), network::grid(text), network::stencil(text)));
+    drop((network::geometry(text), network::grid(text), network::stencil(text), network::groups(text)));
     plain::plain(text);
 }
 

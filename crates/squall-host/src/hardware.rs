@@ -25,6 +25,9 @@ fn set_by_test(real: (u32, u32, u32), cpus: Vec<usize>) -> ((u32, u32, u32), Vec
     ((1, set, 1), cpus.iter().copied().cycle().take(set as usize).collect())
 }
 
+/// Folder whose free space is scratch space, unless the configuration says.
+const TMP: &str = "/tmp";
+
 /// Hardware of this machine as one node uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
@@ -45,14 +48,13 @@ impl Machine {
         let (sockets, cores_per_socket, threads_per_core) = topology;
         let uname = rustix::system::uname();
         let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
-        let tmp = rustix::fs::statvfs("/tmp").map_or(0, |fs| (fs.f_bavail * fs.f_frsize) >> 20);
         let hardware = Hardware {
             cpus: cpus.len() as u32,
             sockets,
             cores_per_socket,
             threads_per_core,
             memory_mb: meminfo_mb(&read("/proc/meminfo"), "MemTotal").unwrap_or(0),
-            tmp_disk_mb: tmp,
+            tmp_disk_mb: free_mb(TMP),
             arch: text(uname.machine()),
             os: format!("{} {}", text(uname.sysname()), text(uname.release())),
             boot_time_s: boot_time(&read("/proc/stat")).unwrap_or(0),
@@ -60,6 +62,7 @@ impl Machine {
             features: Vec::new(),
             confinement: None,
             devices: None,
+            interfaces: None,
         };
         Self { hardware, cpus }
     }
@@ -68,6 +71,9 @@ impl Machine {
     /// on the same machine without configured memory get equal parts of it.
     #[must_use]
     pub(crate) fn configured(mut self, config: &Config, name: &str) -> Self {
+        if !config.tmp_fs.is_empty() {
+            self.hardware.tmp_disk_mb = free_mb(&config.tmp_fs);
+        }
         if let Some(entry) = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name)) {
             let beside = if entry.remote.0 || entry.emulated { 1 } else { beside(config) };
             self.hardware.memory_mb = match entry.memory_mb {
@@ -106,6 +112,7 @@ impl Machine {
         }
         let hardware = &mut self.hardware;
         hardware.memory_mb = lower(hardware.memory_mb, entry.memory_mb);
+        hardware.tmp_disk_mb = lower(hardware.tmp_disk_mb, entry.tmp_disk_mb.filter(|mb| *mb > 0));
         hardware.features.clone_from(&entry.features);
     }
 
@@ -114,6 +121,11 @@ impl Machine {
     pub(crate) fn cpu(&self, number: usize) -> Option<usize> {
         self.cpus.get(number % self.cpus.len().max(1)).copied()
     }
+}
+
+/// Returns the free space in a folder, MiB; 0 if there is no such folder.
+fn free_mb(folder: &str) -> u64 {
+    rustix::fs::statvfs(folder).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize) >> 20)
 }
 
 /// Returns how many node daemons this machine has by the configuration.

@@ -12,6 +12,7 @@ pub mod controld;
 mod descendants;
 mod detect;
 mod dump_mark;
+mod energy;
 pub mod fence;
 pub mod front;
 pub mod gang;
@@ -53,4 +54,4 @@ mod traces;
 pub mod trust;
 pub mod untrusted;
 
-pub use squall_store::accounts::past;
+pub use squall_store::accounts::{past, transfer};

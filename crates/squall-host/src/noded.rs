@@ -17,6 +17,7 @@ use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 use squall_files::place::Place;
 use squall_model::config::Config;
+use squall_model::energy::EnergySource;
 use squall_model::found::FoundDevice;
 use squall_model::gres;
 use squall_model::id::{Epoch, NodeId, StepKey};
@@ -41,6 +42,7 @@ use crate::cgroup::{Cgroups, Limits};
 use crate::content::Keeping;
 use crate::controld;
 use crate::detect::Places;
+use crate::energy::EnergyMeter;
 use crate::gang::Report;
 use crate::gone::{self, Folder};
 use crate::hardware::{self, Machine};
@@ -53,6 +55,7 @@ use crate::spool::memory::Ground;
 use crate::spool::{Spool, witness};
 use crate::starts;
 use crate::stepd::Zygote;
+use crate::sys::interfaces::interfaces;
 use crate::sys::{self, clock, pidfd};
 use crate::trust::Trust;
 
@@ -231,6 +234,8 @@ struct Daemon {
     private: PrivateDirs,
     /// Files of the node's devices.
     device_files: DeviceFiles,
+    /// By what energy is measured. None: it is not.
+    energy: Option<EnergySource>,
     program: CString,
     /// The zygote that makes step daemons; None before the first, and after a failure.
     zygote: Option<Zygote>,
@@ -327,6 +332,8 @@ struct Equipment {
     cgroups: Cgroups,
     hardware: Machine,
     device_files: DeviceFiles,
+    /// By what energy is measured. None: it is not.
+    energy: Option<EnergySource>,
     /// Whether steps are bound to CPUs.
     binds: bool,
 }
@@ -345,11 +352,22 @@ impl Equipment {
         if cgroups.constrains_devices() {
             notices.extend(absent);
         }
+        if config.checkpoint_shared {
+            hardware.hardware.interfaces =
+                interfaces().inspect_err(|e| notices.push(format!("no addresses: {e}"))).ok();
+        }
+        let energy = config.energy.source().filter(|source| match EnergyMeter::open(Path::new("/"), source) {
+            Ok(_) => true,
+            Err(e) => {
+                notices.push(format!("energy is not measured: {e}"));
+                false
+            }
+        });
         hardware.hardware.confinement = Some(cgroups.confinement(config, binds, !device_files.are_none()));
         if !notices.is_empty() {
             warn!("{}", notices.join("; "));
         }
-        Self { cgroups, hardware, device_files, binds }
+        Self { cgroups, hardware, device_files, energy, binds }
     }
 }
 
@@ -367,8 +385,7 @@ impl Daemon {
         let remembered = spool.begin(&Ground::here()?, random()?, witness.as_deref())?;
         remembered.notes.iter().for_each(|note| warn!("{note}"));
         let config = configuration(&args.place)?;
-        logging::configure(config.slurmd_debug);
-        let Equipment { cgroups, hardware, device_files, binds } = Equipment::find(args, &config);
+        let Equipment { cgroups, hardware, device_files, energy, binds } = Equipment::find(args, &config);
         let fences = Fences::new(witness.as_deref(), &path);
         let hooks = Hooks::of(&config, plugin_file(&config, &args.place));
         let boot = Boot {
@@ -398,6 +415,7 @@ impl Daemon {
             container_runtime: config.container_runtime.clone(),
             private: PrivateDirs::open(&config, (&name_of_cluster(&args.place), &args.name), args.place.dir())?,
             device_files,
+            energy,
             binds,
             program: CString::new(args.program.as_os_str().as_bytes())?,
             zygote: None,
@@ -597,7 +615,9 @@ fn configuration(place: &Place) -> io::Result<Config> {
     if let (Ok(config), Some(text)) = (&mut config, optional(std::fs::read_to_string(place.devices()))?) {
         config.gres.extend(gres::parse_conf(&text).map_err(io::Error::other)?);
     }
-    config.map_err(io::Error::other)
+    let config = config.map_err(io::Error::other)?;
+    logging::configure(config.slurmd_debug);
+    Ok(config)
 }
 
 /// Has the kernel keep jobs to what they hold, as the configuration says. `binds`: whether the node's steps have cores of

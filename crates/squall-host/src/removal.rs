@@ -42,6 +42,15 @@ pub(crate) fn remove_apart(paths: Vec<PathBuf>) {
     }
 }
 
+/// Has a folder gone from its place when this returns, and removes it on a thread of its own.
+pub(crate) fn remove_soon(path: &Path) {
+    let mut gone = path.as_os_str().to_owned();
+    gone.push(".gone");
+    // There may be one that could not be removed.
+    let moved = std::fs::rename(path, &gone).is_ok();
+    remove_apart(vec![if moved { gone.into() } else { path.to_owned() }]);
+}
+
 /// A folder that is being emptied. What is deep in it is moved up before it is removed, so that nothing has to be kept
 /// of the way down.
 struct Removal {

@@ -1,7 +1,8 @@
 //! The spool of a node: records that survive a kill -9 of the node daemon, and the files shared with its step daemons.
 //!
 //! `DIR/node/NAME/` holds `incarnation`, `life`, `session` (see `memory`), unreadable files (`damaged`),
-//! `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here, or with programs around them), `hooks`, `dumps` (see `dump_mark`) and `steps/JOB.ATTEMPT.STEP/` (one folder for each
+//! `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here, or with programs around them), `hooks`, `dumps` (see `dump_mark`),
+//! `rooms/JOB.ATTEMPT` (folders in shared memory that the restore of a job has put back) and `steps/JOB.ATTEMPT.STEP/` (one folder for each
 //! step). A step's folder is complete when it gets its name, and holds:
 //!
 //! | file | written by | holds |

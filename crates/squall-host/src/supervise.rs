@@ -51,7 +51,7 @@ fn daemons(place: &Place) -> Result<Vec<(Daemon, Place)>, String> {
     let mut add = |place: &Place, config: &Config| {
         let nodes = life::daemons(config)?;
         let rest = config.rest.0.is_on().then_some(Daemon::Rest);
-        let mail = config.sends_mail().then_some(Daemon::Mail);
+        let mail = config.tells_of_jobs().then_some(Daemon::Mail);
         let login = config.has_standbys().then_some(Daemon::Login);
         let daemons = [Daemon::Controller].into_iter().chain(login).chain(rest).chain(mail).chain(nodes);
         all.extend(daemons.map(|daemon| (daemon, place.clone())));

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::gres::Count;
 use crate::limits::BILLING_WEIGHTS_MAX;
 
+pub mod points;
+
 /// An amount of billing units, which is limited, charged and shown as Slurm's resource `billing`. It is kept in
 /// millionths, so that a job that is billed for half a unit is charged for that half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -18,6 +20,10 @@ pub struct Billing(#[n(0)] pub u64);
 impl Billing {
     const UNIT: u64 = 1_000_000;
 
+    /// Returns a unit for each CPU.
+    pub fn of_cpus(cpus: u64) -> Self {
+        Self(cpus.saturating_mul(Self::UNIT))
+    }
     /// Returns the whole units, as limits count them and lists show them. A part of a unit is left out, as in Slurm.
     pub fn whole(self) -> u64 {
         self.0 / Self::UNIT
@@ -218,18 +224,7 @@ impl From<BillingWeights> for String {
 fn weight(word: &str) -> Result<Weight, String> {
     let meant = "CPU=1.0,Mem=0.25G,Node=1,GRES/gpu=2.0,GRES/gpu:a100=4,License/NAME=1 is the form";
     let (kind, value) = word.split_once('=').ok_or_else(|| format!("`{word}`: {meant}"))?;
-    let (kind, name) = kind.trim().split_once('/').unwrap_or((kind.trim(), ""));
-    let of = match (kind.to_ascii_lowercase().as_str(), name) {
-        ("cpu", "") => Weighed::Cpu,
-        ("mem", "") => Weighed::Memory,
-        ("node", "") => Weighed::Node,
-        ("gres", name) if !name.is_empty() && !name.ends_with(':') && !name.starts_with(':') => {
-            let (name, model) = name.split_once(':').map_or((name, None), |(name, model)| (name, Some(model)));
-            Weighed::Gres(name.to_owned(), model.map(str::to_owned))
-        }
-        ("license", name) if !name.is_empty() => Weighed::License(name.to_owned()),
-        _ => return Err(format!("`{word}`: jobs are not billed for that; {meant}")),
-    };
+    let of = weighed(kind).ok_or_else(|| format!("`{word}`: jobs are not billed for that; {meant}"))?;
     let value = value.trim();
     let (number, unit) = match value.char_indices().next_back() {
         Some((at, unit)) if unit.is_ascii_alphabetic() => (&value[..at], Some(unit.to_ascii_uppercase())),
@@ -247,6 +242,23 @@ fn weight(word: &str) -> Result<Weight, String> {
     let number = number.ok_or_else(|| format!("`{word}`: a weight is a number from 0 to 1000000000"))?;
     let micro = (number * Billing::UNIT as f64).round() as u64;
     Ok(Weight { of, micro: micro * times, per })
+}
+
+/// Reads the name of a resource, as `CPU` or `GRES/gpu:a100`. None: it has no weight.
+fn weighed(kind: &str) -> Option<Weighed> {
+    let (kind, name) = kind.trim().split_once('/').unwrap_or((kind.trim(), ""));
+    let of = match (kind.to_ascii_lowercase().as_str(), name) {
+        ("cpu", "") => Weighed::Cpu,
+        ("mem", "") => Weighed::Memory,
+        ("node", "") => Weighed::Node,
+        ("gres", name) if !name.is_empty() && !name.ends_with(':') && !name.starts_with(':') => {
+            let (name, model) = name.split_once(':').map_or((name, None), |(name, model)| (name, Some(model)));
+            Weighed::Gres(name.to_owned(), model.map(str::to_owned))
+        }
+        ("license", name) if !name.is_empty() => Weighed::License(name.to_owned()),
+        _ => return None,
+    };
+    Some(of)
 }
 
 #[cfg(test)]

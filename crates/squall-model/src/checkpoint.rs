@@ -3,7 +3,9 @@
 use minicbor::{Decode, Encode};
 
 use crate::id::NodeId;
+use crate::interface::Interface;
 use crate::job::JobAttempt;
+use crate::set::NodeSet;
 use crate::time::{Span, Time};
 
 /// What a user wants of a job's checkpoints (`scontrol checkpoint VERB JOB`).
@@ -25,6 +27,11 @@ pub enum CheckpointVerb {
     /// `restart`: has a held job go on from its last checkpoint, or takes a running one back to it.
     #[n(4)]
     Restart,
+    /// Only for jobs of several nodes, between controller and nodes. As an order: all nodes are ready, so the job runs on
+    /// after its checkpoint, or goes on after it was restored. As an answer: this node has restored its part of the job and
+    /// waits for the order.
+    #[n(5)]
+    Go,
 }
 
 impl CheckpointVerb {
@@ -74,6 +81,11 @@ pub struct CheckpointOrder {
     /// Numbers of those that count; the node removes all others of the job.
     #[n(3)]
     pub kept: Vec<u64>,
+    /// When the order was given, as the controller counts time: later orders about a job have greater ones. Absent: 0, from
+    /// controllers of before.
+    #[n(4)]
+    #[cbor(default)]
+    pub given: Time,
 }
 
 /// A node's answer to such an order.
@@ -99,6 +111,10 @@ pub struct CheckpointNote {
     #[n(5)]
     #[cbor(default)]
     pub damaged: bool,
+    /// As in the last order that this answers.
+    #[n(6)]
+    #[cbor(default)]
+    pub given: Time,
 }
 
 /// A complete checkpoint on a node's disk.
@@ -113,15 +129,20 @@ pub struct Made {
     /// Process id of the job's script, which it gets again.
     #[n(2)]
     pub pid: u32,
+    /// The connections of a job of several nodes with what is under way on them: hashes of all their directions, combined by
+    /// XOR. Both ends of a direction have the same hash, so over all nodes the result is 0 if each connection ends within the
+    /// job and nothing is lost between two dumps. None: the job has one node.
+    #[n(3)]
+    pub links: Option<u64>,
 }
 
 /// A checkpoint that counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Checkpoint {
     /// Number of the checkpoint within its job.
     #[n(0)]
     pub number: u64,
-    /// The node that made it and has it.
+    /// The node that made it and has it: the first one, if several have it.
     #[n(1)]
     pub node: NodeId,
     /// When it began to count.
@@ -133,6 +154,19 @@ pub struct Checkpoint {
     /// For how long the job had run until then, in all attempts that led there.
     #[n(4)]
     pub ran: Span,
+    /// The nodes that each have a part of it. None: one has all of it.
+    #[n(5)]
+    pub nodes: Option<NodeSet>,
+    /// Some: from the parts the job can also go on on other nodes. The addresses of its nodes, in the order of their ids.
+    #[n(6)]
+    pub interfaces: Option<Vec<Vec<Interface>>>,
+}
+
+impl Checkpoint {
+    /// Returns the nodes that have it, or parts of it.
+    pub fn holders(&self) -> NodeSet {
+        self.nodes.clone().unwrap_or_else(|| NodeSet::one(self.node))
+    }
 }
 
 /// A change of the checkpoints that count.
@@ -157,6 +191,12 @@ pub struct CheckpointChange {
     /// Some(true): the dump was killed, which ended the attempt.
     #[n(5)]
     pub damaged: Option<bool>,
+    /// The nodes that each have a part of the checkpoint. None: one has all of it.
+    #[n(6)]
+    pub nodes: Option<NodeSet>,
+    /// As in [`Checkpoint`].
+    #[n(7)]
+    pub interfaces: Option<Vec<Vec<Interface>>>,
 }
 
 /// The checkpoints of a job that count.
@@ -182,6 +222,26 @@ pub struct Checkpoints {
     #[n(5)]
     #[cbor(default)]
     pub damages: u32,
+    /// What the job asked for before its checkpoint bound it to nodes. None: nothing was changed.
+    #[n(6)]
+    pub asked: Option<Asked>,
+}
+
+/// What a job asked for, of that which changes when it is bound to nodes by a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Asked {
+    /// `--nodelist`.
+    #[n(0)]
+    pub nodelist: Option<String>,
+    /// Least number of nodes.
+    #[n(1)]
+    pub nodes_min: Option<u32>,
+    /// Most nodes.
+    #[n(2)]
+    pub nodes_max: Option<u32>,
+    /// `--ntasks-per-node`.
+    #[n(3)]
+    pub ntasks_per_node: Option<u32>,
 }
 
 /// The checkpoint from which an attempt goes on.

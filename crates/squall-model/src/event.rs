@@ -721,6 +721,10 @@ pub struct NodeChange {
     /// Type of the machine in a cloud, for nodes that run there.
     #[n(7)]
     pub instance_type: Option<String>,
+    /// Seconds after which nodes that are down or drained are resumed, from the event's time on; 0: they are not. The number
+    /// 8 is left out.
+    #[n(9)]
+    pub resume_after_s: Option<u64>,
 }
 
 /// How a job that has ended is put back into the queue.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::duration::parse_limit;
 
 mod inherit;
+mod qos;
 mod tres;
 
 /// Name of the account at the root of the account tree. It always exists.
@@ -439,24 +440,10 @@ pub struct Qos {
     /// Limits set on the QOS.
     #[n(9)]
     pub limits: Limits,
-}
-
-impl Qos {
-    /// Flags with an effect, as sacctmgr spells them.
-    pub const FLAGS: [&str; 7] = [
-        "DenyOnLimit",
-        "NoDecay",
-        "NoReserve",
-        "PartitionMaxNodes",
-        "PartitionMinNodes",
-        "PartitionTimeLimit",
-        "RequiresReservation",
-    ];
-
-    /// Returns whether the QOS has a flag.
-    pub fn has(&self, flag: &str) -> bool {
-        self.flags.iter().any(|own| own.eq_ignore_ascii_case(flag))
-    }
+    /// Least fair-share factor of a user whose jobs may start, in millionths, with the flag `EnforceUsageThreshold`. None:
+    /// not set.
+    #[n(10)]
+    pub usage_threshold: Option<u64>,
 }
 
 impl Default for Qos {
@@ -472,6 +459,7 @@ impl Default for Qos {
             usage_factor: 1_000_000,
             flags: Vec::new(),
             limits: Limits::new(),
+            usage_threshold: None,
         }
     }
 }

@@ -187,6 +187,7 @@ mod tests {
                     max_rss_task: used.2,
                     total_rss_kb: used.3,
                     read_bytes: used.0,
+                    energy_j: (used.1 > 0).then_some(used.3),
                     ..Usage::default()
                 },
                 started: Time(started),

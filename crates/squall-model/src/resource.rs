@@ -3,6 +3,7 @@
 use crate::confinement::Confinement;
 use crate::found::FoundDevice;
 use crate::id::NodeId;
+use crate::interface::Interface;
 use crate::set::{CoreSet, NodeSet};
 use minicbor::{Decode, Encode};
 
@@ -48,6 +49,9 @@ pub struct Hardware {
     /// Devices that the node daemon has found. None: it does not look for any (`auto_detect`).
     #[n(17)]
     pub devices: Option<Vec<FoundDevice>>,
+    /// Addresses of the node. None: jobs do not move from one node to another with their connections (`checkpoint_shared`).
+    #[n(18)]
+    pub interfaces: Option<Vec<Interface>>,
 }
 
 /// Memory that a job requests.

@@ -18,7 +18,7 @@ use std::path::Path;
 pub use history::{Course, Past, again, end_of, property};
 pub use metrics::{Metrics, course};
 pub use node_spec::NodeSpec;
-pub use replay::{Replay, Schedule, replay};
+pub use replay::{Replay, Schedule, Short, replay};
 pub use swf::{BadLine, Trace, TraceJob};
 
 /// Why a command fails: its exit code and the text for the user.

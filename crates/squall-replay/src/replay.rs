@@ -1,7 +1,7 @@
 //! Replays a trace on a machine of equal processors, with the scheduling policy of the controller.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use squall_model::id::JobId;
 use squall_model::time::{Span, Time};
@@ -22,6 +22,10 @@ pub struct Schedule {
     /// First promised start of each job, seconds. Empty unless the discipline is conservative; None: no promise was
     /// made.
     pub promises: Vec<Option<u64>>,
+    /// End of each job, seconds, in the order of the trace. Empty unless short jobs come first.
+    pub ends: Vec<u64>,
+    /// How often jobs have stepped aside for shorter ones.
+    pub asides: u64,
 }
 
 /// Settings of a replay.
@@ -31,6 +35,18 @@ pub struct Replay {
     pub processors: u32,
     /// Scheduling discipline, such as FCFS or EASY: it decides which jobs may start before earlier ones.
     pub discipline: Discipline,
+    /// Short jobs come before others. None: they don't.
+    pub short: Option<Short>,
+}
+
+/// Jobs that come before others, as those of a partition of a higher tier, because they are short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Longest time limit of such a job, seconds.
+    pub limit_s: u64,
+    /// Other jobs step aside to disk for them, the youngest first (`PreemptMode=CHECKPOINT`), and each time need so many
+    /// seconds more. None: no job steps aside.
+    pub aside_s: Option<u64>,
 }
 
 /// Pending jobs of a replay.
@@ -39,6 +55,32 @@ struct Waiting<'a> {
     queue: VecDeque<u32>,
     /// Number of jobs at the front of the queue that did not fit at the last pass, with no processor freed since.
     vain: usize,
+    /// Number of short jobs, which are at the front of the queue.
+    short: usize,
+    /// For how long each job still runs, and how long it may, seconds. Empty unless short jobs come first: then as the trace
+    /// says.
+    left: Vec<(u64, u64)>,
+}
+
+impl Waiting<'_> {
+    /// Returns for how long a job still runs, and how long it may, seconds.
+    fn left(&self, at: u32) -> (u64, u64) {
+        let job = &self.jobs[at as usize];
+        self.left.get(at as usize).copied().unwrap_or((job.run, job.estimate))
+    }
+
+    /// Adds a job: a short one behind the short ones, and another one where it was by its submission.
+    fn add(&mut self, at: u32, is_short: bool) {
+        let place = if is_short {
+            self.short += 1;
+            self.short - 1
+        } else {
+            let others = self.queue.iter().skip(self.short);
+            self.short + others.take_while(|other| **other < at).count()
+        };
+        self.queue.insert(place, at);
+        self.vain = self.vain.min(place);
+    }
 }
 
 impl Queues for Waiting<'_> {
@@ -71,15 +113,16 @@ impl<'a> Iterator for SubmissionQueue<'a> {
         loop {
             let at = *self.waiting.queue.get(self.next)?;
             self.next += 1;
-            let TraceJob { processors, estimate, .. } = &self.waiting.jobs[at as usize];
-            if self.closed.iter().any(|(least, longest)| processors >= least && Span::from_secs(*estimate) > *longest) {
+            let TraceJob { processors, .. } = &self.waiting.jobs[at as usize];
+            let estimate = self.waiting.left(at).1;
+            if self.closed.iter().any(|(least, longest)| processors >= least && Span::from_secs(estimate) > *longest) {
                 continue;
             }
             return Some(Candidate {
                 item: item(at),
                 priority: 0,
                 need: processors,
-                time_limit_s: Some(Some(*estimate)),
+                time_limit_s: Some(Some(estimate)),
                 wish: Wish::default(),
                 copies: 1,
                 group: None,
@@ -107,65 +150,194 @@ fn item(at: u32) -> Item {
     Item { id: JobId(at), array: false }
 }
 
+/// Jobs that run in a replay.
+#[derive(Default)]
+struct Running {
+    /// Ends to come: time, job, and how often the job had stepped aside when it started.
+    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// Last start of each running job, by job. Only kept if jobs step aside.
+    since: BTreeMap<u32, u64>,
+    /// How often each job has stepped aside.
+    asides: BTreeMap<u32, u32>,
+    /// Whether jobs step aside.
+    leave: bool,
+}
+
+impl Running {
+    fn start(&mut self, now: u64, at: u32, run: u64) {
+        self.ends.push(Reverse((now + run, at, self.asides.get(&at).copied().unwrap_or(0))));
+        if self.leave {
+            self.since.insert(at, now);
+        }
+    }
+
+    /// Returns the time of the next end.
+    fn next(&mut self) -> Option<u64> {
+        while let Some(Reverse((end, at, asides))) = self.ends.peek().copied() {
+            if self.asides.get(&at).copied().unwrap_or(0) == asides {
+                return Some(end);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+}
+
+/// State of a replay.
+struct Course<'a> {
+    settings: &'a Replay,
+    pool: Pool,
+    waiting: Waiting<'a>,
+    running: Running,
+    schedule: Schedule,
+    /// Whether each job waits.
+    waits: Vec<bool>,
+    /// Whether each job has started at some time.
+    begun: Vec<bool>,
+}
+
 /// Replays a trace: at each time at which something happens first all ends, then all submissions, then one pass over
 /// the pending jobs. `watch` is called after passes with the number of jobs started.
 pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)) -> Schedule {
     let rules = Rules { discipline: settings.discipline, ..Rules::default() };
-    let mut pool = Pool::new(settings.processors, settings.discipline);
-    let mut waiting = Waiting { jobs, queue: VecDeque::new(), vain: 0 };
-    let mut schedule = Schedule { starts: vec![0; jobs.len()], queue_max: 0, passes: 0, promises: Vec::new() };
-    if settings.discipline == Discipline::Conservative {
-        schedule.promises = vec![None; jobs.len()];
-    }
-    let mut ends: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
-    let mut waits = vec![false; jobs.len()];
-    let (mut arrived, mut started) = (0, 0);
+    let mut course = Course::new(jobs, settings);
+    let (mut arrived, mut started, mut again) = (0, 0, None);
     loop {
-        let end = ends.peek().map(|Reverse((end, _))| *end);
         let arrival = jobs.get(arrived).map(|job| job.submit);
         // A start may be promised for the expected end of another job. If that job starts earlier than promised, no
         // job ends at the promised time, so the time must be considered separately.
-        let due = pool.due().map(Time::secs);
-        let Some(now) = [end, arrival, due].into_iter().flatten().min() else { break };
-        pool.advance(Time::from_secs(now));
-        while let Some(Reverse((_, at))) = ends.peek().copied().filter(|Reverse((end, _))| *end == now) {
-            ends.pop();
-            waiting.vain = 0;
-            let job = &jobs[at as usize];
-            let expected = schedule.starts[at as usize] + job.estimate;
-            pool.give_back(Time::from_secs(expected), job.processors);
-        }
+        let due = course.pool.due().map(Time::secs);
+        let Some(now) = [course.running.next(), arrival, due, again.take()].into_iter().flatten().min() else { break };
+        course.pool.advance(Time::from_secs(now));
+        course.end(now);
         while jobs.get(arrived).is_some_and(|job| job.submit == now) {
-            waiting.queue.push_back(arrived as u32);
-            waits[arrived] = true;
+            course.arrives(arrived as u32);
             arrived += 1;
         }
+        let waiting = &course.waiting;
         if waiting.queue.is_empty() {
             continue;
         }
-        schedule.queue_max = schedule.queue_max.max(waiting.queue.len());
-        schedule.passes += 1;
-        let plan = plan(&waiting, &mut pool, rules);
-        pool.passed();
+        course.schedule.queue_max = course.schedule.queue_max.max(waiting.queue.len());
+        course.schedule.passes += 1;
+        let plan = plan(waiting, &mut course.pool, rules);
+        course.pool.passed();
         for start in &plan.starts {
-            let at = start.item.id.0;
-            schedule.starts[at as usize] = now;
-            waits[at as usize] = false;
-            ends.push(Reverse((now + jobs[at as usize].run, at)));
+            course.start(now, start.item.id.0);
         }
         for reserved in &plan.reserved {
-            if let Some(promise) = schedule.promises.get_mut(reserved.item.id.0 as usize) {
+            if let Some(promise) = course.schedule.promises.get_mut(reserved.item.id.0 as usize) {
                 promise.get_or_insert(reserved.time.secs());
             }
         }
         if !plan.starts.is_empty() {
-            leave(&mut waiting.queue, &waits, plan.starts.len());
+            leave(&mut course.waiting.queue, &course.waits, plan.starts.len());
             started += plan.starts.len();
             watch(started);
         }
-        waiting.vain = waiting.queue.len();
+        course.waiting.vain = course.waiting.queue.len();
+        again = course.step_aside(now).then_some(now);
     }
-    schedule
+    course.schedule
+}
+
+impl<'a> Course<'a> {
+    fn new(jobs: &'a [TraceJob], settings: &'a Replay) -> Self {
+        let left = jobs.iter().filter(|_| settings.short.is_some()).map(|job| (job.run, job.estimate)).collect();
+        let promises = settings.discipline == Discipline::Conservative;
+        let none = |kept: bool| if kept { jobs.len() } else { 0 };
+        let schedule = Schedule {
+            starts: vec![0; jobs.len()],
+            queue_max: 0,
+            passes: 0,
+            promises: vec![None; none(promises)],
+            ends: vec![0; none(settings.short.is_some())],
+            asides: 0,
+        };
+        let leave = settings.short.is_some_and(|short| short.aside_s.is_some());
+        Self {
+            settings,
+            pool: Pool::new(settings.processors, settings.discipline),
+            waiting: Waiting { jobs, queue: VecDeque::new(), vain: 0, short: 0, left },
+            running: Running { leave, ..Running::default() },
+            schedule,
+            waits: vec![false; jobs.len()],
+            begun: vec![false; jobs.len()],
+        }
+    }
+
+    fn is_short(&self, at: u32) -> bool {
+        self.settings.short.is_some_and(|short| self.waiting.jobs[at as usize].estimate <= short.limit_s)
+    }
+
+    fn arrives(&mut self, at: u32) {
+        if self.is_short(at) {
+            self.waiting.add(at, true);
+        } else {
+            self.waiting.queue.push_back(at);
+        }
+        self.waits[at as usize] = true;
+    }
+
+    fn start(&mut self, now: u64, at: u32) {
+        if !std::mem::replace(&mut self.begun[at as usize], true) {
+            self.schedule.starts[at as usize] = now;
+        }
+        self.waits[at as usize] = false;
+        self.waiting.short -= usize::from(self.is_short(at));
+        self.running.start(now, at, self.waiting.left(at).0);
+    }
+
+    /// Ends the jobs that are due.
+    fn end(&mut self, now: u64) {
+        while self.running.next() == Some(now)
+            && let Some(Reverse((_, at, _))) = self.running.ends.pop()
+        {
+            self.waiting.vain = 0;
+            let since = self.running.since.remove(&at).unwrap_or(self.schedule.starts[at as usize]);
+            let expected = Time::from_secs(since + self.waiting.left(at).1);
+            self.pool.give_back(expected, self.waiting.jobs[at as usize].processors);
+            if let Some(end) = self.schedule.ends.get_mut(at as usize) {
+                *end = now;
+            }
+        }
+    }
+
+    /// Has the youngest jobs that are not short step aside for the first short job that waits, if there are enough of them.
+    /// Returns whether they do.
+    fn step_aside(&mut self, now: u64) -> bool {
+        let aside_s = self.settings.short.and_then(|short| short.aside_s);
+        let first = self.waiting.queue.front().filter(|_| self.waiting.short > 0);
+        let Some((aside_s, first)) = aside_s.zip(first.copied()) else { return false };
+        let wanted = self.waiting.jobs[first as usize].processors;
+        // One that has just begun again would do so for ever.
+        let running = self.running.since.iter().filter(|(at, since)| !self.is_short(**at) && **since < now);
+        let mut victims: Vec<(u64, u32)> = running.map(|(at, since)| (*since, *at)).collect();
+        victims.sort_unstable();
+        let (mut free, mut went) = (self.pool.free(), Vec::new());
+        while free < wanted
+            && let Some((since, at)) = victims.pop()
+        {
+            free += self.waiting.jobs[at as usize].processors;
+            went.push((since, at));
+        }
+        if free < wanted || went.is_empty() {
+            return false;
+        }
+        for (since, at) in went {
+            let (run, estimate) = self.waiting.left(at);
+            self.pool.give_back(Time::from_secs(since + estimate), self.waiting.jobs[at as usize].processors);
+            let ran = now - since;
+            self.waiting.left[at as usize] = (run - ran + aside_s, estimate.saturating_sub(ran).max(1) + aside_s);
+            self.running.since.remove(&at);
+            *self.running.asides.entry(at).or_default() += 1;
+            self.waiting.add(at, false);
+            self.waits[at as usize] = true;
+            self.schedule.asides += 1;
+        }
+        self.waiting.vain = 0;
+        true
+    }
 }
 
 /// Removes the jobs that have started from the queue. `waits`: whether each job is still pending; `started`: number of
@@ -191,7 +363,7 @@ mod tests {
     use squall_model::resource::Hardware;
     use squall_sched::Discipline;
 
-    use super::{Replay, Schedule, replay};
+    use super::{Replay, Schedule, Short, replay};
     use crate::history::{Past, again};
     use crate::swf::{Trace, TraceJob};
 
@@ -209,7 +381,7 @@ mod tests {
     }
 
     fn by(jobs: &[TraceJob], discipline: Discipline) -> Schedule {
-        replay(jobs, &Replay { processors: PROCESSORS, discipline }, |_| {})
+        replay(jobs, &Replay { processors: PROCESSORS, discipline, short: None }, |_| {})
     }
 
     /// Returns the start times when the controller's policy places the jobs on nodes with `cpus` CPUs each.
@@ -297,6 +469,27 @@ mod tests {
         #[test]
         fn easy_is_what_one_would_do_by_hand(jobs in trace()) {
             prop_assert_eq!(by(&jobs, Discipline::Easy).starts, easy(&jobs));
+        }
+
+        /// Short jobs come first, and others step aside for them and come back: nothing runs twice, and each job as long as
+        /// it must.
+        #[test]
+        fn jobs_that_step_aside_run_as_long_as_they_must(jobs in trace(), limit_s in 1..20_u64, aside_s in 0..4_u64) {
+            let of = |aside_s| {
+                let short = Some(Short { limit_s, aside_s });
+                replay(&jobs, &Replay { processors: PROCESSORS, discipline: Discipline::Easy, short }, |_| {})
+            };
+            let (plain, aside) = (of(None), of(Some(aside_s)));
+            prop_assert_eq!(plain.asides, 0);
+            let mut costs = 0;
+            for (at, job) in jobs.iter().enumerate() {
+                prop_assert_eq!(plain.ends[at], plain.starts[at] + job.run);
+                prop_assert!(aside.starts[at] >= job.submit && aside.ends[at] >= aside.starts[at] + job.run);
+                let short = job.estimate <= limit_s;
+                prop_assert!(!short || aside.ends[at] == aside.starts[at] + job.run);
+                costs += aside.ends[at] - aside.starts[at] - job.run;
+            }
+            prop_assert!(costs >= aside.asides * aside_s);
         }
 
         /// With backfilling the two differ: on nodes the first pending job reserves certain nodes, not just a number

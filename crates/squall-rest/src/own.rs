@@ -68,11 +68,20 @@ async fn caller(caller: Caller) -> Response {
 async fn ping(State(server): State<ServerHandle>, caller: Caller) -> Result<Response, Failure> {
     match server.cluster.ask(&caller.identity, Request::Ping).await? {
         Answer::Pong {
-            host, version, nodes_up, nodes_expected, trouble, started, next_job, cluster_version, ..
+            host,
+            version,
+            nodes_up,
+            nodes_expected,
+            trouble,
+            started,
+            next_job,
+            cluster_version,
+            records,
+            ..
         } => Ok(told(&json!({
             "host": host, "version": version, "nodes_up": nodes_up, "nodes_expected": nodes_expected,
             "trouble": trouble, "started": started.secs(), "next_job": next_job.0,
-            "cluster_version": cluster_version.0,
+            "cluster_version": cluster_version.0, "records": records,
         }))),
         _ => Err(unexpected().into()),
     }

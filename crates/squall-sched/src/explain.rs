@@ -175,7 +175,10 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
     }
     match &view.topology()?.kind {
         TopologyKind::Flat => None,
-        TopologyKind::Block { .. } => Some(request.wish.segments.map_or(Together::Block, |_| Together::Segments)),
+        TopologyKind::Block { .. } if request.wish.segments.is_some() || request.wish.groups.is_some() => {
+            Some(Together::Segments)
+        }
+        TopologyKind::Block { .. } => Some(Together::Block),
         TopologyKind::Tree { .. } => request.wish.switches.map(|_| Together::Switches),
         TopologyKind::Ring(_) => Some(Together::Ring),
         TopologyKind::Torus(_) if request.wish.geometry.is_some() => Some(Together::Geometry),

@@ -187,6 +187,7 @@ fn by_network(
         nodes: request.nodes_min,
         nodes_max: request.nodes_max,
         tasks: request.tasks.unwrap_or(0).into(),
+        tasks_each: request.tasks_per_node.unwrap_or(1),
         wish: request.wish,
         closed: &closed,
         idle: &idle,

@@ -27,6 +27,12 @@ mutations! {
     KilledBeforeCounted = "killed-before-counted",
     /// A node lets a job go on of which a dump was killed.
     DamageIgnored = "damage-ignored",
+    /// Nodes say that the parts of a checkpoint fit together, whatever is under way between them.
+    PartsUncompared = "parts-uncompared",
+    /// A restored part of a job goes on without the others.
+    GateUnawaited = "gate-unawaited",
+    /// A part of a job that goes on on another node is not told which addresses the parts have now.
+    MovesUntold = "moves-untold",
     /// A node takes a script of which the restore was killed for one that has ended.
     HalfRestoredEnds = "half-restored-ends",
     /// A job that stepped aside begins from the start when it comes back.
@@ -226,6 +232,12 @@ mutations! {
     LossDoubled = "loss-doubled",
     /// Jobs do not wait for nodes that are up, but have others switched on at once.
     DelayIgnored = "delay-ignored",
+    /// Jobs that want their blocks alone start in blocks where others run.
+    BlocksShared = "blocks-shared",
+    /// Jobs start beside others that are completing, although they are to wait for those.
+    CompletionUnawaited = "completion-unawaited",
+    /// Nodes that are to be resumed by themselves are not.
+    ResumptionForgotten = "resumption-forgotten",
     /// A node does not notice that its parent in the tree says nothing.
     SilentParentKept = "silent-parent-kept",
     /// Nodes are not told that the controller asks them more often than every 10 s, so they leave a silent parent too late.
@@ -313,6 +325,9 @@ impl Mutation {
             Self::CountedBeforeSafe
                 | Self::KilledBeforeCounted
                 | Self::DamageIgnored
+                | Self::PartsUncompared
+                | Self::GateUnawaited
+                | Self::MovesUntold
                 | Self::HalfRestoredEnds
                 | Self::RestoreForgotten
         )

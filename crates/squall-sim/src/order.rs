@@ -156,6 +156,8 @@ impl Order {
                 ntasks: self.tasks,
                 cpus_per_task: Some(self.cores),
                 memory,
+                // Commands ask for whole nodes beside it.
+                exclusive: self.options.exclusive_topo == Some(true),
                 ..Need::default()
             },
             reservation: self.reservation.clone(),

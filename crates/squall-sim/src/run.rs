@@ -177,7 +177,14 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
             (partition.lease_jobs, partition.default_time_s) = (1 + settings.seed as u32 % 5, Some(3600));
         }
     }
+    if settings.mutation.map_or(settings.seed % 10 == 3, |planted| planted == Mutation::CompletionUnawaited) {
+        setup.config.complete_wait_s = 1 + settings.seed / 10 % 30;
+    }
     run_programs(&mut setup, settings);
+    let in_blocks = settings.mutation.map_or(settings.seed % 7 == 5, |planted| planted == Mutation::BlocksShared);
+    if in_blocks && settings.nodes > 3 && setup.config.preempt_type == PreemptType::None {
+        setup = setup.on_network("block", "2").expect("two nodes are a block");
+    }
     if settings.mutation.map_or(matches!(settings.seed % 16, 4 | 9), Mutation::is_of_power) {
         setup.save_power(&mut Seed::new(settings.seed ^ 0x5a3e));
     }

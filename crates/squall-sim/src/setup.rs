@@ -120,6 +120,7 @@ impl Setup {
             memory_mb: self.memory_mb,
             arch: "sim".into(),
             os: "sim".into(),
+            interfaces: self.config.checkpoint_shared.then(Vec::new),
             ..Hardware::default()
         }
     }

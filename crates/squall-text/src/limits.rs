@@ -278,6 +278,48 @@ pub static ROWS: &[Row] = &[
     },
 ];
 
+/// Slurm's keys of associations and QOS that are not taken, each with its fewest letters and the reason.
+pub static NOT_DONE: &[(&str, usize, &str)] = &[
+    ("GrpJobsAccrue", 8, ACCRUE),
+    ("MaxJobsAccrue", 8, ACCRUE),
+    ("MaxJobsAccruePerUser", 14, ACCRUE),
+    ("MaxJobsAccruePU", 15, ACCRUE),
+    ("MaxJobsAccruePerAccount", 14, ACCRUE),
+    ("MaxJobsAccruePA", 15, ACCRUE),
+    ("LimitFactor", 6, "limits of associations are the same in each QOS: set limits of the QOS itself"),
+    ("MinPrioThreshold", 4, "each job may have resources reserved, unless its QOS has the flag NoReserve"),
+];
+
+const ACCRUE: &str = "each pending job gains priority by its age: limit submitted jobs, or set priority_max_age_s";
+
+/// Resources that Slurm accounts for and that can't be limited, each with the reason. A name that ends with `/` or `:` is the
+/// beginning of many.
+pub static NOT_LIMITED: &[(&str, &str)] = &[
+    ("energy", "jobs have it when they have ended"),
+    ("fs/", "use of file systems is not measured"),
+    ("vmem", "virtual memory is not accounted"),
+    ("pages", "page faults are not accounted"),
+    ("ic/", "use of networks is not measured"),
+    ("bb/", "there are no burst buffers"),
+    ("license/", "licenses are counted for the whole cluster, and reservations keep them for some"),
+    ("gres/gpu:", "GPUs of all types are counted together"),
+    ("gres/", "only gres/gpu is accounted"),
+];
+
+/// Returns the key of Slurm that a word means and that is not taken, with the reason. None: there is no such key.
+pub fn not_done(word: &str) -> Option<(&'static str, &'static str)> {
+    let exact = NOT_DONE.iter().find(|(name, ..)| name.eq_ignore_ascii_case(word));
+    let found = exact.or_else(|| NOT_DONE.iter().find(|(name, least, _)| word.len() >= *least && starts(name, word)));
+    found.map(|(name, _, why)| (*name, *why))
+}
+
+/// Returns why a resource can't be limited. None: Slurm accounts for no such resource.
+pub fn not_limited(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    let is = |known: &str| if known.ends_with(['/', ':']) { name.starts_with(known) } else { name == known };
+    NOT_LIMITED.iter().find(|(known, _)| is(known)).map(|(_, why)| *why)
+}
+
 impl Row {
     /// Returns what the limit is on an association, or on a QOS.
     pub fn place(&self, whose: Whose) -> &Place {

@@ -293,6 +293,7 @@ impl Report<'_> {
                 "asked_kb": used.asked_kb,
                 "percent": percent(used.memory_kb, used.asked_kb),
             },
+            "energy_joules": self.job.data.usage.energy_j,
             "lost": lost_json(&self.job.cost()),
             "gpus_asked": self.gpus(),
             "submitted": seconds(Some(data.submit)),
@@ -386,6 +387,10 @@ impl Report<'_> {
             row("CPU", &format_elapsed(used.cpu_s), &format_elapsed(used.held_cpu_s), share);
             let share = format!("{:5.1} %", percent(used.memory_kb, used.asked_kb));
             row("memory", &amount(used.memory_kb), &asked, if used.asked_kb > 0 { share } else { String::new() });
+        }
+        if let Some(joules) = data.usage.energy_j.filter(|_| !self.is_hidden) {
+            let behind = format!("{:.3} kWh of its nodes", joules as f64 / 3.6e6);
+            row("energy", &format!("{:.2} kJ", joules as f64 / 1e3), "-", behind);
         }
         if self.gpus() > 0 {
             let (used, behind) = match over_time::gpus(self.steps) {

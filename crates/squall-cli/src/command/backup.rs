@@ -118,11 +118,12 @@ fn write(place: &Place, out: &mut impl Write) -> Result<(), String> {
         return receive(place, out);
     }
     let config = read_config(place).map_err(|e| e.to_string())?;
+    let served = config.accounting.server().is_some();
     let about = About { cluster: config.cluster, release: env!("CARGO_PKG_VERSION").to_owned(), scope: Scope::All };
     if !place.journal().is_dir() {
         return Err(format!("there is no cluster in {}", place.dir().display()));
     }
-    backup::write_at_rest(place, about, out).map(drop).map_err(|e| e.to_string())
+    backup::write_at_rest(place, about, served, out).map(drop).map_err(|e| e.to_string())
 }
 
 /// Receives a backup from the running controller.

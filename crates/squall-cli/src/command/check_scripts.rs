@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(check(&dir).unwrap(), format!("{}: good: 1 script\n", dir.display()));
         write(
             "more/bad.sh",
-            "#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --no-such-option\n#SBATCH --mem-update=20@60\necho\n  srun --async ./a\n",
+            "#!/bin/sh\n#SBATCH --nodes=1\n#SBATCH --no-such-option\n#SBATCH --mem-update=20@60\necho\n  srun --no-allocate ./a\n",
         );
         let problems = super::problems(&dir.join("more/bad.sh"));
         let lines: Vec<u32> = problems.iter().map(|(line, _)| *line).collect();

@@ -253,11 +253,13 @@ fn running(site: &Site<'_>, findings: &mut Vec<Finding>) {
     let controller = !site.sees_daemons() || runs(&Daemon::Controller) || runs(&Daemon::Front);
     let asked = Client::connect_to(site.place, "doctor").and_then(|mut client| client.ask(&Request::Ping));
     match asked {
-        Ok(Answer::Pong { version, trouble, host, .. }) => {
+        Ok(Answer::Pong { version, trouble, host, records, .. }) => {
             findings.push(match trouble {
                 None => ok("answers", format!("the controller on {host}, version {version}")),
                 Some(trouble) => fail("answers", format!("the controller refuses submissions: {trouble}"), "make room"),
             });
+            let remedy = "nothing is lost: what it lacks is in the journal, and follows";
+            findings.extend(records.map(|why| warn("records", why, remedy)));
             findings.extend(versions(site, &version));
         }
         Ok(_) => {}

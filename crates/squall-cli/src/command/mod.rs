@@ -1,5 +1,6 @@
 //! The commands, one file (or folder) each.
 
+pub(crate) mod accounting;
 pub(crate) mod allocation;
 pub(crate) mod backup;
 mod cells;
@@ -42,6 +43,7 @@ pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod supervise;
+pub(crate) mod swait;
 pub(crate) mod tail;
 pub(crate) mod token;
 pub(crate) mod top;

@@ -22,6 +22,7 @@ use crate::command::srun::exits::Exits;
 use crate::command::srun::input::{Chunk, Input};
 use crate::command::srun::link::{Listener, Room, StepConnection, missing_output};
 use crate::command::srun::output::{Output, Sink};
+use crate::command::srun::usual;
 use crate::contact::Patience;
 use squall_client::{Client, ClientError, unexpected};
 use squall_text::format::harmless_lines;
@@ -145,7 +146,8 @@ fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), Client
     let mut client = Patience::new("sattach").connect()?;
     let runner = peer_of(client.stream()).map_or(0, |peer| peer.uid);
     let host = Place::find().and_then(|place| place.reached_as());
-    let mut listener = Listener::open(host.as_deref()).map_err(|e| ClientError::Connect(e.to_string()))?;
+    let listener = Listener::open(host.as_deref(), usual().ports);
+    let mut listener = listener.map_err(|e| ClientError::Connect(e.to_string()))?;
     listener.trust(runner);
     let watcher = Watcher { client: listener.address(), cookie: listener.cookie() };
     client.send(&Request::Watch { job, step, watcher: Some(watcher) })?;

@@ -119,7 +119,7 @@ static FACTORS: [[Field; 2]; 6] = [
 static REST: [Field; 3] = [
     Field { letter: 's', title: "SITE", get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
     Field { letter: 'c', title: "CLUSTER", get: |_, _| String::new(), weight: none },
-    Field { letter: 'T', title: "TRES", get: |_, _| String::new(), weight: none },
+    Field { letter: 'T', title: "TRES", get: |job, _| job.tres.clone().unwrap_or_default(), weight: none },
 ];
 
 fn field(letter: char) -> Option<&'static Field> {
@@ -217,6 +217,8 @@ fn default_format(given: &Arguments, weights: &Factors) -> String {
     }
     if long {
         format.push_str(if norm { " %.20T" } else { " %.11N %.20T" });
+    } else if weights.tres.0 > 0.0 {
+        format.push_str(" %.20T");
     }
     format
 }
@@ -308,6 +310,7 @@ mod tests {
     fn seen_with(weights: Factors, args: &[&str]) -> CommandResult {
         let mut fake = fake();
         let job = |id: u32, user: &str, age: f64, priority: u32| JobPriority {
+            tres: None,
             id: JobId(id),
             task: None,
             user: user.into(),
@@ -321,7 +324,7 @@ mod tests {
             factors: Factors { age: Real(age), fairshare: Real(0.5), ..Factors::default() },
         };
         let jobs = vec![job(12, "bob", 0.25, 2750), job(11, "ann", 0.5, 3000)];
-        fake.answers.push(Answer::Priorities(Box::new(Priorities { weights, jobs })));
+        fake.answers.push(Answer::Priorities(Box::new(Priorities { weights, jobs, tres: None })));
         run_with(&mut fake, "sprio", sprio, args, &[])
     }
 

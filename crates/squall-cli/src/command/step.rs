@@ -33,6 +33,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         [option, task @ ..] if option == "--task" => ExitCode::from(squall_host::stepd::run_task(task)),
         [option, task @ ..] if option == "--container" => ExitCode::from(squall_host::stepd::run_contained(task)),
         [option] if option == "--inside" => ExitCode::from(u8::try_from(squall_host::stepd::run_inside()).unwrap_or(1)),
+        [option, job] if option == "--keep" => match job.to_str().and_then(|job| job.parse().ok()) {
+            Some(job) => ExitCode::from(squall_host::stepd::run_keeper(job)),
+            None => ExitCode::FAILURE,
+        },
         [option, rest @ ..] if option == "--checkpoint" => ExitCode::from(squall_host::stepd::run_checkpoint(rest)),
         [option, rest @ ..] if option == "--restore" => ExitCode::from(squall_host::stepd::run_restore(rest)),
         [option, rest @ ..] if option == "--criu" => ExitCode::from(squall_host::stepd::run_criu(rest)),

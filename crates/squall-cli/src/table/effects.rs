@@ -283,6 +283,7 @@ fn seen(command: &str, options: &[&str]) -> CommandResult {
     if *name == "sprio" {
         let factors = Factors { age: Real(0.5), ..Factors::default() };
         let job = |id| JobPriority {
+            tres: None,
             id: JobId(id),
             task: None,
             user: "ann".into(),
@@ -296,7 +297,7 @@ fn seen(command: &str, options: &[&str]) -> CommandResult {
             factors,
         };
         let weights = Factors { age: Real(1000.0), ..Factors::default() };
-        fake.answers.push(Answer::Priorities(Box::new(Priorities { weights, jobs: vec![job(11)] })));
+        fake.answers.push(Answer::Priorities(Box::new(Priorities { weights, jobs: vec![job(11)], tres: None })));
     }
     run_with(&mut fake, name, *main, &[options, args].concat(), &[])
 }

@@ -12,6 +12,7 @@ fn benchmarks_run_to_their_end() {
         &["throughput", "--emulated", "50", "--jobs", "500"],
         &["throughput", "--emulated", "50", "--jobs", "500", "--cells", "2"],
         &["submit", "--jobs", "500"],
+        &["records", "--jobs", "3000", "--clients", "2"],
         &["query", "--nodes", "50", "--real", "2"],
         &["hop"],
         &["wide", "--nodes", "50", "--jobs", "45"],

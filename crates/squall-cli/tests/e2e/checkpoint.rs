@@ -3,40 +3,22 @@
 
 mod kills;
 mod mpi;
+mod nodes;
 mod restores;
 mod steps;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::criu::criu;
 use crate::harness::{Cluster, text};
+use crate::traces::processes;
 
 /// Counts to `$1`, a number each tenth of a second, in a pipeline with a child, and ends with exit code 7.
 const COUNTER: &str = "#!/bin/bash\n( for i in $(seq \"$1\"); do echo $i; sleep 0.1; done ) | cat\nexit 7\n";
-
-/// Returns a CRIU of a newer Debian. None: it can't be had, or needs root.
-fn criu() -> Option<PathBuf> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: checkpoints need root");
-        return None;
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("criu");
-    let out = Command::new(root.join("scripts/criu")).arg(&folder).output();
-    match out {
-        Ok(out) if out.status.success() => Some(folder.join("criu")),
-        Ok(out) => {
-            eprintln!("skipped: no CRIU: {}", text(&out));
-            None
-        }
-        Err(e) => {
-            eprintln!("skipped: no CRIU: {e}");
-            None
-        }
-    }
-}
 
 fn cluster(test: &str) -> Option<Cluster> {
     cluster_with(test, "", "")
@@ -75,6 +57,23 @@ fn cluster_with(test: &str, keys: &str, tables: &str) -> Option<Cluster> {
     c.said(&["up", "--config", "c.toml"]);
     c.write("count.sh", COUNTER);
     Some(c)
+}
+
+/// Returns the folders in shared memory of which tasks of the cluster's steps know.
+fn rooms(c: &Cluster) -> BTreeSet<PathBuf> {
+    let environments = processes(&c.dir).into_iter().map(|(pid, _)| fs::read(format!("/proc/{pid}/environ")));
+    let words =
+        environments.flatten().flat_map(|bytes| bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<Vec<_>>());
+    let rooms = words.filter_map(|word| {
+        word.strip_prefix(b"PMIX_SERVER_TMPDIR=").map(|room| String::from_utf8_lossy(room).into_owned())
+    });
+    // Those of mpirun have other names.
+    rooms.filter(|room| room.contains("/squall-")).map(PathBuf::from).collect()
+}
+
+/// Waits until folders in shared memory are gone.
+fn gone(c: &Cluster, rooms: &BTreeSet<PathBuf>) {
+    c.until("nothing is left in shared memory", || !rooms.iter().any(|room| room.exists()));
 }
 
 fn numbers(c: &Cluster) -> Vec<u32> {
@@ -209,20 +208,23 @@ fn completed(c: &Cluster, id: &str) -> bool {
     c.ok(&["squeue", "-h", "-j", id, "-t", "all", "-o", "%T"]) == "COMPLETED"
 }
 
-/// A preempted job goes to disk and comes back by itself, five times, although it may not be requeued.
+/// A preempted job goes to disk and comes back by itself, five times (or SQUALL_CHECKPOINT_ROUNDS), although it may not be
+/// requeued.
 #[test]
 fn a_preempted_job_steps_aside_and_comes_back_by_itself() {
     let Some(c) = cluster_with("preempted", KEYS, PARTITIONS) else { return };
-    c.ok(&["sbatch", "--exclusive", "--no-requeue", "-o", "out", "count.sh", "100"]);
-    for round in 1..=5 {
+    let rounds = std::env::var("SQUALL_CHECKPOINT_ROUNDS").map_or(5, |text| text.parse().unwrap());
+    let most = 12 * rounds + 40;
+    c.ok(&["sbatch", "--exclusive", "--no-requeue", "-o", "out", "count.sh", &most.to_string()]);
+    for round in 1..=rounds {
         c.until("it counts", || counted(&c, 8 * round));
         let other = preempt(&c);
         c.until("the other job has run", || completed(&c, &other));
     }
     c.until("it has ended", || state(&c).starts_with("FAILED"));
-    assert_eq!(numbers(&c), (1..=100).collect::<Vec<_>>());
+    assert_eq!(numbers(&c), (1..=most as u32).collect::<Vec<_>>());
     let rows = c.ok(&["sacct", "-D", "-X", "-n", "-P", "-j", "1", "-o", "State,ExitCode"]);
-    assert_eq!(rows, format!("{}FAILED|7:0", "PREEMPTED|0:0\n".repeat(5)));
+    assert_eq!(rows, format!("{}FAILED|7:0", "PREEMPTED|0:0\n".repeat(rounds)));
 }
 
 /// A job that can't be checkpointed is requeued in place of that.

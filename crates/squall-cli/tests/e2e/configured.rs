@@ -446,7 +446,7 @@ fn slurms_configuration_places_jobs_as_one_by_hand() {
     own.said(&["up", "--config", "c.toml"]);
     assert_eq!(placed(&slurms), placed(&own));
     assert!(slurms.said(&["up", "--slurm-conf", "slurm.conf"]).contains("runs already"));
-    slurms.write("slurm.conf", &SLURM_CONF.replace("config_overrides", "config_overrides\nSrunProlog=/p\nKilWait=3"));
+    slurms.write("slurm.conf", &SLURM_CONF.replace("config_overrides", "config_overrides\nResvProlog=/p\nKilWait=3"));
     slurms.fails(&["up", "--slurm-conf", "slurm.conf"], "slurm.conf:5 KilWait: unknown: ");
 }
 
@@ -496,12 +496,12 @@ fn a_history_is_brought_once_and_shown() {
 #[test]
 fn an_import_is_written_once_and_checked() {
     let c = Cluster::new("configured", "import");
-    c.write("slurm.conf", &format!("{SLURM_CONF}SrunProlog=/p\n"));
+    c.write("slurm.conf", &format!("{SLURM_CONF}ResvProlog=/p\n"));
     c.fails(&["import", "."], "slurm.conf:9: Include parts.conf: cannot read ./parts.conf");
     c.write("parts.conf", PARTS_CONF);
     let said = c.said(&["import", "."]);
     assert!(
-        said.contains("slurm.conf:10 SrunProlog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
+        said.contains("slurm.conf:10 ResvProlog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
         "{said}"
     );
     c.fails(&["import", "."], "squall.toml is there already: use --force");
@@ -511,7 +511,7 @@ fn an_import_is_written_once_and_checked() {
     assert_eq!(c.read("squall/squall.toml.old"), "before");
     assert!(c.said(&["check", "squall"]).contains("squall/squall.toml: good: cluster lab, 3 nodes, 2 partitions"));
     let said = c.said(&["check", "slurm.conf"]);
-    assert!(said.contains("slurm.conf: good") && said.contains("10 SrunProlog") && !said.contains("taken"), "{said}");
+    assert!(said.contains("slurm.conf: good") && said.contains("10 ResvProlog") && !said.contains("taken"), "{said}");
     c.write("slurm.conf", &SLURM_CONF.replace("Weight=5", "Weight=heavy"));
     c.fails(&["check", "slurm.conf"], "slurm.conf:6 NodeName=n[2-3] Weight: wrong: `heavy` is no whole number");
     c.write("slurm.conf", "ClusterName=a\n\nNodeName=n1 NodeAddr=localhost CPUs=4000\nPartitionName=p Nodes=n1\n");

@@ -54,7 +54,26 @@ impl Cluster {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        fs::write(self.dir.join(name), text).unwrap();
+        let store = if Path::new(name).extension().is_some_and(|kind| kind == "toml") {
+            self.store(text)
+        } else {
+            String::new()
+        };
+        fs::write(self.dir.join(name), text.to_owned() + &store).unwrap();
+    }
+
+    /// Returns what has a configuration keep its records on the server that `SQUALL_TEST_STORE` names: a folder with a socket
+    /// of PostgreSQL. Tests that say themselves where records are stay as they are.
+    fn store(&self, config: &str) -> String {
+        let Some(socket) = std::env::var_os("SQUALL_TEST_STORE") else { return String::new() };
+        if config.contains("[accounting]") || !config.contains("[[nodes]]") {
+            return String::new();
+        }
+        let socket = socket.to_string_lossy();
+        let name = self.dir.file_name().unwrap().to_string_lossy().replace('-', "_");
+        // It may be there already.
+        drop(Command::new("createdb").args(["-U", "squall", "-h", &socket, &name]).output().unwrap());
+        format!("\n[accounting]\nstore = \"postgresql://squall@/{name}?host={socket}\"\n")
     }
 
     /// Returns a file of the cluster's folder; empty if it is not there.

@@ -74,13 +74,13 @@ fn processes(c: &Cluster) {
 }
 
 fn tail(c: &Cluster) {
-    let script = "echo one; while [ ! -e go-on ]; do sleep 0.02; done; echo two";
+    let script = "echo one; while [ ! -e say-two ]; do sleep 0.02; done; echo two";
     let job = c.sbatch(&["-o", "tail.out", "--wrap", script]);
     let shown = std::thread::scope(|scope| {
         scope.spawn(|| {
             let begun = || std::fs::read_to_string(c.path("work/tail.out")).is_ok_and(|text| text == "one\n");
             c.until("the first line is there", begun);
-            c.write("go-on", "");
+            c.write("say-two", "");
         });
         c.ok(&["squall", "tail", &job])
     });

@@ -24,14 +24,12 @@ pub use port::{BootingJob, CallerId, Cast, Input, LinkId, Out, PowerProgram, Pro
 
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::Digest;
-use squall_model::limits::OWNER_GRACE_S;
-use squall_model::time::{Span, Time};
+use squall_model::time::Time;
 use squall_model::wire::client::{AnyRequest, JobRef, JobSelection, Refusal, Right};
 
 use crate::machine::Machine;
 use decide::{follow, lists};
 use effects::{broadcasts, cast, nodes, power, programs, queries, steps, wall, work};
-use index::timers::Timer;
 use net::scope;
 use state::State;
 
@@ -123,7 +121,7 @@ impl Controller {
             Input::Hangup { caller, away } => {
                 for job in self.waits.hangup(caller) {
                     if away {
-                        self.timers.set(Timer::Owner(job), now + Span::from_secs(OWNER_GRACE_S));
+                        work::await_owner(self, now, job);
                     } else {
                         work::abandon(self, now, job, out);
                     }

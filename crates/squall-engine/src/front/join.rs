@@ -59,13 +59,14 @@ fn is_unknown(refusal: &Refusal) -> bool {
 /// Adds what another cell says of its nodes and its version to the answer of the first one.
 fn join_pongs(all: &mut Answer, more: Answer) {
     if let (
-        Answer::Pong { nodes_up, nodes_expected, trouble, cluster_version, speaks, .. },
+        Answer::Pong { nodes_up, nodes_expected, trouble, cluster_version, speaks, records, .. },
         Answer::Pong {
             nodes_up: up,
             nodes_expected: expected,
             trouble: other,
             cluster_version: of_other,
             speaks: other_speaks,
+            records: other_records,
             ..
         },
     ) = (all, more)
@@ -73,6 +74,7 @@ fn join_pongs(all: &mut Answer, more: Answer) {
         *nodes_up += up;
         *nodes_expected += expected;
         *trouble = trouble.take().or(other);
+        *records = records.take().or(other_records);
         *cluster_version = (*cluster_version).min(of_other);
         *speaks = (*speaks).min(other_speaks);
     }

@@ -87,6 +87,7 @@ fn submitted(job: u32) -> Answer {
 fn node(name: &str) -> NodeInfo {
     NodeInfo {
         name: name.into(),
+        resumes: None,
         up: true,
         responds: true,
         known: true,

@@ -3,6 +3,9 @@
 //! A job that is to leave the node stays frozen after its checkpoint until the controller ends it. Without a word in
 //! time it goes on: the checkpoint is complete all the same, and the report says that the job runs. A daemon that
 //! starts finds no frozen job, because its host has thawed them all before.
+//!
+//! A job of several nodes stays frozen after each checkpoint until the controller knows that all of them have made theirs,
+//! and that these fit together. Restored parts of a job wait for each other in the same way.
 
 use squall_model::checkpoint::{CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
 use squall_model::id::{JobId, StepNo};
@@ -32,6 +35,11 @@ pub enum CheckpointAct {
         /// The job.
         job: JobAttempt,
     },
+    /// Has a restored part of a job go on, after [`crate::node::NodeInput::Restored`].
+    Go {
+        /// The job.
+        job: JobAttempt,
+    },
     /// Removes all checkpoints of a job.
     Forget {
         /// The job.
@@ -53,9 +61,29 @@ impl NodeMachine {
     /// Begins a checkpoint. An order that came before changes nothing.
     pub(super) fn checkpoint(&mut self, now: Time, order: CheckpointOrder, out: &mut NodeOut) {
         let attempt = order.job;
+        if order.verb == CheckpointVerb::Go {
+            return self.go(attempt, order.number, out);
+        }
         // because the job may have ended here
-        let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.checkpoint.is_none()) else { return };
-        if self.outbox.has_checkpoint(attempt, order.number) {
+        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        let alone = job.is_alone();
+        match &mut job.checkpoint {
+            // What is being made serves a later order as well.
+            Some(one) if one.order.given >= order.given || one.frozen.is_none() => {
+                one.order.given = one.order.given.max(order.given);
+                return;
+            }
+            // because it leaves the node
+            Some(_) if alone => return,
+            // It stands still, as its part did not fit together with the others.
+            again => {
+                if let Some(one) = again.take() {
+                    self.timers.remove(&(one.until, Timer::Checkpoint(attempt)));
+                }
+            }
+        }
+        // A part that was made for an earlier order counts for nothing; but a checkpoint that is whole may count any time.
+        if self.outbox.has_checkpoint(attempt, order.number, (!alone).then_some(order.given)) {
             return;
         }
         if let Some(obstacle) = job.obstacle() {
@@ -84,11 +112,12 @@ impl NodeMachine {
             Err(error) => (None, Some(error)),
         };
         self.tell_checkpoint(&under_way.order, (made, error));
-        if under_way.order.verb.vacates()
+        if let Some(job) = self.jobs.get_mut(&attempt)
+            && (under_way.order.verb.vacates() || !job.is_alone())
             && made.is_some()
-            && let Some(job) = self.jobs.get_mut(&attempt)
         {
-            under_way.until = now + Span::from_secs(CHECKPOINT_FROZEN_S);
+            // Other nodes may have more to write.
+            under_way.until = now + Span::from_secs(if job.is_alone() { CHECKPOINT_FROZEN_S } else { CHECKPOINT_S });
             under_way.frozen = made;
             self.timers.insert((under_way.until, Timer::Checkpoint(attempt)));
             job.checkpoint = Some(under_way);
@@ -96,9 +125,48 @@ impl NodeMachine {
     }
 
     fn tell_checkpoint(&mut self, order: &CheckpointOrder, (made, error): (Option<Made>, Option<String>)) {
-        let CheckpointOrder { job, number, verb, .. } = *order;
-        let note = CheckpointNote { job, number, verb, made, error, damaged: false };
+        let CheckpointOrder { job, number, verb, given, .. } = *order;
+        let note = CheckpointNote { job, number, verb, made, error, damaged: false, given };
         self.outbox.note(NodeNote::Checkpoint(Box::new(note)));
+    }
+
+    /// Has a job of several nodes go on: after a checkpoint, or after its restore.
+    fn go(&mut self, attempt: JobAttempt, number: u64, out: &mut NodeOut) {
+        // because the job may have ended here
+        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        if let Some(one) = job.checkpoint.take_if(|one| one.frozen.is_some() && one.order.number == number) {
+            self.timers.remove(&(one.until, Timer::Checkpoint(attempt)));
+            out.acts.push(NodeAct::Checkpoint(CheckpointAct::Thaw { job: attempt }));
+        } else if job.restored == Some(number) {
+            out.acts.push(NodeAct::Checkpoint(CheckpointAct::Go { job: attempt }));
+        }
+    }
+
+    /// Notes that this node's part of a job is restored, and waits for the others.
+    pub(super) fn restored(&mut self, attempt: JobAttempt, number: u64) {
+        // because the job may have ended here
+        let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.is_open()) else { return };
+        job.restored = Some(number);
+        self.tell_restored(attempt, number);
+    }
+
+    fn tell_restored(&mut self, job: JobAttempt, number: u64) {
+        let (kept, verb) = (Vec::new(), CheckpointVerb::Go);
+        self.tell_checkpoint(&CheckpointOrder { job, number, verb, kept, given: Time(0) }, (None, None));
+    }
+
+    /// Tells a controller, which may be another one than before, which parts of jobs wait for its word here.
+    pub(super) fn tell_parts(&mut self) {
+        let open = || self.jobs.iter().filter(|(_, job)| job.is_open());
+        let restored: Vec<_> = open().filter_map(|(attempt, job)| Some((*attempt, job.restored?))).collect();
+        let frozen = open().filter(|(_, job)| !job.is_alone()).filter_map(|(_, job)| job.checkpoint.as_deref());
+        let frozen: Vec<_> = frozen.filter_map(|one| Some((one.order.clone(), one.frozen?))).collect();
+        for (attempt, number) in restored {
+            self.tell_restored(attempt, number);
+        }
+        for (order, made) in frozen {
+            self.tell_checkpoint(&order, (Some(made), None));
+        }
     }
 
     /// Ends a job at once of which a dump was killed: its processes may be damaged, and what they do counts for nothing.
@@ -113,7 +181,8 @@ impl NodeMachine {
             self.timers.remove(&(until, Timer::Checkpoint(attempt)));
             (number, verb) = (order.number, order.verb);
         }
-        let note = CheckpointNote { job: attempt, number, verb, made: None, error: Some(error), damaged: true };
+        let (made, error, given) = (None, Some(error), Time(0));
+        let note = CheckpointNote { job: attempt, number, verb, made, error, damaged: true, given };
         self.outbox.note(NodeNote::Checkpoint(Box::new(note)));
         self.end_job(now, attempt, 0, false, EndReason::Damaged, out);
     }
@@ -126,6 +195,10 @@ impl NodeMachine {
         let mut order = under_way.order;
         if under_way.frozen.is_some() {
             out.acts.push(NodeAct::Checkpoint(CheckpointAct::Thaw { job: attempt }));
+            if self.jobs.get(&attempt).is_some_and(|job| !job.is_alone()) {
+                let error = format!("not all nodes have made their parts within {CHECKPOINT_S} s");
+                return self.tell_checkpoint(&order, (None, Some(error)));
+            }
             order.verb = CheckpointVerb::Create;
             self.tell_checkpoint(&order, (under_way.frozen, None));
         } else {

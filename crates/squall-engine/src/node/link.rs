@@ -258,6 +258,7 @@ impl NodeMachine {
                 self.counts.sessions += 1;
                 self.unstarted.clear();
                 self.outbox.rewind();
+                self.tell_parts();
                 self.registration_proven(now, out);
             }
             Down::StartJob { facts, batch } => {

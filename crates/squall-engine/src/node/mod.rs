@@ -218,6 +218,13 @@ pub enum NodeInput {
         /// The complete checkpoint, or none if only asked whether it could be made; or why it can't.
         result: Result<Option<Made>, String>,
     },
+    /// This node's part of a job of several nodes is restored, and waits for [`CheckpointAct::Go`].
+    Restored {
+        /// The job.
+        job: JobAttempt,
+        /// Number of the checkpoint.
+        number: u64,
+    },
     /// A dump was killed, so that the job's processes may be damaged. The host has frozen them as far as it could. Comes
     /// before the end of the job's script, and, if an earlier run of the daemon began the dump, before `Net` and `Tick`.
     Damaged {
@@ -589,6 +596,7 @@ impl Machine for NodeMachine {
             NodeInput::HookEnded { hook, job, error } => self.hook_ended(now, (hook, job), error, out),
             NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
             NodeInput::Checkpointed { job, number, result } => self.checkpointed(now, (job, number), result),
+            NodeInput::Restored { job, number } => self.restored(job, number),
             NodeInput::Damaged { job, error } => self.damaged(now, job, error, out),
             NodeInput::FoundUnreadable { job, step } => self.found_unreadable(job, step, out),
             NodeInput::FoundLeftover { job } => {

@@ -6,6 +6,7 @@ use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
+use squall_model::time::Time;
 use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::fabric::{Composite, LaunchFailure};
 use squall_model::wire::hook::{Hook, NodeNote};
@@ -53,9 +54,9 @@ impl Outbox {
     }
 
     /// Returns whether the outbox holds a report that this checkpoint of a job is complete.
-    pub(super) fn has_checkpoint(&self, job: JobAttempt, number: u64) -> bool {
-        let note = self.notes.get(&(Some(job), Hook::Checkpoint));
-        matches!(note, Some(NodeNote::Checkpoint(note)) if note.number == number && note.made.is_some())
+    pub(super) fn has_checkpoint(&self, job: JobAttempt, number: u64, given: Option<Time>) -> bool {
+        let Some(NodeNote::Checkpoint(note)) = self.notes.get(&(Some(job), Hook::Checkpoint)) else { return false };
+        note.number == number && given.is_none_or(|given| note.given == given) && note.made.is_some()
     }
 
     /// Returns the reports about a job's programs.

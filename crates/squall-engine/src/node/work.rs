@@ -54,6 +54,8 @@ pub(super) struct Job {
     pub(super) checkpoint: Option<Box<UnderWay>>,
     /// Why a dump was killed, so that the job's processes may be damaged. None: none was.
     pub(super) damage: Option<Box<str>>,
+    /// Number of the checkpoint from which this node's part of the job was restored. None: the job began, or it has one node.
+    pub(super) restored: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,13 +141,14 @@ impl Job {
             unkillable: None,
             checkpoint: None,
             damage: None,
+            restored: None,
         }
     }
     /// Makes a job that was not known on this node and is to end. The sweep that follows kills whatever is left of it.
     fn unknown() -> Self {
         let (steps, phase, cores) = (BTreeMap::new(), JobPhase::Sweeping, CoreSet::new());
-        let (held, turn, around, unkillable, checkpoint, damage) = (None, None, None, None, None, None);
-        Self { alone: false, steps, phase, held, turn, cores, around, unkillable, checkpoint, damage }
+        let (held, turn, around, unkillable, checkpoint, damage, restored) = Default::default();
+        Self { alone: false, steps, phase, held, turn, cores, around, unkillable, checkpoint, damage, restored }
     }
     /// Makes a job with a launch that can't be read. Its cores are not known, so it holds `cores`, all of the node, and
     /// no lease begins before it is gone.
@@ -154,6 +157,11 @@ impl Job {
     }
     pub(super) fn is_open(&self) -> bool {
         self.phase == JobPhase::Open
+    }
+
+    /// Whether the job runs on this node only.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Returns whether a step of the job was told to end and is still running.
@@ -559,11 +567,14 @@ impl NodeMachine {
             Finish::Ended(mut end) => {
                 // Also after the step's daemon died: the host told the step to end, or it was killed as overdue.
                 let by_signal = [SIGTERM, SIGKILL].contains(&end.exit.signal);
+                // A script that waits for its end, as one with srun does, says the signal by its exit code.
+                let said = end.exit.signal == 0 && [128 + SIGTERM, 128 + SIGKILL].contains(&end.exit.code);
                 if let Some(error) = job.damage.as_ref().filter(|_| key.step == StepNo::BATCH) {
                     end.note_damaged(error);
                 } else if fenced && (by_signal || end.lost) {
                     end.note_fenced();
-                } else if told && by_signal {
+                } else if told && (by_signal || said) {
+                    end.note = end.note.take().filter(|_| by_signal);
                     end.note_told();
                 }
                 Report::StepEnded { key, end }

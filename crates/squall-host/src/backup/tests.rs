@@ -71,7 +71,7 @@ fn about(scope: Scope) -> About {
 
 fn backup(place: &Place) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write_at_rest(place, about(Scope::All), &mut bytes).unwrap();
+    write_at_rest(place, about(Scope::All), false, &mut bytes).unwrap();
     bytes
 }
 
@@ -121,7 +121,7 @@ fn only_the_log_without_keys_and_configuration() {
     let (from, to) = (scratch.place("from"), scratch.place("to"));
     state(&from, 2);
     let mut bytes = Vec::new();
-    write_at_rest(&from, about(Scope::Log), &mut bytes).unwrap();
+    write_at_rest(&from, about(Scope::Log), false, &mut bytes).unwrap();
     fs::create_dir_all(to.dir()).unwrap();
     let manifest = super::receive(&bytes[..], to.dir()).unwrap();
     assert!(manifest.files.keys().all(|name| super::is_long(name)), "{:?}", manifest.files);
@@ -173,7 +173,14 @@ fn a_backup_of_a_running_cluster_is_not_the_newest_state() {
     state(&from, 1);
     let mut log = FileLog::open(&from.journal(), Options::default()).unwrap().log;
     let accounted = log.accounted();
-    let accounts = squall_store::accounts::Accounts::start(&from, log.cluster(), 1, accounted, None).unwrap();
+    let accounts = squall_store::accounts::Accounts::start(
+        &from,
+        log.cluster(),
+        1,
+        accounted,
+        squall_store::accounts::Store::File { readers: None },
+    )
+    .unwrap();
     let (copier, copying) = (log.copier(), accounts.copying().unwrap());
     let mut bytes = Vec::new();
     super::write(&from, &copier, super::Accounting::Running(copying), about(Scope::All), &mut bytes).unwrap();

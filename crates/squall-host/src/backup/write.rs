@@ -41,6 +41,8 @@ pub enum Accounting {
     Running(Copying),
     /// The file of a controller that is stopped.
     AtRest,
+    /// There is no controller, and the accounting is in a database on a server.
+    Served,
 }
 
 /// Writes a backup of the state folder `place` to `out`, while its controller goes on. `copier` is the handle of its
@@ -53,7 +55,7 @@ pub fn write(
     out: impl Write,
 ) -> Result<Manifest, BackupError> {
     let About { cluster, release, scope } = about;
-    let stopped = matches!(accounting, Accounting::AtRest);
+    let stopped = matches!(accounting, Accounting::AtRest | Accounting::Served);
     let time_s = clock::now().secs();
     let (accounts, cut) = prepare(place, copier, accounting)?;
     let manifest = Manifest { cluster, release, time_s, record: cut.seq, stopped, ..Manifest::default() };
@@ -72,10 +74,12 @@ pub fn write(
     archive.finish()
 }
 
-/// Writes a backup of the state folder `place`, the controller of which is stopped. Like [`write`].
-pub fn write_at_rest(place: &Place, about: About, out: impl Write) -> Result<Manifest, BackupError> {
+/// Writes a backup of the state folder `place`, the controller of which is stopped. Like [`write`]. `served`: the accounting is
+/// in a database on a server, which has a backup of its own.
+pub fn write_at_rest(place: &Place, about: About, served: bool, out: impl Write) -> Result<Manifest, BackupError> {
     let _lock = StateLock::take(place)?;
-    write(place, &Copier::at_rest(&place.journal())?, Accounting::AtRest, about, out)
+    let accounting = if served { Accounting::Served } else { Accounting::AtRest };
+    write(place, &Copier::at_rest(&place.journal())?, accounting, about, out)
 }
 
 /// Opens all long files of a backup. Nothing is removed from the journal meanwhile.
@@ -85,6 +89,7 @@ fn prepare(place: &Place, copier: &Copier, accounting: Accounting) -> Result<(Op
     let copied = match accounting {
         Accounting::Running(copying) => copying.copy(&copy),
         Accounting::AtRest => copy_at_rest(&place.accounts(), &copy),
+        Accounting::Served => Ok(0),
     };
     let seen = copied.map_err(BackupError::Accounting)?;
     let file = match File::open(&copy) {

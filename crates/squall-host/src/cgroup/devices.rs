@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor};
 
 use super::{Hierarchy, make_dir, write};
-use crate::sys::bpf::{self, Instruction};
+use crate::sys::bpf::{self, Instruction, Occasion};
 
 /// The kernel's number of the character device `/dev/nvidia0`; its driver makes that file only when it is first used.
 const NVIDIA_MAJOR: u32 = 195;
@@ -97,7 +97,7 @@ impl Means {
 
 /// Denies devices to the members of the v2 group `dir`.
 pub(super) fn deny_by_program(dir: &Path, devices: &[Device]) -> io::Result<()> {
-    bpf::attach_to_group(File::open(dir)?.as_fd(), &program(devices))
+    bpf::attach_to_group(File::open(dir)?.as_fd(), Occasion::Device, &program(devices))
 }
 
 /// Denies devices to the members of the v1 group `dir`.

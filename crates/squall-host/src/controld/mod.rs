@@ -44,7 +44,7 @@ use squall_files::users;
 use squall_model::config::Config;
 use squall_model::time::{Span, Time};
 use squall_store::Log;
-use squall_store::accounts::{self, Accounts};
+use squall_store::accounts::{self, Accounts, Store};
 use squall_store::file::{FileLog, OpenedLog, Options, ReplayReport, StateLock};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
@@ -281,7 +281,11 @@ struct StateFolder {
 /// Reads the state folder. Returns also the number of the last record that accounting has.
 fn read(settings: &Settings, config: &Config) -> Result<(StateFolder, u64), ControllerError> {
     let place = &settings.place;
-    let seen = accounts::seen(&place.accounts());
+    let store = store(place, config)?;
+    let seen = match &store {
+        Store::File { .. } => accounts::seen(&place.accounts()),
+        Store::Server(server) => accounts::seen_on(server),
+    };
     let options = Options {
         // One of several controllers reads from etcd what its journal lacks.
         seen: seen.filter(|_| !config.has_standbys()),
@@ -304,11 +308,21 @@ fn read(settings: &Settings, config: &Config) -> Result<(StateFolder, u64), Cont
     keep_nodes(&state, config, place)?;
     say_what_was_read(&settings.version, config, &report, &state);
     let last = log.next_seq() - 1;
-    let accounts = Accounts::start(place, log.cluster(), last, log.accounted(), readers(place, config)?)
+    let accounts = Accounts::start(place, log.cluster(), last, log.accounted(), store)
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
     log.await_spare();
     let accounted = seen.filter(|seen| seen.cluster == log.cluster()).map_or(last, |seen| seen.seq.max(last));
     Ok((StateFolder { machine: Controller::new(state), log, accounts, last: report.last }, accounted))
+}
+
+/// Returns where accounting keeps its rows.
+fn store(place: &Place, config: &Config) -> Result<Store, ControllerError> {
+    let wrong =
+        |problem| ControllerError::Config { path: place.config(), problem: format!("[accounting] store: {problem}") };
+    match config.accounting.server() {
+        Some(server) => server.map(Store::Server).map_err(wrong),
+        None => readers(place, config).map(|readers| Store::File { readers }),
+    }
 }
 
 /// Returns the id of the group whose members may read a copy of accounting. None: there is no copy.

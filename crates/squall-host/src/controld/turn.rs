@@ -679,6 +679,9 @@ impl Daemon {
             self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
         }
         self.room.explain(&mut answer);
+        if let Answer::Pong { records, .. } = &mut answer {
+            *records = self.accounts.lag();
+        }
         answer.on_clock_ahead(self.clock.ahead_us());
         let start = matches!(answer, Answer::Followed(_)).then(Instant::now);
         if let Some(peer) = self.peers.get(&id)

@@ -187,6 +187,9 @@ impl Daemon {
                 self.inputs.push_back(NodeInput::Used { key, used: Used { usage, series } });
             }
             SupervisorEvent::Said(FromSupervisor::Ending(key)) => self.inputs.push_back(NodeInput::Ending { key }),
+            SupervisorEvent::Said(FromSupervisor::Held(key, number)) => {
+                self.inputs.push_back(NodeInput::Restored { job: attempt_of(key), number });
+            }
             SupervisorEvent::Said(FromSupervisor::Lost(key)) => self.daemon_died(key),
             SupervisorEvent::Said(FromSupervisor::Returned(key)) => self.after_supervisor(key),
             SupervisorEvent::Said(FromSupervisor::Serves(_) | FromSupervisor::Alive) => {}

@@ -21,7 +21,8 @@ use super::steps::Served;
 use crate::dump_mark::{self, Found};
 use crate::hook::{Label, Running};
 use crate::removal::remove_apart;
-use crate::stepd::{KILLED, checkpoint_folder, set_frozen};
+use crate::stepd::batch_supervisor::ToSupervisor;
+use crate::stepd::{KILLED, checkpoint_folder, jobs_with_rooms, set_frozen, sweep_rooms, sweep_up};
 use crate::sys::signals;
 
 /// Where checkpoints are kept, and those that are being made.
@@ -36,6 +37,8 @@ pub(super) struct Checkpoints {
     making: BTreeMap<u32, (JobAttempt, u64, Running)>,
     /// Jobs that may have a mark ([`dump_mark`]).
     marked: BTreeSet<JobAttempt>,
+    /// Jobs that were restored, or are being restored.
+    restored: BTreeSet<JobAttempt>,
 }
 
 impl Checkpoints {
@@ -46,6 +49,7 @@ impl Checkpoints {
             criu: criu.to_owned(),
             making: BTreeMap::new(),
             marked: BTreeSet::new(),
+            restored: BTreeSet::new(),
         }
     }
 }
@@ -71,6 +75,12 @@ impl Daemon {
                 }
             }
             CheckpointAct::Thaw { job } => self.thaw(job),
+            CheckpointAct::Go { job } => {
+                if let Some(supervisor) = &self.supervisor {
+                    let key = StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH };
+                    supervisor.tell(&ToSupervisor::Go(key));
+                }
+            }
             CheckpointAct::Forget { job: JobId(job) } => {
                 if !self.hooks.checkpoints.dir.as_os_str().is_empty() {
                     remove_apart(vec![checkpoint_folder(&self.hooks.checkpoints.dir, job)]);
@@ -168,6 +178,35 @@ impl Daemon {
         damaged.then(|| NodeInput::Damaged { job, error: KILLED.to_owned() })
     }
 
+    /// Notes that the script of a job is to be restored.
+    pub(super) fn restores(&mut self, job: JobAttempt) {
+        self.hooks.checkpoints.restored.insert(job);
+    }
+
+    /// Finds jobs that earlier runs of the daemon have restored.
+    pub(super) fn find_restored(&mut self) {
+        for job in jobs_with_rooms(&self.spool.steps_dir()) {
+            if self.folders.contains(&StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH }) {
+                self.restores(job);
+            } else {
+                sweep_rooms(&self.spool.steps_dir(), job);
+            }
+        }
+    }
+
+    /// Removes what a job of which no process is left has left in shared memory, if it was restored or has checkpoints: its
+    /// step daemons may have been killed. The next attempt may be restored here, and put it back.
+    pub(super) fn sweep_memory(&mut self, job: JobAttempt) {
+        let restored = self.hooks.checkpoints.restored.remove(&job);
+        if restored {
+            sweep_rooms(&self.spool.steps_dir(), job);
+        }
+        if restored || self.hooks.checkpoints.marked.contains(&job) {
+            let launches = self.steps_of(job).into_iter().filter_map(|key| self.spool.launch(key));
+            launches.filter(|launch| launch.is_inside()).for_each(|launch| sweep_up(&launch));
+        }
+    }
+
     /// Removes the mark of a job of which nothing is left.
     pub(super) fn forget_dumps(&mut self, job: JobAttempt) {
         if self.hooks.checkpoints.marked.remove(&job) {
@@ -236,5 +275,5 @@ fn made(line: &str) -> Result<Option<Made>, ()> {
     }
     let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).ok_or(());
     let (bytes, stood, pid) = (number()?, Span(number()?), u32::try_from(number()?).map_err(drop)?);
-    Ok(Some(Made { bytes, stood, pid }))
+    Ok(Some(Made { bytes, stood, pid, links: number().ok() }))
 }

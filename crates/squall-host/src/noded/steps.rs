@@ -110,6 +110,7 @@ impl Daemon {
         let readable = launches.into_iter().map(|launch| (launch.key, Some(launch)));
         let steps: Vec<Spooled> = readable.chain(unreadable.into_iter().map(|key| (key, None))).collect();
         self.folders.extend(steps.iter().map(|(key, _)| *key));
+        self.find_restored();
         let supervised = self.find_supervisor();
         let undecided = self.find_steps(steps, &supervised);
         // A folder that was taken had a daemon by then: a daemon that is not seen now has ended.
@@ -338,6 +339,9 @@ impl Daemon {
         let birthplace = self.cgroups.birthplace(launch.key).unwrap_or_default().into_os_string().into_encoded_bytes();
         let (environment, birthplace) = (ByteBuf::from(environment), ByteBuf::from(birthplace));
         let warrant = self.warrant(launch.key).cloned();
+        if restored {
+            self.restores(attempt_of(launch.key));
+        }
         let restoring = launch.facts.restore.map(|_| Restoring {
             criu: self.hooks.checkpoints.criu.clone(),
             dir: self.hooks.checkpoints.dir.clone().into_os_string().into_encoded_bytes().into(),
@@ -359,6 +363,7 @@ impl Daemon {
         let cpus = |cores: &CoreSet| cores.iter().filter_map(|core| self.hardware.cpu(core)).collect();
         launch.gpu_cpus = self.device_files.near(&launch.gres).map(|(gpu, cores)| (gpu, cpus(cores))).collect();
         launch.gpu_files = self.device_files.gpus(&launch.gres);
+        launch.energy.clone_from(&self.energy);
         launch.shared = self.device_files.shared(&launch.gres);
         launch.gpu_ids = self.device_files.ids_of(&launch.gres);
         // Where the node has cgroups nothing runs outside of one.
@@ -557,7 +562,7 @@ impl Daemon {
     }
 
     /// Returns the steps of a job that have a folder.
-    fn steps_of(&self, job: JobAttempt) -> Vec<StepKey> {
+    pub(super) fn steps_of(&self, job: JobAttempt) -> Vec<StepKey> {
         let key = |step| StepKey { job: job.job, attempt: job.attempt, step };
         self.folders.range(key(StepNo(0))..=key(StepNo(u32::MAX))).copied().collect()
     }

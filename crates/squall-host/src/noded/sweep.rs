@@ -56,6 +56,7 @@ impl Daemon {
         if nothing && (trusted || sweep.found_nothing) {
             self.sweeps.remove(&job);
             self.private.remove(job);
+            self.sweep_memory(job);
             self.inputs.push_back(NodeInput::Swept { job });
             return;
         }

@@ -28,9 +28,11 @@ use squall_model::config::{Config, Release};
 pub use around::serve_around;
 pub use host::serve;
 
-/// Records for commands of all users which file lists plugins, and which release of Slurm they show.
+/// Records for commands of all users which file lists plugins, which release of Slurm they show, and what the configuration
+/// says of `srun`.
 pub(crate) fn note_for_commands(place: &Place, config: &Config) -> io::Result<()> {
     place.note_plugins(&config.slurm.plugstack)?;
+    place.note_srun(&config.srun_defaults().to_text())?;
     let release = Some(config.slurm.compatible).filter(|release| *release != Release::default());
     place.note_release(release.map_or("", Release::name))
 }

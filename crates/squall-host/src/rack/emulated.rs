@@ -131,7 +131,7 @@ impl EmulatedNode {
             | NodeAct::Gang(_)
             // Nor processes to be guarded: their machines end them.
             | NodeAct::Fence(_)
-            | NodeAct::Checkpoint(CheckpointAct::Stop { .. } | CheckpointAct::Thaw { .. } | CheckpointAct::Forget { .. })
+            | NodeAct::Checkpoint(CheckpointAct::Stop { .. } | CheckpointAct::Thaw { .. } | CheckpointAct::Go { .. } | CheckpointAct::Forget { .. })
             | NodeAct::Say(_) => {}
             NodeAct::Spawn(launch) => {
                 let ends = now + lasts(&launch);
@@ -218,6 +218,7 @@ fn hardware(entry: Option<&NodeConfig>) -> Hardware {
         cores_per_socket: of(|entry| entry.cores_per_socket).unwrap_or(each),
         threads_per_core,
         memory_mb: entry.and_then(|entry| entry.memory_mb).unwrap_or(MEMORY_MB),
+        tmp_disk_mb: entry.and_then(|entry| entry.tmp_disk_mb).unwrap_or(0),
         arch: std::env::consts::ARCH.to_owned(),
         os: "emulated".to_owned(),
         address: "localhost".to_owned(),

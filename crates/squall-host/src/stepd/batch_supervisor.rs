@@ -16,9 +16,10 @@
 //! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and ends when it has neither a
 //! node daemon nor a script.
 
+mod messages;
 mod restore;
 
-use minicbor::{Decode, Encode};
+pub(crate) use messages::{FromSupervisor, Order, ToSupervisor};
 pub(crate) use restore::Restoring;
 use squall_files::place::SocketPath;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -37,22 +38,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
-use squall_model::encoding::ByteBuf;
 use squall_model::id::StepKey;
 use squall_model::job::{ExitCode, Usage};
-use squall_model::series::Series;
-use squall_model::step::StepLaunch;
 use squall_model::wire::node::EndReason;
-use squall_model::wire::proof::Warrant;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
+use super::checkpoint::set_frozen;
 use super::daemon::{end_notice, write_report};
 use super::environment::Environment;
 use super::files::{Opening, null};
 use super::folder::{Folder, FolderError};
 use super::frames::{Filled, Frames};
 use super::meter::{Meter, io_bytes};
+use super::ports::abort;
 use super::prepare::{Prepared, Ready, prepare};
 use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
@@ -81,82 +80,12 @@ const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// Interval at which memory use is sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
 
+/// Time for processes to freeze which are then killed.
+const FREEZE: Duration = Duration::from_millis(5);
+
 /// Time limit for the execution of a step's script, and for the end of a script that was killed before it was executed.
 const START: Duration = Duration::from_secs(30);
 const START_OF_ENDED: Duration = Duration::from_secs(1);
-/// Message of a node daemon to the batch supervisor, after its greeting.
-#[derive(Debug, Encode, Decode)]
-pub(crate) enum ToSupervisor {
-    /// Has the supervisor serve this step, which has a prepared folder.
-    #[n(0)]
-    Serve(#[n(0)] Box<Order>),
-    /// Passes on a message for a step.
-    #[n(1)]
-    Tell {
-        /// Step for which the message is.
-        #[n(0)]
-        key: StepKey,
-        /// Message for the step, as for its own step daemon.
-        #[n(1)]
-        message: ToStepd,
-    },
-    /// Answer with `Alive`, to show that the supervisor is not stuck.
-    #[n(2)]
-    Ping,
-}
-
-/// A step that the supervisor is to serve, with all that this needs.
-#[derive(Debug, Encode, Decode)]
-pub(crate) struct Order {
-    /// The step's launch, as in its folder.
-    #[n(0)]
-    pub(crate) launch: StepLaunch,
-    /// The batch job's environment, as in the step's folder.
-    #[n(1)]
-    pub(crate) environment: ByteBuf,
-    /// The step's cgroups, as in its folder (`cgroups`).
-    #[n(2)]
-    pub(crate) groups: String,
-    /// Path of the step's v2 cgroup, as bytes.
-    #[n(3)]
-    pub(crate) birthplace: ByteBuf,
-    /// CPUs that the step may use; empty: all.
-    #[n(4)]
-    pub(crate) cpus: Vec<usize>,
-    /// Proof that the controller ordered the step. None: it does not sign.
-    #[n(5)]
-    pub(crate) warrant: Option<Warrant>,
-    /// How the script is restored from its checkpoint. None: it begins.
-    #[n(6)]
-    pub(crate) restoring: Option<Restoring>,
-}
-
-/// Message of the batch supervisor to a node daemon, after its greeting.
-#[derive(Debug, Encode, Decode)]
-pub(crate) enum FromSupervisor {
-    /// The first message after the greeting: the steps that the supervisor serves.
-    #[n(0)]
-    Serves(#[n(0)] Vec<StepKey>),
-    /// The result of a step, which is stored in the step's folder too.
-    #[n(1)]
-    Over(#[n(0)] StepKey, #[n(1)] FromStepd),
-    /// The usage so far of a step's script.
-    #[n(2)]
-    Used(#[n(0)] StepKey, #[n(1)] Usage, #[n(2)] Option<Box<Series>>),
-    /// A step's script was told to end, or is never started.
-    #[n(3)]
-    Ending(#[n(0)] StepKey),
-    /// The supervisor does not serve this step: the folder is damaged, or taken by another step daemon.
-    #[n(4)]
-    Lost(#[n(0)] StepKey),
-    /// The supervisor does not serve this step, which needs a step daemon of its own; nothing of the step has begun.
-    #[n(5)]
-    Returned(#[n(0)] StepKey),
-    /// The answer to `Ping`: the supervisor is not stuck.
-    #[n(6)]
-    Alive,
-}
-
 /// A step that the supervisor serves.
 struct Ward {
     machine: StepMachine,
@@ -182,6 +111,10 @@ struct Ward {
     killing: Option<Instant>,
     /// What the process that restores the script writes. None: it is not being restored.
     log: Option<File>,
+    /// How a restored part of a job waits for the others.
+    gate: restore::Gate,
+    /// Whether the step ends because its job goes back to the queue.
+    returns: bool,
 }
 
 /// State of a script from its start until it is executed.
@@ -214,6 +147,12 @@ impl Ward {
 
     /// Signals all processes of the step.
     fn signal_all(&mut self, signal: i32) {
+        if signal == libc::SIGKILL && self.returns && self.order.launch.facts.nodes.len() > 1 {
+            // None must see that its connections are gone.
+            drop(set_frozen(self.group(), true));
+            std::thread::sleep(FREEZE);
+            abort(&members(self.group()));
+        }
         // All at once, where the kernel can: none must see that another one is gone, and tidy up what a restore needs.
         if signal == libc::SIGKILL && kill_group(self.group()) {
             return;
@@ -327,6 +266,7 @@ impl BatchSupervisor {
 
     fn turn(&mut self) {
         let (signal, started, caller, speaking) = self.wait();
+        self.hear_gates();
         if caller {
             self.accept();
         }
@@ -364,7 +304,8 @@ impl BatchSupervisor {
         let sending = |f: &Frames| if f.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         let fixed = [self.signals.as_fd(), self.starters.bell(), self.listener.as_fd()].map(|fd| (fd, PollFlags::IN));
         let links = self.links.iter().map(|link| (link.frames.as_fd(), PollFlags::IN | sending(&link.frames)));
-        let fds = fixed.into_iter().chain(links).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+        let gates = self.wards.values().filter_map(|ward| ward.gate.waits_for()).map(|fd| (fd, PollFlags::IN));
+        let fds = fixed.into_iter().chain(links).chain(gates).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
         let mut fds: Vec<PollFd<'_>> = fds.collect();
         let idle = (self.wards.is_empty() && self.links.is_empty()).then_some(self.until);
         let next = self.wards.values().filter_map(Ward::deadline).chain(idle).chain(self.starters.deadline()).min();
@@ -374,7 +315,7 @@ impl BatchSupervisor {
             return (false, false, false, Vec::new());
         }
         let hit: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let links = hit.iter().skip(3).enumerate().filter(|(_, hit)| **hit).map(|(at, _)| at);
+        let links = hit.iter().skip(3).take(self.links.len()).enumerate().filter(|(_, hit)| **hit).map(|(at, _)| at);
         (hit[0], hit[1], hit[2], links.collect())
     }
 
@@ -386,6 +327,7 @@ impl BatchSupervisor {
             if peer.is_ok_and(|uid| uid == 0 || uid == own) {
                 frames.send(&Hello::new(Role::Step));
                 frames.send(&FromSupervisor::Serves(self.wards.keys().copied().collect()));
+                self.wards.values().filter_map(Ward::held).for_each(|word| frames.send(&word));
                 self.links.push(Link { frames, greeted: false, broken: false });
             }
         }
@@ -426,6 +368,11 @@ impl BatchSupervisor {
                     }
                     ToStepd::Letter { .. } | ToStepd::Watch(_) => {}
                 },
+                Ok(Some(ToSupervisor::Go(key))) => {
+                    if let Some(ward) = self.wards.get_mut(&key) {
+                        ward.gate.open();
+                    }
+                }
                 Ok(Some(ToSupervisor::Ping)) => self.links[at].frames.queue(&FromSupervisor::Alive),
                 Ok(None) => return,
                 Err(e) => {
@@ -496,6 +443,8 @@ impl BatchSupervisor {
             next_sample: Instant::now() + SAMPLE,
             killing: None,
             log: None,
+            gate: restore::Gate::default(),
+            returns: false,
         };
         if let Some(first) = self.wards.entry(key).or_insert(ward).begin() {
             self.feed(key, first);
@@ -572,7 +521,10 @@ impl BatchSupervisor {
             }
             StepAct::KillLeft => answers.extend(ward.is_cleared().then_some(StepInput::Gone)),
             StepAct::Drain => answers.push_back(StepInput::Drained { delivered: true }),
-            StepAct::NoticeEnd(why) => ward.notice(&end_notice(&ward.order.launch, why)),
+            StepAct::NoticeEnd(why) => {
+                ward.returns = matches!(why, EndReason::Requeued | EndReason::RequeuesItself);
+                ward.notice(&end_notice(&ward.order.launch, why));
+            }
             StepAct::Notice(text) => ward.notice(&text),
             StepAct::Report { end, why } => {
                 let file = ward.stdout.take();

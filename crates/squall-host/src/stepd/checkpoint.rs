@@ -11,6 +11,10 @@
 //! The processes of a restored job have process ids of their own (pid_namespaces(7)), so that they get those that they had,
 //! whoever has these outside.
 //!
+//! Of a job of several nodes each makes a part: `DIR/JOB/NUMBER` is that of the first one, and `DIR/JOB/NUMBER-PLACE` that of
+//! another. The job stays frozen until the controller has compared the parts (`super::links`). Restored parts wait for each
+//! other within CRIU, before their connections are alive (`super::restorer`).
+//!
 //! While CRIU is at work on a job, the job's mark is set (`dump_mark`). A CRIU that was killed may have left the job's
 //! processes half-changed: they must not go on, and the node daemon reports the job as damaged.
 
@@ -47,8 +51,11 @@ use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals;
 
+use super::keeper::KEEP;
+use super::links::links_of;
 use super::ports::ports_of;
-use super::surroundings::{SharedFile, connections, save};
+use super::saved_files::{SavedFile, rooms_of, save};
+use super::surroundings::connections;
 
 /// The oldest CRIU that can dump sockets on present kernels.
 const CRIU: (u32, u32) = (4, 2);
@@ -58,6 +65,9 @@ const FREEZE: Duration = Duration::from_secs(10);
 const STARTING: Duration = Duration::from_secs(1);
 /// Pause between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(1);
+/// Time in which what is under way between frozen nodes mostly arrives and is acknowledged: that of a delayed
+/// acknowledgement.
+const ARRIVAL: Duration = Duration::from_millis(45);
 /// How often a job is dumped of which a process is just connected to the controller, and the pause between.
 const TRIES: u32 = 5;
 const AGAIN: Duration = Duration::from_millis(100);
@@ -92,10 +102,10 @@ pub(super) struct Manifest {
     /// How far the script was read: shells go on reading there.
     #[n(2)]
     pub(super) read: u64,
-    /// Files that processes shared as memory.
+    /// Files that processes shared as memory, and their steps' folders.
     #[n(3)]
     #[cbor(default)]
-    pub(super) shared: Vec<SharedFile>,
+    pub(super) shared: Vec<SavedFile>,
     /// Whether processes were connected with each other by TCP.
     #[n(4)]
     #[cbor(default)]
@@ -104,6 +114,18 @@ pub(super) struct Manifest {
     #[n(5)]
     #[cbor(default)]
     pub(super) ports: Vec<u16>,
+    /// Process id of the script or keeper, as the job sees it. None: made by an earlier release.
+    #[n(6)]
+    pub(super) pid: Option<u32>,
+}
+
+impl Manifest {
+    /// Reads the manifest of a complete checkpoint.
+    pub(super) fn of(checkpoint: &Path) -> io::Result<Self> {
+        let bytes = fs::read(checkpoint.join("manifest"))
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", checkpoint.display())))?;
+        encoding::from_slice(&bytes).map_err(io::Error::other)
+    }
 }
 
 /// Option of CRIU for processes that are connected with each other by TCP.
@@ -114,6 +136,17 @@ pub(super) const SHARED: &str = "shared";
 /// Returns the folder of a job's checkpoints.
 pub(crate) fn folder(dir: &Path, job: u32) -> PathBuf {
     dir.join(job.to_string())
+}
+
+/// Returns the end of the names of what belongs to this node's part of a job.
+fn part_of(launch: &StepLaunch) -> String {
+    if launch.has_keeper() { format!("-{}", launch.job_node_index) } else { String::new() }
+}
+
+/// Returns the folder of the checkpoint from which a script or keeper is to be restored. None: it begins.
+pub(super) fn restored_from(dir: &Path, launch: &StepLaunch) -> Option<PathBuf> {
+    let number = launch.facts.restore?.number;
+    Some(folder(dir, launch.key.job.0).join(format!("{number}{}", part_of(launch))))
 }
 
 /// Returns this program as a command with these words.
@@ -219,6 +252,10 @@ struct Job {
     able: bool,
     /// Whether the job stays frozen.
     leaves: bool,
+    /// Whether the job has further nodes.
+    several: bool,
+    /// End of the names of what belongs to this node's part.
+    part: String,
     identity: Identity,
     /// The job's mark, which is set while CRIU is at work.
     mark: Mark,
@@ -227,7 +264,8 @@ struct Job {
 }
 
 /// Carries out `squall step --checkpoint CRIU DIR STEP GROUP NUMBER able|create|vacate|settle KEPT`: makes a checkpoint,
-/// and prints `made BYTES MICROSECONDS PID`; or tests the job, and prints `able`; or prints why that can't be done. If
+/// and prints `made BYTES MICROSECONDS PID`, and of a job of several nodes also the links between these; or tests the job, and
+/// prints `able`; or prints why that can't be done. If
 /// the job may be damaged, its mark stays set. `settle`: waits for the process that an earlier run of the node daemon has
 /// started for the job, and thaws the job.
 ///
@@ -270,15 +308,20 @@ fn checkpoint(args: &[OsString]) -> Result<String, String> {
         return Err(KILLED.to_owned());
     }
     let number = number.to_str().and_then(|number| number.parse().ok()).ok_or("wrong number")?;
-    let kept: Vec<&str> = kept.to_str().unwrap_or_default().split(',').filter(|number| !number.is_empty()).collect();
+    let (part, several) = (part_of(&launch), launch.facts.nodes.len() > 1);
+    let kept = kept.to_str().unwrap_or_default().split(',').filter(|number| !number.is_empty());
+    let kept: Vec<String> = kept.map(|number| format!("{number}{part}")).collect();
+    let able = verb == "able";
     let job = Job {
         criu: criu.clone(),
         folder: folder(dir, launch.key.job.0),
         step,
         group: group.into(),
         number,
-        able: verb == "able",
-        leaves: verb == "vacate",
+        able,
+        leaves: verb == "vacate" || (several && !able),
+        several,
+        part,
         identity: identity_of(&launch),
         mark,
         parent,
@@ -289,12 +332,12 @@ fn checkpoint(args: &[OsString]) -> Result<String, String> {
 }
 
 impl Job {
-    fn carry_out(&self, dir: &Path, kept: &[&str]) -> Result<String, String> {
+    fn carry_out(&self, dir: &Path, kept: &[String]) -> Result<String, String> {
         self.prepare(dir, kept).map_err(|e| format!("{}: {e}", dir.display()))?;
         if self.able || kept.is_empty() {
             self.try_criu()?;
         }
-        let draft = self.folder.join("draft");
+        let draft = self.folder.join(format!("draft{}", self.part));
         let made = self.make(&draft);
         if made.is_err() || self.able {
             drop(remove(&draft));
@@ -303,7 +346,7 @@ impl Job {
     }
 
     /// Makes the folder of the job's checkpoints, and removes those that don't count.
-    fn prepare(&self, dir: &Path, kept: &[&str]) -> io::Result<()> {
+    fn prepare(&self, dir: &Path, kept: &[String]) -> io::Result<()> {
         let make = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => Ok(()),
@@ -319,9 +362,12 @@ impl Job {
         if !own.is_dir() || own.uid() != rustix::process::geteuid().as_raw() {
             return Err(io::Error::other("the job's folder is not root's"));
         }
+        // Other nodes may keep their parts in the same folder.
+        let part = |name: &str| name.find('-').map_or_else(String::new, |at| name[at..].to_owned());
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            if !entry.file_name().to_str().is_some_and(|name| kept.contains(&name)) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if part(&name) == self.part && !kept.contains(&name) {
                 remove(&entry.path())?;
             }
         }
@@ -361,7 +407,7 @@ impl Job {
             }
             Some(_) => {}
         }
-        let images = self.folder.join("trial");
+        let images = self.folder.join(format!("trial{}", self.part));
         let tried = self.dump_sleeper(&images);
         drop(remove(&images));
         match tried {
@@ -405,9 +451,15 @@ impl Job {
         self.make_images(&images).map_err(text)?;
         let mut tries = TRIES;
         let (began, frozen) = loop {
-            let apart = part(&members_of(&self.group));
+            // It stands still already if its part did not fit together with those of other nodes.
+            let stands = fs::read_to_string(self.group.join(FREEZE_SWITCH)).is_ok_and(|switch| switch.trim() == "1");
+            let apart = !stands && part(&members_of(&self.group));
             let began = Instant::now();
-            let frozen = self.freeze(true).map_err(text).and_then(|()| self.dump(&images));
+            let frozen = self.freeze(true).map_err(text);
+            if self.several {
+                std::thread::sleep(ARRIVAL);
+            }
+            let frozen = frozen.and_then(|()| self.dump(&images));
             tries -= 1;
             let again = apart && tries > 0 && frozen.as_ref().is_err_and(|problem| is_connected(problem));
             if !again || self.mark.is_set() {
@@ -428,18 +480,28 @@ impl Job {
         if self.able {
             return Ok("able".to_owned());
         }
+        let links = self.several.then(|| links_of(&images)).transpose().map_err(|e| format!("images of CRIU: {e}"))?;
         let kept = self.keep(draft, &manifest).map_err(|e| format!("{}: {e}", draft.display()));
         if self.leaves && (kept.is_err() || self.is_alone()) {
             self.freeze(false).map_err(text)?;
         }
-        Ok(format!("made {} {} {root}", kept?, stood.as_micros()))
+        let links = links.map(|links| format!(" {links}")).unwrap_or_default();
+        let stood = if self.several { began.elapsed() } else { stood };
+        Ok(format!("made {} {} {root}{links}", kept?, stood.as_micros()))
     }
 
     /// Waits until the script runs: before, its process is Squall's or CRIU's, and a dump would be one of that.
     fn await_script(&self) -> Result<(), String> {
         let noted = || File::open(self.step.join(file::PIDS)).map(tasks_in).unwrap_or_default();
-        let is_own = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok() == fs::read_link("/proc/self/exe").ok();
-        let runs = |task: &TaskPid| Stat::of(task.pid).is_some_and(|stat| task.is(&stat)) && !is_own(task.pid);
+        let own = fs::read_link("/proc/self/exe").ok();
+        // A script may execute srun, which is this program too; the keeper is one of ours that stays.
+        let becomes = |pid: u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = words.split(|byte| *byte == 0).skip(1);
+            words.next() == Some(b"step") && words.next() != Some(KEEP.as_bytes())
+        };
+        let runs = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok() != own || !becomes(pid);
+        let runs = |task: &TaskPid| Stat::of(task.pid).is_some_and(|stat| task.is(&stat)) && runs(task.pid);
         let until = Instant::now() + STARTING;
         while !noted().first().is_some_and(runs) {
             if Instant::now() > until {
@@ -482,11 +544,12 @@ impl Job {
         let inner = inner_pid(root).unwrap_or(root);
         number_children_as(root).map_err(text)?;
         let script = self.step.join(file::SCRIPT);
-        let connected = connections(&members)?;
+        let connected = connections(&members, self.several)?;
         let (files, read) = open_files(&members, &script);
         let script = script.into_os_string().into_vec().into();
         let ports = ports_of(&members);
-        let mut manifest = Manifest { script, files, read, shared: Vec::new(), connected, ports };
+        let (shared, pid) = (Vec::new(), Some(inner));
+        let mut manifest = Manifest { script, files, read, shared, connected, ports, pid };
         let (pid, switch) = (inner.to_string(), self.group.join(FREEZE_SWITCH));
         let args = ["dump", "-t", &pid].into_iter().chain(OPTIONS).chain(["--ghost-limit", "256M", "--leave-running"]);
         let args = args.chain(connected.then_some(CONNECTED)).map(OsStr::new);
@@ -504,7 +567,8 @@ impl Job {
         match problem(&done) {
             None => {
                 let folder = images.with_file_name(SHARED);
-                manifest.shared = save(&members, &folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+                let saved = save(&members, &rooms_of(&self.step), self.identity.uid, &folder);
+                manifest.shared = saved.map_err(|e| format!("{}: {e}", folder.display()))?;
                 Ok((inner, manifest))
             }
             Some(problem) => {
@@ -533,7 +597,7 @@ impl Job {
         for folder in [draft.join("images"), draft.to_owned()].into_iter().chain(shared) {
             File::open(folder)?.sync_all()?;
         }
-        fs::rename(draft, self.folder.join(self.number.to_string()))?;
+        fs::rename(draft, self.folder.join(format!("{}{}", self.number, self.part)))?;
         File::open(&self.folder)?.sync_all()?;
         Ok(bytes)
     }

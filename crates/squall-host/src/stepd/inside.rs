@@ -4,6 +4,10 @@
 //! (`squall step --inside`), which serves the step as any step daemon does, but has no folder and was never root. The
 //! outer one passes messages between it and the node daemon, and writes its result into the step's folder.
 //!
+//! On the other nodes of a job with several, the script's part is played by a keeper (`super::keeper`), which starts the inner
+//! step daemon there. All inner step daemons are connected with the `srun` and with each other by TCP: these connections are
+//! within the job, and come along.
+//!
 //! Before a checkpoint, the process that makes it sends SIGURG to the `srun` and to the inner step daemon. These close
 //! their connections to the controller and to the outer step daemon. Both are made again [`APART`] later: by the `srun`, and
 //! by the outer step daemon. After a restore, the `srun` tells the controller that it has the step; the node starts an outer
@@ -26,7 +30,7 @@ use squall_model::codec;
 use squall_model::encoding::ByteBuf;
 use squall_model::job::ExitCode;
 use squall_model::report::StepEnd;
-use squall_model::step::{Birth, FromStep, Program, StepLaunch, ToStep};
+use squall_model::step::{Birth, ClientAddress, FromStep, Program, StepLaunch, ToStep};
 use squall_model::time::Time;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
@@ -36,13 +40,16 @@ use tracing::{error, warn};
 use super::daemon::Daemon;
 use super::folder::Folder;
 use super::frames::{Filled, Frames};
+use super::keeper::Keeper;
 use super::node_link::NodeLinks;
 use super::srun;
+use super::wireup::shared_folder_of;
 use crate::cgroup::StepGroups;
 use crate::descendants::descendants;
 use crate::pipe::Pipe;
 use crate::poller::{Interest, Poller};
 use crate::processes::{self, inner_pid};
+use crate::removal::remove;
 use crate::sys::clock::steady;
 use crate::sys::offspring::{bind, bound, leave};
 use crate::sys::peer::peer_of;
@@ -146,9 +153,9 @@ enum Event {
     InnerDied,
 }
 
-/// Serves the step of a folder from outside of its job, to its end.
-pub(super) fn serve(folder: Folder, signals: SignalFd, nodes: NodeLinks) -> ! {
-    let status = match Outer::begin(&folder) {
+/// Serves the step of a folder from outside of its job, to its end. `keeper`: of the job on this node.
+pub(super) fn serve(folder: Folder, keeper: io::Result<Option<Keeper>>, signals: SignalFd, nodes: NodeLinks) -> ! {
+    let status = match keeper.and_then(|keeper| Outer::begin(&folder, keeper)) {
         Ok((name, inner, link)) => {
             let (waiting, noted, tasks) = (VecDeque::new(), BTreeSet::new(), Vec::new());
             let (link, again, began, last) = (Some(link), Instant::now(), steady(), None);
@@ -164,20 +171,20 @@ pub(super) fn serve(folder: Folder, signals: SignalFd, nodes: NodeLinks) -> ! {
 }
 
 impl Outer {
-    /// Has the `srun` start the inner step daemon, unless there is one, and connects to that.
-    fn begin(folder: &Folder) -> io::Result<(String, Inner, Link)> {
+    /// Has the `srun` or the keeper start the inner step daemon, unless there is one, and connects to that.
+    fn begin(folder: &Folder, keeper: Option<Keeper>) -> io::Result<(String, Inner, Link)> {
         let launch = &folder.launch;
         let Program::Tasks(program) = &launch.program else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let birth = Birth {
+        let mut birth = Birth {
             launch: launch.clone(),
             cpus: bound()?,
             folder: ByteBuf::from(folder.path.clone().into_os_string().into_vec()),
             cookie: program.cookie,
         };
-        let first = FromStep::Birth(Box::new(birth));
+        let first = FromStep::Birth(Box::new(birth.clone()));
         let link = srun::introduce(&program.client, program.cookie, launch.facts.owner.uid, &first)?;
-        let mut link =
-            link.filter(|link| !link.is_remote()).ok_or_else(|| io::Error::other("it is not on this node"))?;
+        let near = |link: &Frames| keeper.is_some() || !link.is_remote();
+        let mut link = link.filter(near).ok_or_else(|| io::Error::other("it is not on this node"))?;
         let ToStep::Inside(name) = srun::await_frame(&mut link)? else {
             return Err(io::Error::other("it does not serve steps itself"));
         };
@@ -185,10 +192,22 @@ impl Outer {
             return Err(io::Error::other("it can't start a process"));
         }
         folder.note_begun()?;
-        let until = Instant::now() + BORN;
+        // Sockets of Unix between two nodes' parts of a job can't be restored, should both be on one machine.
+        if let (Program::Tasks(program), true) = (&mut birth.launch.program, keeper.is_some())
+            && let ClientAddress::Anywhere { address, .. } = &program.client
+        {
+            program.client = ClientAddress::Tcp(address.clone());
+        }
+        let (until, mut unborn) = (Instant::now() + BORN, keeper);
         loop {
             match connect(&name, launch) {
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < until => {
+                    match unborn.as_ref().map_or(Ok(()), |keeper| keeper.bear(&name, &birth)) {
+                        Ok(()) => unborn = None,
+                        // It is just being started.
+                        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                        Err(e) => return Err(e),
+                    }
                     std::thread::sleep(LOOK);
                 }
                 Err(e) => return Err(e),
@@ -267,6 +286,10 @@ impl Outer {
                 processes::kill_if(pid, |pid| processes::mark(pid).as_deref() == Some(&self.folder.path));
             }
         }
+        // Before the step has ended: a job that is restored here puts it back.
+        if let Some(shared) = shared_folder_of(&self.folder.launch) {
+            drop(remove(&shared));
+        }
         let exit = ExitCode { code: 0, signal: libc::SIGKILL as u8 };
         let end = StepEnd { exit, started: self.began, ended: steady(), ..StepEnd::default() };
         self.heard(FromStepd::Ended(end));
@@ -340,7 +363,7 @@ impl Outer {
                 self.last = Some(said);
             }
             FromStepd::Usage(..) | FromStepd::Ending => self.nodes.tell(&said),
-            // Such a step has one node.
+            // The step daemons of such a step have connections of their own.
             FromStepd::Letter { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use squall_engine::step::StepInput;
@@ -14,6 +15,7 @@ use squall_model::step::StepLaunch;
 use crate::cgroup::StepGroups;
 use crate::descendants::descendants;
 use crate::detect::Places;
+use crate::energy::EnergyMeter;
 use crate::sys::host::{page_bytes, tick_us};
 use crate::sys::wait::own_peak_kb;
 
@@ -44,12 +46,16 @@ pub(super) struct Meter {
     kills: u64,
     /// When the next measurement for the usage over time is due.
     next_point: Instant,
+    /// Counts the energy of the node. None: it is not measured.
+    energy: Option<EnergyMeter>,
 }
 
 impl Meter {
     /// Measures a step.
     pub(super) fn new(launch: &StepLaunch, groups: StepGroups) -> Self {
-        Self::of(launch.memory_mb, launch.gpu_files.clone(), groups)
+        // Whether it can be measured the node daemon has found out, and said.
+        let energy = launch.energy.as_ref().and_then(|source| EnergyMeter::open(Path::new("/"), source).ok());
+        Self { energy, ..Self::of(launch.memory_mb, launch.gpu_files.clone(), groups) }
     }
 
     /// Measures a step that may use up to `limit_mb` MiB of memory (0: no limit), and the GPUs with these files.
@@ -57,7 +63,7 @@ impl Meter {
         // The counters of a reused group do not start at 0.
         let kills = groups.oom_kills();
         let next_point = Instant::now() + POINT;
-        Self { limit_mb, groups, gpus, peaks: BTreeMap::new(), total_peak_kb: 0, kills, next_point }
+        Self { limit_mb, groups, gpus, peaks: BTreeMap::new(), total_peak_kb: 0, kills, next_point, energy: None }
     }
 
     /// Measures all processes of the tasks (rank, pid). Returns inputs for the state machine: what is used now and then, and
@@ -77,6 +83,9 @@ impl Meter {
     /// Measures the processes of tasks (rank, process ids) and other processes of the step. Returns inputs for the state
     /// machine.
     fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Vec<StepInput> {
+        if let Some(energy) = &mut self.energy {
+            energy.keep_up();
+        }
         let (total_kb, seen) = self.look_for_peaks(families, orphans);
         let mut inputs = Vec::from_iter(self.over_limit(total_kb, &seen));
         let now = Instant::now();
@@ -160,8 +169,14 @@ impl Meter {
         self.groups.peak_kb().unwrap_or(self.total_peak_kb)
     }
 
-    /// Adds measured peaks to the kernel's figures of a reaped task. `io`: bytes read and written at its end.
-    pub(super) fn complete(&self, rank: u32, usage: &mut Usage, io: (u64, u64)) {
+    /// Adds measured peaks, and the energy that the node used since an earlier task ended, to the kernel's figures of a
+    /// reaped task. `io`: bytes read and written at its end.
+    pub(super) fn complete(&mut self, rank: u32, usage: &mut Usage, io: (u64, u64)) {
+        self.add_peaks(rank, usage, io);
+        usage.energy_j = self.energy.as_mut().map(EnergyMeter::take_j);
+    }
+
+    fn add_peaks(&self, rank: u32, usage: &mut Usage, io: (u64, u64)) {
         let peak = self.peaks.get(&rank).copied().unwrap_or_default();
         // A peak not above this process's own may be inherited from it: then the measured peak is more accurate.
         let is_known = usage.max_rss_kb > own_peak_kb();
@@ -174,7 +189,8 @@ impl Meter {
     /// Returns the usage so far of running tasks.
     pub(super) fn so_far(&mut self, tasks: &[(u32, u32)]) -> Usage {
         self.look_for_peaks(&families(tasks), &[]);
-        let mut sum = Usage { gpus: self.gpus_at_work(), ..Usage::default() };
+        let energy_j = self.energy.as_mut().map(EnergyMeter::used_j);
+        let mut sum = Usage { gpus: self.gpus_at_work(), energy_j, ..Usage::default() };
         for &(rank, pid) in tasks {
             let mut usage = Usage::default();
             for process in descendants(pid).into_iter().chain([pid]) {
@@ -182,7 +198,7 @@ impl Meter {
                 usage.user.0 += user;
                 usage.system.0 += system;
             }
-            self.complete(rank, &mut usage, (0, 0));
+            self.add_peaks(rank, &mut usage, (0, 0));
             sum.absorb(&Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage });
         }
         sum
@@ -238,8 +254,12 @@ mod tests {
 
     use squall_engine::step::StepInput;
 
+    use squall_model::job::Usage;
+
     use super::Meter;
     use crate::cgroup::StepGroups;
+    use crate::energy::EnergyMeter;
+    use crate::energy::tests::{file, put, tree};
 
     #[test]
     fn this_process_uses_something() {
@@ -260,6 +280,27 @@ mod tests {
         let [StepInput::Sampled { sample }] = &said[..] else { panic!("{said:?}") };
         assert!(sample.rss_kb > 100 && sample.read_bytes > 0, "{sample:?}");
         assert_eq!(meter.sample_group(vec![own]), [], "the next one is due later");
+    }
+
+    #[test]
+    fn the_energy_of_a_node_goes_to_the_tasks_that_end_and_is_counted_once() {
+        let root = tree("meter", &[("sys/cray/pm_counters/energy", "100 J")]);
+        let energy = EnergyMeter::open(&root, &file()).ok();
+        let mut meter = Meter { energy, ..Meter::of(0, Vec::new(), StepGroups::default()) };
+        put(&root, "sys/cray/pm_counters/energy", "130 J");
+        assert_eq!(meter.so_far(&[(0, std::process::id())]).energy_j, Some(30));
+        let mut end = |rank| {
+            let mut usage = Usage::default();
+            meter.complete(rank, &mut usage, (0, 0));
+            usage.energy_j
+        };
+        assert_eq!(end(0), Some(30));
+        put(&root, "sys/cray/pm_counters/energy", "142 J");
+        assert_eq!((end(1), end(2)), (Some(12), Some(0)));
+        std::fs::remove_dir_all(&root).unwrap();
+        let mut usage = Usage::default();
+        Meter::of(0, Vec::new(), StepGroups::default()).complete(0, &mut usage, (0, 0));
+        assert_eq!(usage.energy_j, None, "it costs nothing where it is off");
     }
 
     #[test]

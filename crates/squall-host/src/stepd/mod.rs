@@ -24,7 +24,10 @@ mod exit_recorder;
 mod files;
 mod folder;
 mod frames;
+mod images;
 mod inside;
+mod keeper;
+mod links;
 mod login;
 mod meter;
 mod node_link;
@@ -33,7 +36,9 @@ mod plugins;
 mod ports;
 mod prepare;
 mod processes;
+mod redirects;
 mod restorer;
+mod saved_files;
 mod scripts;
 mod search;
 mod srun;
@@ -79,9 +84,11 @@ pub use checkpoint::{run_checkpoint, run_criu};
 pub use container::run_contained;
 pub use daemon::is_end_notice;
 pub use inside::{APART, run_inside};
+pub use keeper::{bear_inside, run_keeper};
 pub use patterns::{Names, expand};
 pub(crate) use processes::again_while_busy;
 pub use restorer::run_restore;
+pub(crate) use saved_files::{jobs_with_rooms, sweep_rooms};
 pub use scripts::{run_epilogs, run_task};
 pub(crate) use wireup::{speaks_by_tree, sweep_up};
 pub(crate) use zygote::LIBRARIES_VARIABLE;
@@ -111,6 +118,7 @@ pub fn run(spool: &Path) -> i32 {
     };
     let groups = StepGroups::read(&folder.path).unwrap_or_default();
     let uid = rustix::process::getuid().as_raw();
+    let keeper = keeper::Keeper::of(&folder);
     let ordered = authority(&folder.path).and_then(|known| known.check(&folder.launch, folder.warrant.as_ref()));
     let made = ordered.and_then(|()| make_ready(&folder.launch, &folder.path, &groups));
     let ((spared, plugins), first) = match made {
@@ -119,7 +127,7 @@ pub fn run(spool: &Path) -> i32 {
     };
     let nodes = NodeLinks::new(listener, uid);
     if first.is_none() && folder.launch.is_inside() {
-        inside::serve(folder, signals, nodes);
+        inside::serve(folder, keeper, signals, nodes);
     }
     Daemon::new(folder, signals, nodes, groups, (spared, plugins)).run(first)
 }

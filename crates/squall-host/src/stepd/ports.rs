@@ -2,7 +2,9 @@
 //!
 //! When two connected processes are killed, the kernel keeps the connection for a minute at the end that closed first
 //! (TIME-WAIT). Meanwhile nothing can listen on the port of that end, so a server that was killed with its clients could
-//! not be restored. Such a connection belongs to no process any more, and is removed.
+//! not be restored. Such a connection belongs to no process any more, and is removed. If the other end's machine has died,
+//! the kernel keeps the connection for minutes, as nothing is acknowledged (FIN-WAIT-1). Kernels before 6.11 do not remove
+//! such ones, so all are removed before their processes are killed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,8 +18,9 @@ use super::surroundings::{Row, TABLES, sockets};
 
 /// States of connections of which this end is closed, as the kernel shows them: FIN-WAIT-1, FIN-WAIT-2, TIME-WAIT, LAST-ACK,
 /// CLOSING.
-const CLOSED: [&str; 5] = ["04", "05", TIME_WAIT, "09", "0B"];
-const TIME_WAIT: &str = "06";
+const CLOSED: [&str; 5] = ["04", "05", "06", "09", "0B"];
+/// State of an open connection, as the kernel shows it.
+const ESTABLISHED: &str = "01";
 /// Longest time for which the kernel keeps a connection in TIME-WAIT, and some more.
 const PATIENCE: Duration = Duration::from_secs(61);
 /// Pause between two looks at what is waited for.
@@ -43,13 +46,12 @@ pub(super) fn free(ports: &[u16]) {
         return;
     }
     let until = Instant::now() + PATIENCE;
-    let link = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG));
-    let mut link = link.map(File::from);
+    let mut link = kernel();
     loop {
-        for (_, own, other) in closed(ports).iter().filter(|(state, ..)| state == TIME_WAIT) {
+        for (own, other) in closed(ports) {
             // What the kernel can't remove is waited for.
             if let Ok(link) = &mut link {
-                drop(remove(link, *own, *other));
+                drop(remove(link, own, other));
             }
         }
         if closed(ports).is_empty() || Instant::now() > until {
@@ -59,15 +61,36 @@ pub(super) fn free(ports: &[u16]) {
     }
 }
 
-/// Returns the closed connections that keep ports, each with its state.
-fn closed(ports: &[u16]) -> Vec<(String, SocketAddr, SocketAddr)> {
+/// Removes the connections of processes to others: of processes that are about to be killed.
+pub(super) fn abort(members: &[u32]) {
+    let owners = sockets(members);
+    let (Some(first), Ok(mut link)) = (members.first().filter(|_| !owners.is_empty()), kernel()) else { return };
+    for table in TABLES {
+        let text = fs::read_to_string(format!("/proc/{first}/net/{table}")).unwrap_or_default();
+        let rows = text.lines().skip(1).filter_map(Row::of);
+        let rows = rows.filter(|row| row.state == ESTABLISHED && owners.contains_key(&row.inode));
+        for (own, other) in rows.filter_map(|row| Some((row.own()?, row.other()?))) {
+            // What the kernel can't remove it closes as usual.
+            drop(remove(&mut link, own, other));
+        }
+    }
+}
+
+/// Opens a socket to the kernel, for [`remove`].
+fn kernel() -> io::Result<File> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(File::from(socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG))?))
+}
+
+/// Returns the closed connections that keep ports.
+fn closed(ports: &[u16]) -> Vec<(SocketAddr, SocketAddr)> {
     let mut found = Vec::new();
     for table in TABLES {
         let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
         // Only what no process has is without a number.
         let rows = text.lines().skip(1).filter_map(Row::of).filter(|row| row.inode == 0 && CLOSED.contains(&row.state));
-        let rows = rows.filter_map(|row| Some((row.state.to_owned(), row.own()?, row.other()?)));
-        found.extend(rows.filter(|(_, own, _)| ports.contains(&own.port())));
+        let rows = rows.filter_map(|row| Some((row.own()?, row.other()?)));
+        found.extend(rows.filter(|(own, _)| ports.contains(&own.port())));
     }
     found
 }

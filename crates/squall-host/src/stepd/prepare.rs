@@ -17,6 +17,7 @@ use super::container::Containers;
 use super::environment::Environment;
 use super::files::{Opening, null, open_input, open_output, reason, work_dir};
 use super::folder::Folder;
+use super::keeper::KEEP;
 use super::login::login_environment;
 use super::patterns::{Names, default_output, expand};
 use super::scripts::{Epilog, Scripts};
@@ -103,9 +104,42 @@ pub(super) fn prepare(
 ) -> Result<Ready, Refusal> {
     match &folder.launch.program {
         Program::Tasks(program) => prepare_tasks(folder, program, (wireup, display)),
+        Program::Batch if folder.launch.has_keeper() => prepare_keeper(folder),
         // An emulated step has nothing to prepare, so it does not come here.
         Program::Batch | Program::Timer { .. } => prepare_batch(folder, opening),
     }
+}
+
+/// Prepares the keeper of the job's steps, which stands in for the script here.
+fn prepare_keeper(folder: &Folder) -> Result<Ready, Refusal> {
+    let launch = &folder.launch;
+    let null = || null().map_err(|e| Refusal::io("/dev/null", &e));
+    let (env, env_pid) =
+        Environment::parse(&folder.environment).for_step(launch, &folder.path.to_string_lossy()).for_task(launch, 0, 0);
+    let job = launch.key.job.to_string();
+    let words = ["squall", "step", KEEP, &job].into_iter().map(|word| text(word.as_bytes()));
+    let task = Prepared {
+        rank: 0,
+        program: Ok(c"/proc/self/exe".to_owned()),
+        argv: words.collect::<Result<_, _>>()?,
+        env,
+        env_pid,
+        stdio: [null()?, null()?, null()?],
+        session: Session::Group,
+        cpus: Vec::new(),
+        verbose: None,
+        further: None,
+        epilog: None,
+    };
+    Ok(Ready {
+        tasks: vec![task],
+        dir: c"/".to_owned(),
+        rlimits: launch.facts.spec.rlimits.clone(),
+        streams: Streams::default(),
+        stderr: None,
+        stdout: None,
+        notes: Vec::new(),
+    })
 }
 
 fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {

@@ -1,33 +1,19 @@
-//! What CRIU does not look after in a job's processes: where their connections lead, and files that they share as memory.
-//!
-//! MPI libraries connect the ranks of a node by TCP on this machine, and by files in `/dev/shm`. The former CRIU dumps and
-//! restores wherever they lead, although the other end knows nothing of it; the latter it only opens again.
+//! Where the connections of a job's processes lead. CRIU dumps and restores them wherever that is, although the other end
+//! knows nothing of it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::collections::BTreeMap;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
-
-use minicbor::{Decode, Encode};
-use squall_model::encoding::ByteBuf;
 
 /// States of TCP sockets that are not connected, as the kernel shows them: CLOSE, LISTEN.
 const UNCONNECTED: [&str; 2] = ["07", "0A"];
-/// Largest file on a disk that is saved; those in memory file systems are saved whatever their size.
-const SAVED_BYTES_MAX: u64 = 16 << 20;
-/// Magic number of tmpfs.
-const TMPFS: u64 = 0x0102_1994;
 
 /// Ends of a TCP connection as the kernel shows them, in its own notation.
 type Ends = (String, String);
 
 /// Returns whether some of the processes are connected with each other by TCP. Err: one is connected to a process
-/// outside of the job, as a text for users.
-pub(super) fn connections(members: &[u32]) -> Result<bool, String> {
+/// outside of the job, as a text for users. `several`: the job has further nodes, to which connections may lead.
+pub(super) fn connections(members: &[u32], several: bool) -> Result<bool, String> {
     let owners = sockets(members);
     let Some(first) = members.first().filter(|_| !owners.is_empty()) else { return Ok(false) };
     let mut found: BTreeMap<Ends, u32> = BTreeMap::new();
@@ -36,7 +22,8 @@ pub(super) fn connections(members: &[u32]) -> Result<bool, String> {
         let rows = text.lines().skip(1).filter_map(Row::of).filter(|row| !UNCONNECTED.contains(&row.state));
         found.extend(rows.filter_map(|row| Some((row.ends(), *owners.get(&row.inode)?))));
     }
-    let outward = found.iter().find(|((own, other), _)| !found.contains_key(&(other.clone(), own.clone())));
+    let inward = |(own, other): &Ends| several || found.contains_key(&(other.clone(), own.clone()));
+    let outward = found.iter().find(|(ends, _)| !inward(ends));
     let Some(((_, other), pid)) = outward else { return Ok(!found.is_empty()) };
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let other = address(other).map_or_else(|| "another process".to_owned(), |other| other.to_string());
@@ -110,79 +97,6 @@ fn address(end: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// A file that processes share as memory. Its content is in the folder `shared` of the checkpoint, in a file with its index.
-#[derive(Debug, Encode, Decode)]
-pub(super) struct SharedFile {
-    /// Its path.
-    #[n(0)]
-    path: ByteBuf,
-    /// Who may use it, as of chmod.
-    #[n(1)]
-    mode: u32,
-}
-
-/// Saves files that processes have mapped as shared memory in a new folder. The processes stand still.
-pub(super) fn save(members: &[u32], folder: &Path) -> io::Result<Vec<SharedFile>> {
-    let (mut saved, mut seen) = (Vec::new(), BTreeSet::new());
-    for pid in members {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        for range in maps.split(|byte| *byte == b'\n').filter_map(shared_map) {
-            // By its path it might be another file by now.
-            let place = format!("/proc/{pid}/map_files/{range}");
-            let (Ok(mut file), Ok(path)) = (File::open(&place), fs::read_link(&place)) else { continue };
-            let traits = file.metadata()?;
-            let small = traits.len() <= SAVED_BYTES_MAX || rustix::fs::fstatfs(&file)?.f_type as u64 == TMPFS;
-            let named = traits.is_file() && traits.nlink() > 0;
-            if !named || !small || !seen.insert((traits.dev(), traits.ino())) {
-                continue;
-            }
-            if saved.is_empty() {
-                DirBuilder::new().mode(0o700).create(folder)?;
-            }
-            let copy = folder.join(saved.len().to_string());
-            let mut copy = File::options().write(true).create_new(true).mode(0o600).open(copy)?;
-            io::copy(&mut file, &mut copy)?;
-            saved.push(SharedFile { path: path.into_os_string().into_vec().into(), mode: traits.mode() & 0o7777 });
-        }
-    }
-    Ok(saved)
-}
-
-/// Parses a line of a process's memory map. Some: the range of a file that is mapped shared and writable.
-fn shared_map(line: &[u8]) -> Option<&str> {
-    let head = &line[..line.iter().position(|byte| *byte == b'/')?];
-    let mut words = std::str::from_utf8(head).ok()?.split_ascii_whitespace();
-    let (range, rights) = (words.next()?, words.next()?);
-    (rights.starts_with("rw") && rights.ends_with('s') && !line.ends_with(b" (deleted)")).then_some(range)
-}
-
-/// Opens what was saved, for [`put_back`].
-pub(super) fn open_saved(files: &[SharedFile], folder: &Path) -> io::Result<Vec<File>> {
-    (0..files.len()).map(|index| File::open(folder.join(index.to_string()))).collect()
-}
-
-/// Puts files back as they were, with the rights of this process.
-pub(super) fn put_back(files: &[SharedFile], saved: Vec<File>) -> io::Result<()> {
-    for (file, mut saved) in files.iter().zip(saved) {
-        let path = Path::new(OsStr::from_bytes(&file.path));
-        let wrong = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        // After a reboot, or on another node, its folder is missing too.
-        if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
-        }
-        let options =
-            File::options().write(true).create(true).truncate(false).mode(file.mode).custom_flags(flags).open(path);
-        let mut to = options.map_err(wrong)?;
-        if !to.metadata()?.is_file() {
-            return Err(wrong(io::ErrorKind::InvalidInput.into()));
-        }
-        let length = io::copy(&mut saved, &mut to).map_err(wrong)?;
-        to.set_len(length).map_err(wrong)?;
-    }
-    Ok(())
-}
-
 /// Lock of the tests that look at the connections of all of them.
 #[cfg(test)]
 pub(super) static CONNECTIONS: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -192,7 +106,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
-    use super::{CONNECTIONS, Row, address, connections, shared_map};
+    use super::{CONNECTIONS, Row, address, connections};
 
     #[test]
     fn connections_are_read_as_the_kernel_shows_them() {
@@ -215,22 +129,14 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
         // Not accepted yet, so no process has the other end.
-        let said = connections(&own).unwrap_err();
+        let said = connections(&own, false).unwrap_err();
         assert!(said.contains("is connected to 127.0.0.1:"), "{said}");
+        assert_eq!(connections(&own, true), Ok(true));
         let _accepted = server.accept().unwrap();
         // Other tests of this process may just be connecting.
         let until = Instant::now() + Duration::from_secs(10);
-        while connections(&own) != Ok(true) {
-            assert!(Instant::now() < until, "{:?}", connections(&own));
-        }
-    }
-
-    #[test]
-    fn only_files_that_are_shared_and_writable_count() {
-        let line = "7f00-7f10 rw-s 00000000 00:1b 33                         /dev/shm/vader 1";
-        assert_eq!(shared_map(line.as_bytes()), Some("7f00-7f10"));
-        for other in [line.replace("rw-s", "rw-p"), line.replace("rw-s", "r--s"), format!("{line} (deleted)")] {
-            assert_eq!(shared_map(other.as_bytes()), None);
+        while connections(&own, false) != Ok(true) {
+            assert!(Instant::now() < until, "{:?}", connections(&own, false));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that the kernel runs when a process of a cgroup opens a device file; see bpf(2).
+//! Programs that the kernel runs when a process of a cgroup opens a device file or connects to an address; see bpf(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -25,6 +25,11 @@ pub(crate) const CONTEXT: u8 = 1;
 /// Returns `to = *(u32 *)(from + offset)`.
 pub(crate) const fn load(to: u8, from: u8, offset: i16) -> Instruction {
     Instruction { code: 0x61, registers: pair(to, from), offset, value: 0 }
+}
+
+/// Returns `*(u32 *)(to + offset) = from`.
+pub(crate) const fn store(to: u8, from: u8, offset: i16) -> Instruction {
+    Instruction { code: 0x63, registers: pair(to, from), offset, value: 0 }
 }
 
 /// Returns `to &= value`, in 32 bits.
@@ -63,6 +68,9 @@ struct Load {
     log: [u64; 2],
     kernel: u32,
     flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    at: u32,
 }
 
 /// What bpf(2) attaches (the head of `union bpf_attr`).
@@ -77,16 +85,28 @@ struct Attach {
 
 const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
+const KIND_CGROUP_SOCK_ADDR: u32 = 18;
 const KIND_CGROUP_DEVICE: u32 = 15;
-const AT_CGROUP_DEVICE: u32 = 6;
 /// Beside the programs of others in the same group and in those above: all must agree.
 const ALLOW_MULTI: u32 = 2;
 
-/// Has the kernel ask this program whenever a process of a v2 cgroup opens a device file. It stays until the group is
-/// removed. Needs the rights of root over all of the machine (`CAP_BPF` and `CAP_NET_ADMIN`, or `CAP_SYS_ADMIN`).
-pub(crate) fn attach_to_group(group: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+/// What a process does when the kernel asks a program (`enum bpf_attach_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// It opens a device file.
+    Device = 6,
+    /// It connects to an address of IPv4. The program may change that.
+    Connect4 = 10,
+    /// It connects to an address of IPv6. The program may change that.
+    Connect6 = 11,
+}
+
+/// Has the kernel ask this program whenever a process of a v2 cgroup does this. It stays until the group is removed. Needs the
+/// rights of root over all of the machine (`CAP_BPF` and `CAP_NET_ADMIN`, or `CAP_SYS_ADMIN`).
+pub(crate) fn attach_to_group(group: BorrowedFd<'_>, at: Occasion, program: &[Instruction]) -> io::Result<()> {
     let load = Load {
-        kind: KIND_CGROUP_DEVICE,
+        kind: if at == Occasion::Device { KIND_CGROUP_DEVICE } else { KIND_CGROUP_SOCK_ADDR },
+        at: at as u32,
         count: program.len() as u32,
         instructions: program.as_ptr() as u64,
         license: c"Apache-2.0".as_ptr() as u64,
@@ -98,7 +118,7 @@ pub(crate) fn attach_to_group(group: BorrowedFd<'_>, program: &[Instruction]) ->
     let attach = Attach {
         target: group.as_raw_fd() as u32,
         program: loaded.as_raw_fd() as u32,
-        at: AT_CGROUP_DEVICE,
+        at: at as u32,
         flags: ALLOW_MULTI,
     };
     call(PROG_ATTACH, &attach).map(drop)

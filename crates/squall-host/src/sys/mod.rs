@@ -9,6 +9,7 @@ pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod hwloc;
 pub(crate) mod identity;
+pub(crate) mod interfaces;
 pub(crate) mod limits;
 pub(crate) mod nvml;
 pub(crate) mod offspring;

@@ -51,6 +51,16 @@ impl Cluster {
     /// Starts a cluster of this scale with the additional configuration text `config`; without `durable` its journal is
     /// not flushed.
     pub(crate) fn of(scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
+        Self::prepared(scale, config, durable, |_| Ok(()))
+    }
+
+    /// Like [`Cluster::of`]; `prepare` is called with the state folder before the controller starts.
+    pub(crate) fn prepared(
+        scale: Scale,
+        config: &str,
+        durable: bool,
+        prepare: impl FnOnce(&Place) -> Result<(), String>,
+    ) -> Result<Self, String> {
         let (text, rack) = match scale {
             Scale::Slots(cpus) => {
                 (format!("{config}\n[[nodes]]\nname = \"bench\"\ncpus = {cpus}\nforce = true\n"), None)
@@ -60,6 +70,7 @@ impl Cluster {
         let cluster = Self::somewhere()?;
         life::make_folders(&cluster.place)?;
         life::write_config(&cluster.place, &life::config_text(Some(&text), None, rack, None)?)?;
+        prepare(&cluster.place)?;
         let further: &[&str] = if durable { &[] } else { &["--without-durability"] };
         cluster.start_controller(further)?;
         cluster.squall(&["up"])?;
@@ -170,6 +181,11 @@ impl Cluster {
         pid_in(&self.place.controller_pid()).map_or(0.0, |pid| resident_kb(pid) as f64)
     }
 
+    /// Returns the highest resident memory that the controller has had, in MiB; 0: it does not run.
+    pub(crate) fn controller_peak_mb(&self) -> u64 {
+        pid_in(&self.place.controller_pid()).map_or(0, |pid| status_kb(pid, "VmHWM:") / 1024)
+    }
+
     /// Returns the CPU time of the cells' front.
     pub(crate) fn front_cpu(&self) -> Duration {
         used(&self.place.front_pid())
@@ -220,8 +236,13 @@ fn pid_in(pid_file: &Path) -> Option<u32> {
 
 /// Returns the resident memory of a process in KiB.
 pub(super) fn resident_kb(pid: u32) -> u64 {
+    status_kb(pid, "VmRSS:")
+}
+
+/// Returns an amount of memory in a process's `status`, in KiB; 0: there is no such line, or process.
+pub(super) fn status_kb(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with(name)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or_default()
 }
 

@@ -3,6 +3,8 @@
 #[cfg(feature = "research")]
 mod anchors;
 #[cfg(feature = "research")]
+mod aside;
+#[cfg(feature = "research")]
 mod blue;
 mod clients;
 pub(crate) mod cluster;
@@ -11,6 +13,7 @@ mod emulated;
 mod ettr;
 mod fabric;
 mod gang;
+mod groups;
 mod hop;
 mod jobs;
 mod ladder;
@@ -22,6 +25,7 @@ mod mpi;
 mod place;
 mod put;
 mod query;
+mod records;
 mod replay;
 mod restart;
 mod schedule;
@@ -67,6 +71,7 @@ pub static PAGE: Page = Page {
         "clients [--jobs N] [--json]",
         "jobs [--json]",
         "restart [--pending N] [--running N] [--json]",
+        "records [--jobs N] [--clients C] [--json]",
         "launch [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]",
         "put [--nodes EMULATED] [--real N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]",
         "query [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--pictures DIR] [--json]",
@@ -83,9 +88,11 @@ pub static PAGE: Page = Page {
         "replay TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]",
         "schedule [--nodes N] [--pending N] [--json]",
         "segments [--nodes N] [--jobs N] [--seeds N] [--json]",
+        "groups [--nodes N] [--seeds N] [--json]",
         "scheduling [TRACE.swf[.gz]|DIR]... [--peer COMMAND] [--json]",
         "gang [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS] [--nodes EMULATED] [--pictures DIR] [--json]",
         "ettr [--pictures DIR] [--json]",
+        "aside TRACE.swf[.gz]... [--procs N] [--seconds COST] [--json]",
         "aggregate [--help | OPTIONS] [--json]",
         "fabric [--pictures DIR] [--json]",
     ],
@@ -96,7 +103,7 @@ pub static PAGE: Page = Page {
 const FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
     flag("jobs", '\0', Arg::Needed("N"), "number of jobs"),
-    flag("clients", '\0', Arg::Needed("N"), "number of clients that submit"),
+    flag("clients", '\0', Arg::Needed("N"), "number of clients that submit, or list"),
     flag("state", '\0', Arg::Needed("DIR"), "state folder of a cluster that runs (otherwise one is started)"),
     flag("workers", '\0', Arg::Needed("N"), "number of processes that spawn"),
     flag("slots", '\0', Arg::Needed("N"), "CPUs of the node"),
@@ -175,19 +182,19 @@ pub(crate) struct Finding {
     pub(crate) fields: Vec<(&'static str, Value)>,
 }
 
-/// Runs `squall bench …`.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let (name, rest) = match args.split_first() {
-        Some((name, rest)) => (name.to_string_lossy(), rest),
-        None => ("".into(), args),
-    };
-    let bench: fn(&BenchOptions) -> Result<Finding, String> = match &*name {
+/// A benchmark.
+type Bench = fn(&BenchOptions) -> Result<Finding, String>;
+
+/// Returns the benchmark with this name.
+fn named(name: &str) -> Option<Bench> {
+    let bench: Bench = match name {
         "spawn" => spawn::run,
         "throughput" => throughput::run,
         "submit" => submit::run,
         "clients" => clients::run,
         "jobs" => jobs::run,
         "restart" => restart::run,
+        "records" => records::run,
         "launch" => launch::run,
         "put" => put::run,
         "query" => query::run,
@@ -201,6 +208,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         "replay" => replay::run,
         "schedule" => schedule::run,
         "segments" => segments::run,
+        "groups" => groups::run,
         "gang" => gang::run,
         "place" => place::run,
         #[cfg(feature = "research")]
@@ -210,11 +218,25 @@ pub fn run(args: &[OsString]) -> ExitCode {
         #[cfg(feature = "research")]
         "ettr" => ettr::run,
         #[cfg(feature = "research")]
+        "aside" => aside::run,
+        #[cfg(feature = "research")]
         "torus" => torus::run,
         #[cfg(feature = "research")]
         "scheduling" => scheduling::run,
+        _ => return None,
+    };
+    Some(bench)
+}
+
+/// Runs `squall bench …`.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let (name, rest) = match args.split_first() {
+        Some((name, rest)) => (name.to_string_lossy(), rest),
+        None => ("".into(), args),
+    };
+    match &*name {
         #[cfg(not(feature = "research"))]
-        "layout" | "bluewaters" | "torus" | "scheduling" | "ettr" => {
+        "layout" | "bluewaters" | "torus" | "scheduling" | "ettr" | "aside" => {
             return usage(&format!("target/lab/squall has the bench `{name}`; `make lab` builds it"));
         }
         "aggregate" => return super::esp::aggregate(rest),
@@ -222,8 +244,9 @@ pub fn run(args: &[OsString]) -> ExitCode {
             crate::print(&PAGE.help());
             return ExitCode::SUCCESS;
         }
-        _ => return usage(&format!("there is no bench `{name}`")),
-    };
+        _ => {}
+    }
+    let Some(bench) = named(&name) else { return usage(&format!("there is no bench `{name}`")) };
     let options = match PAGE.parse(rest) {
         Ok(given) if given.has("help") => {
             crate::print(&PAGE.help());

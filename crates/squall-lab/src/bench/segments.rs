@@ -18,7 +18,7 @@ use squall_sim::Seed;
 use super::{BenchOptions, Finding, round};
 
 /// Number of nodes of a block: a rack of GPUs.
-const BLOCK: u32 = 18;
+pub(super) const BLOCK: u32 = 18;
 /// Number of nodes of an aggregated block.
 const ROW: u32 = 8 * BLOCK;
 /// Number of nodes, rounded up to whole blocks.
@@ -34,7 +34,7 @@ const WARM_UP: u64 = 25;
 /// Shortest and longest run time, seconds.
 const RUN_S: (u64, u64) = (600, 14_400);
 /// Simulated time at which the benchmark starts.
-const BEGIN: Time = Time::from_secs(1_000_000);
+pub(super) const BEGIN: Time = Time::from_secs(1_000_000);
 /// Largest difference of occupancies, percentage points.
 const BAR: f64 = 1.0;
 
@@ -109,16 +109,21 @@ fn workload(nodes: u32, count: u64, seed: &mut Seed) -> Vec<Job> {
     jobs
 }
 
-/// Returns a cluster of equal, idle nodes, in blocks or not.
-fn cluster(nodes: u32, in_blocks: bool) -> Rehearsal {
+/// Returns a file of blocks with these sizes of blocks and aggregated blocks.
+pub(super) fn blocks(nodes: u32, sizes: &[u32]) -> String {
+    let line = |at: u32| format!("BlockName=b{at} Nodes=n[{}-{}]\n", at * BLOCK + 1, (at + 1) * BLOCK);
+    let lines: String = (0..nodes / BLOCK).map(line).collect();
+    let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+    format!("{lines}BlockSizes={}\n", sizes.join(","))
+}
+
+/// Returns a cluster of equal, idle nodes, in blocks of these sizes or not.
+pub(super) fn cluster(nodes: u32, sizes: Option<&[u32]>) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = Config::default();
     config.nodes.push(NodeConfig { name: format!("n[1-{nodes}]"), ..NodeConfig::default() });
-    if in_blocks {
-        let line = |at: u32| format!("BlockName=b{at} Nodes=n[{}-{}]\n", at * BLOCK + 1, (at + 1) * BLOCK);
-        let lines: String = (0..nodes / BLOCK).map(line).collect();
-        let text = format!("{lines}BlockSizes={BLOCK},{ROW}\n");
-        config.topology = TopologyFile { name: "topology.conf".to_owned(), text };
+    if let Some(sizes) = sizes {
+        config.topology = TopologyFile { name: "topology.conf".to_owned(), text: blocks(nodes, sizes) };
     }
     config.complete();
     rehearsal.happens(BEGIN, Event::Configured { config: Arc::new(config) });
@@ -139,7 +144,7 @@ fn spec(job: &Job, in_blocks: bool) -> JobSpec {
 
 /// Runs a workload on a cluster.
 fn simulate(nodes: u32, jobs: &[Job], in_blocks: bool) -> Result<Outcomes, String> {
-    let mut rehearsal = cluster(nodes, in_blocks);
+    let mut rehearsal = cluster(nodes, in_blocks.then_some(&[BLOCK, ROW]));
     let last = jobs.last().map_or(BEGIN, |job| job.submit);
     let first = jobs[jobs.len() * WARM_UP as usize / 100].submit;
     let mut ends = BinaryHeap::new();

@@ -91,6 +91,8 @@ impl Config {
             ("submit.", toml::Table::try_from(&self.submit)),
             ("slurm.", toml::Table::try_from(&self.slurm)),
             ("power.", toml::Table::try_from(&self.power)),
+            ("accounting.", toml::Table::try_from(&self.accounting)),
+            ("energy.", toml::Table::try_from(&self.energy)),
         ];
         let mut values = BTreeMap::new();
         for (table, keys) in tables {

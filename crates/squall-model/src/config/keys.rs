@@ -4,7 +4,7 @@
 mod programs;
 
 use Shown::{After, Digit, In, Means, Never, Or, Set, Usual};
-use programs::{FROM_SLURM, HEALTH, HOOKS, POWER, READERS, SUBMIT};
+use programs::{ENERGY, FROM_SLURM, HEALTH, HOOKS, POWER, READERS, SUBMIT};
 
 /// Keys that stand together in a table of the file, under one title.
 #[derive(Clone, Copy, Debug)]
@@ -231,9 +231,16 @@ pub const SECTIONS: &[Section] = &[
     Section {
         table: "accounting",
         repeated: false,
-        title: "Accounting for other programs",
-        about: "A copy of the records that programs read with SQLite.",
+        title: "Accounting as data",
+        about: "Where the records are, who reads them without Squall, and how long they are kept.",
         keys: READERS,
+    },
+    Section {
+        table: "energy",
+        repeated: false,
+        title: "Energy",
+        about: "By what nodes measure the energy that jobs use.",
+        keys: ENERGY,
     },
     Section {
         table: "slurm",
@@ -284,6 +291,8 @@ const NODES: &[Key] = &[
         .or("none"),
     key("mem_spec_limit_mb", &["MemSpecLimit"], "number", "4000",
         "Memory of each node that is kept for the system.").of("MiB").or("`0`"),
+    key("tmp_disk_mb", &["TmpDisk"], "number", "100000",
+        "Scratch space of each node in `tmp_fs`, at most what is free there when its daemon starts.").of("MiB").or("detected"),
     key("features", &["Features", "Feature"], "list of names", "[\"amd\", \"nvme\"]",
         "Features of the nodes, for `--constraint`. A text with commas is taken too."),
     key("weight", &["Weight"], "number", "10",
@@ -459,6 +468,12 @@ const JOBS: &[Key] = &[
     key("max_tasks_per_node", &["MaxTasksPerNode"], "number", "512",
         "Most tasks of a step on a node, and most of `--ntasks-per-node`; at most 4096.").or("`4096`")
         .shown_as(Or("4096")),
+    key("srun_prolog", &["SrunProlog"], "path", "\"/etc/squall/srun-prolog\"",
+        "Program that `srun` runs before its step, as its user, unless `--prolog` says.").or("none"),
+    key("srun_epilog", &["SrunEpilog"], "path", "\"/etc/squall/srun-epilog\"",
+        "Program that `srun` runs after its step, as its user, unless `--epilog` says.").or("none"),
+    key("tmp_fs", &["TmpFS"], "path", "\"/scratch\"",
+        "Folder on the nodes of which free space is scratch space (`--tmp`).").or("`/tmp`").shown_as(Or("/tmp")),
     key("mpi_ports", &["MpiParams"], "range of ports", "\"12000-12999\"",
         "Ports of which each step reserves as many as the node with the most tasks has tasks, and one more (`SLURM_STEP_RESV_PORTS`).")
         .or("steps reserve none").shown_as(After("ports=")),
@@ -545,6 +560,15 @@ const TIMEOUTS: &[Key] = &[
     key("node_fence_s", &[], "number", "60",
         "Gives every job a node fence: a node that can't show for so long that the controller hears it ends the job there, which then may run again elsewhere. At least 30, with several controllers 10, and more than three beats.").of("seconds")
         .or("only jobs with `--node-fence=SECONDS` have one"),
+    key("complete_wait_s", &["CompleteWait"], "number", "32",
+        "Time for which no job starts in the partitions of a job that is completing, so that its nodes stay together; 0: none.")
+        .of("seconds").or("`0`").shown_as(In("sec")),
+    key("inactive_limit_s", &["InactiveLimit"], "number", "120",
+        "Time until an allocation ends whose `salloc` or `srun` on another machine is cut off; 0: never.").of("seconds")
+        .or("`60`").shown_as(In("sec")),
+    key("max_batch_requeue", &["MaxBatchRequeue"], "number", "5",
+        "Launches of a job in a row that fail by the fault of nodes before it is held (`JobHoldMaxRequeue`).")
+        .or("no limit").shown_as(Or("4294967295")),
     key("on_node_fail", &["OnNodeFail"], "word", "\"replace\"",
         "What happens to a running job when one of its nodes fails, unless `--on-node-fail` or the partition says: `end`, `requeue` (if it may be, or else `end`), `replace` or `shrink`.")
         .or("`requeue`").shown_as(Never),
@@ -587,6 +611,9 @@ const PRIORITY: &[Key] = &[
     key("priority_flags", &["PriorityFlags"], "words", "\"MAX_TRES\"",
         "How billing combines weighted resources: the largest of a node's (`MAX_TRES`), or of CPUs, memory and nodes (`MAX_TRES_GRES`), and the sum of the rest.")
         .or("their sum").shown_as(Set),
+    key("priority_weight_tres", &["PriorityWeightTRES"], "words", "\"CPU=1000,GRES/gpu=3000\"",
+        "Points of a job that requests all that its partition has of a resource: `CPU`, `Mem`, `Node`, `GRES/NAME[:TYPE]`, `billing`.")
+        .or("none").shown_as(Or("(null)")),
     key("priority_usage_reset_period", &["PriorityUsageResetPeriod"], "word", "\"MONTHLY\"",
         "When usage is reset to zero, in UTC: `NONE`, `DAILY`, `WEEKLY`, `MONTHLY`, `QUARTERLY` or `YEARLY`."),
     key("priority_favor_small", &["PriorityFavorSmall"], "boolean", "true",
@@ -666,6 +693,9 @@ const NETWORK: &[Key] = &[
         "Port of the controller for other machines; 0: the cluster is on this machine only."),
     key("slurmd_port", &["SlurmdPort"], "port", "6818",
         "Port of node daemons for each other; 0: a free one."),
+    key("srun_port_range", &["SrunPortRange"], "range of ports", "\"60001-63000\"",
+        "Ports at which `srun` and `sattach` listen for tasks on other machines, for firewalls.").or("any")
+        .shown_as(Or("0-0")),
     key("min_uid", &[], "number", "500",
         "Lowest uid that the controller accepts in requests from jobs on other machines."),
     key("tree_width", &["TreeWidth"], "number", "50",

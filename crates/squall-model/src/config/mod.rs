@@ -6,6 +6,7 @@ mod binary;
 mod controllers;
 mod deal;
 mod device;
+mod energy;
 mod health;
 mod hooks;
 mod inherit;
@@ -28,6 +29,8 @@ mod scheduler;
 mod select;
 mod silence;
 mod slurm;
+mod srun;
+mod store;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -40,17 +43,19 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::billing::PriorityFlags;
+use crate::billing::points::TresPoints;
 use crate::gang::{Coscheduling, GangSwitch, Preempt, TimeSlice};
 use crate::places::OnNodeFail;
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::{gres, hostlist, license, limits};
 use text::Lines;
 
-pub use accounting::Accounting;
+pub use accounting::{Accounting, JobCompletion, retention};
 pub use aggregation::Aggregation;
 pub(crate) use binary::encode_whole;
 pub use controllers::{ControllerConfig, SharedLog, endpoint};
 pub use device::{Detect, GresConfig, core_list};
+pub use energy::Energy;
 pub use health::{CheckedStates, HealthConfig};
 pub use hooks::{Hooks, PrologFlags};
 pub use inherit::{RLIMITS, rlimits};
@@ -71,6 +76,8 @@ pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use select::{SelectTypeParameters, Unit};
 pub use silence::too_short;
 pub use slurm::{FromSlurm, Release};
+pub use srun::SrunDefaults;
+pub use store::Server;
 pub use submit::Submit;
 pub use text::similar;
 
@@ -227,6 +234,9 @@ pub struct Config {
     /// if set.
     #[serde(alias = "PriorityFlags", skip_serializing_if = "PriorityFlags::is_unset")]
     pub priority_flags: PriorityFlags,
+    /// Points of jobs for the resources that they request. Written only if set.
+    #[serde(alias = "PriorityWeightTRES", skip_serializing_if = "TresPoints::is_empty")]
+    pub priority_weight_tres: TresPoints,
     /// How often the usage of all associations is reset to zero. Default never.
     #[serde(alias = "PriorityUsageResetPeriod")]
     pub priority_usage_reset_period: ResetPeriod,
@@ -386,6 +396,27 @@ pub struct Config {
     /// Most tasks of a step on a node. Default, and the most: 4096.
     #[serde(alias = "MaxTasksPerNode", skip_serializing_if = "words::is_most_tasks")]
     pub max_tasks_per_node: u32,
+    /// Seconds for which no jobs start in the partitions of a job whose processes are still ending. 0: none.
+    #[serde(alias = "CompleteWait", skip_serializing_if = "words::is_zero")]
+    pub complete_wait_s: u64,
+    /// Seconds until an allocation ends whose command on another machine is cut off. 0: never. None: 60.
+    #[serde(alias = "InactiveLimit", skip_serializing_if = "Option::is_none")]
+    pub inactive_limit_s: Option<u64>,
+    /// Most launches of a job in a row that fail by the fault of nodes; after one more it is held. None: no limit.
+    #[serde(alias = "MaxBatchRequeue", skip_serializing_if = "Option::is_none")]
+    pub max_batch_requeue: Option<u32>,
+    /// Ports at which `srun` and `sattach` listen for tasks on other machines. None: any port.
+    #[serde(alias = "SrunPortRange", skip_serializing_if = "Option::is_none")]
+    pub srun_port_range: Option<Ports>,
+    /// Program that `srun` runs before its step, unless `--prolog` says. Empty: none.
+    #[serde(alias = "SrunProlog", skip_serializing_if = "String::is_empty")]
+    pub srun_prolog: String,
+    /// Program that `srun` runs after its step, unless `--epilog` says. Empty: none.
+    #[serde(alias = "SrunEpilog", skip_serializing_if = "String::is_empty")]
+    pub srun_epilog: String,
+    /// Folder on the nodes of which free space is scratch space. Empty: `/tmp`.
+    #[serde(alias = "TmpFS", skip_serializing_if = "String::is_empty")]
+    pub tmp_fs: String,
     /// Ports that steps reserve on their nodes. None: steps reserve none. Written only if set.
     #[serde(alias = "MpiParams", skip_serializing_if = "Option::is_none")]
     pub mpi_ports: Option<Ports>,
@@ -413,6 +444,9 @@ pub struct Config {
     /// Who reads the records of accounting without Squall. Written only if set.
     #[serde(skip_serializing_if = "Accounting::is_default")]
     pub accounting: Accounting,
+    /// How nodes measure the energy that jobs use. Written only if set.
+    #[serde(skip_serializing_if = "Energy::is_default")]
+    pub energy: Energy,
     /// In which units CPUs of nodes are given to jobs, and which nodes are taken first. Written only if set, so that
     /// earlier releases can read the configuration.
     #[serde(alias = "SelectTypeParameters", skip_serializing_if = "SelectTypeParameters::is_default")]
@@ -490,6 +524,7 @@ impl Default for Config {
             priority_weight_assoc: 0,
             priority_max_age_s: Seconds(7 * 86_400),
             priority_flags: PriorityFlags::default(),
+            priority_weight_tres: TresPoints::default(),
             priority_decay_half_life_s: Seconds(7 * 86_400),
             priority_usage_reset_period: ResetPeriod::None,
             priority_favor_small: false,
@@ -535,6 +570,13 @@ impl Default for Config {
             over_time_limit_min: 0,
             resv_over_run_min: 0,
             max_tasks_per_node: limits::TASKS_PER_NODE_MAX,
+            complete_wait_s: 0,
+            inactive_limit_s: None,
+            max_batch_requeue: None,
+            srun_port_range: None,
+            srun_prolog: String::new(),
+            srun_epilog: String::new(),
+            tmp_fs: String::new(),
             disable_root_jobs: false,
             requeue_exit: String::new(),
             requeue_exit_hold: String::new(),
@@ -549,6 +591,7 @@ impl Default for Config {
             submit: Submit::default(),
             slurm: FromSlurm::default(),
             accounting: Accounting::default(),
+            energy: Energy::default(),
             select_type_parameters: SelectTypeParameters::default(),
             coscheduling: None,
         }
@@ -579,8 +622,9 @@ impl Config {
         let (hooks, health, power) = (self.hooks.fault(), self.health.fault(), self.power.fault());
         let (rest, submit, slurm) = (self.rest.0.fault(), self.submit.fault(), self.slurm.fault());
         let programs = [("hooks", hooks), ("health", health), ("power", power), ("submit", submit)];
-        let accounting = self.accounting.fault();
-        let faults = [("rest", rest), ("slurm", slurm), ("accounting", accounting)].into_iter().chain(programs);
+        let (accounting, energy) = (self.accounting.fault(), self.energy.fault());
+        let faults = [("rest", rest), ("slurm", slurm), ("accounting", accounting), ("energy", energy)];
+        let faults = faults.into_iter().chain(programs);
         if let Some((table, (key, problem))) = faults.into_iter().find_map(|(table, fault)| Some((table, fault?))) {
             return Err(format!("[{table}] {key}: {problem}"));
         }
@@ -722,6 +766,11 @@ impl Config {
     /// Returns whether mail about jobs is sent.
     pub fn sends_mail(&self) -> bool {
         !self.mail_prog.is_empty() || !self.mail_relay.is_empty()
+    }
+
+    /// Returns whether `squall mail` has something to tell: to users by mail, or to other programs of ended jobs.
+    pub fn tells_of_jobs(&self) -> bool {
+        self.sends_mail() || self.accounting.completion().is_some()
     }
 
     /// Returns the partition for jobs without `--partition`. None: jobs must name a partition.

@@ -39,6 +39,9 @@ pub struct NodeConfig {
     /// Memory of each node that is kept for the system, MiB. Default 0.
     #[serde(alias = "MemSpecLimit", skip_serializing_if = "words::is_zero")]
     pub mem_spec_limit_mb: u64,
+    /// Scratch space of each node, MiB. None: detected. Written only if set.
+    #[serde(alias = "TmpDisk", skip_serializing_if = "Option::is_none")]
+    pub tmp_disk_mb: Option<u64>,
     /// Names of features that the nodes have, for `--constraint`.
     #[serde(alias = "Feature", alias = "Features", deserialize_with = "words::names")]
     pub features: Vec<String>,

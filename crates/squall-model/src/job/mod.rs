@@ -735,10 +735,12 @@ pub struct Usage {
     /// Major page faults.
     #[n(8)]
     pub major_faults: u64,
-    /// What GPUs did at the moment of the measurement. None: there are none, or they were not measured. It is measured on
-    /// request only.
+    /// What GPUs do when someone asks. None: nobody asked, there are none, or they can't be measured.
     #[n(9)]
     pub gpus: Option<GpuUse>,
+    /// Energy that the nodes used meanwhile, joules. None: it was not measured.
+    #[n(10)]
+    pub energy_j: Option<u64>,
 }
 
 /// What GPUs do at a moment, summed over them.
@@ -772,6 +774,9 @@ impl Usage {
             let own = self.gpus.get_or_insert_default();
             add(&mut own.percent, other.percent);
             add(&mut own.used_kb, other.used_kb);
+        }
+        if let Some(other) = other.energy_j {
+            add(self.energy_j.get_or_insert_default(), other);
         }
     }
 }

@@ -4,11 +4,16 @@ use minicbor::{Decode, Encode};
 
 use super::options::AsGiven;
 use crate::duration::parse_limit;
+use crate::limits::TASKS_MAX;
 
 /// Maximum number of axes of a torus.
 pub const AXES_MAX: usize = 6;
 /// Maximum number of dimensions of a process grid.
 pub const DIMENSIONS_MAX: usize = 4;
+/// Maximum number of kinds of parallel groups of a job.
+pub const GROUPS_MAX: usize = 6;
+/// Maximum length of the name of a kind of groups, bytes.
+const GROUP_NAME_BYTES_MAX: usize = 16;
 /// Maximum number of processes in a process grid.
 const GRID_TASKS_MAX: u64 = 1 << 24;
 
@@ -31,6 +36,23 @@ pub struct Network {
     /// `--switches`: maximum number of leaf switches of the job's nodes.
     #[n(4)]
     pub switches: Option<AsGiven<Switches>>,
+    /// `--groups`: parallel groups of the job's ranks, those with the most traffic first.
+    #[n(5)]
+    pub groups: Option<AsGiven<Vec<GroupKind>>>,
+}
+
+/// One kind of parallel groups, such as `tp:8`: each group has so many ranks.
+///
+/// Ranks of a group of the first kind follow each other. In a group of a later kind they are as far apart as the kinds
+/// before it have ranks together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct GroupKind {
+    /// Name that the user gave to the groups.
+    #[n(0)]
+    pub name: String,
+    /// Number of ranks in each group.
+    #[n(1)]
+    pub ranks: u32,
 }
 
 /// How sensitive a job is to the network traffic of other jobs, and how much it disturbs these (`--network`).
@@ -128,6 +150,29 @@ pub fn weights(text: &str) -> Option<Vec<f64>> {
     text.split([',', 'x']).map(weight).collect()
 }
 
+/// Reads the value of `--groups`: `tp:8,pp:4,dp:16`. None: malformed, too many kinds or ranks, or a name twice.
+pub fn groups(text: &str) -> Option<AsGiven<Vec<GroupKind>>> {
+    let kind = |part: &str| {
+        let (name, ranks) = part.split_once(':')?;
+        Some(GroupKind { name: name.trim().to_owned(), ranks: ranks.trim().parse().ok()? })
+    };
+    let kinds: Option<Vec<GroupKind>> = text.split(',').map(kind).collect();
+    AsGiven::of(text, kinds.filter(|kinds| ranks_of(kinds).is_some()))
+}
+
+/// Returns the number of ranks of all groups together. None: there are too many kinds or ranks, or a name is malformed or
+/// there twice.
+pub fn ranks_of(kinds: &[GroupKind]) -> Option<u32> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let is_name = |name: &str| (1..=GROUP_NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(plain);
+    let once = |(at, kind): (usize, &GroupKind)| kinds[..at].iter().all(|before| before.name != kind.name);
+    let fine = (1..=GROUPS_MAX).contains(&kinds.len())
+        && kinds.iter().all(|kind| is_name(&kind.name))
+        && kinds.iter().enumerate().all(once);
+    let product = kinds.iter().try_fold(1_u32, |ranks, kind| ranks.checked_mul(kind.ranks));
+    product.filter(|ranks| fine && (1..=TASKS_MAX).contains(ranks))
+}
+
 /// Reads the value of `--switches`: `COUNT[@TIME]`. None: malformed.
 pub fn switches(text: &str) -> Option<AsGiven<Switches>> {
     let (count, time) = text.split_once('@').map_or((text, None), |(count, time)| (count, Some(time)));
@@ -159,7 +204,7 @@ impl GridShape {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, class, geometry, grid, knows, stencil, switches};
+    use super::{Class, class, geometry, grid, groups, knows, ranks_of, stencil, switches};
 
     #[test]
     fn wishes_of_the_network_are_read() {
@@ -174,5 +219,18 @@ mod tests {
         assert_eq!((stencil("halo").map(|given| given.value), stencil("4,-1")), (Some(Vec::new()), None));
         let read = |text| switches(text).map(|given| (given.value.count, given.value.wait_s));
         assert_eq!((read("1@10:00"), read("2"), read("0")), (Some((1, Some(600))), Some((2, None)), None));
+    }
+
+    #[test]
+    fn groups_are_names_with_numbers_of_ranks() {
+        let read = groups("tp:8, pp:4,dp:16").map(|given| given.value);
+        let kinds: Vec<(&str, u32)> = read.iter().flatten().map(|kind| (kind.name.as_str(), kind.ranks)).collect();
+        assert_eq!(kinds, [("tp", 8), ("pp", 4), ("dp", 16)]);
+        assert_eq!(read.as_deref().and_then(ranks_of), Some(512));
+        let wrong =
+            ["", "8", "tp", "tp:", "tp:0", ":8", "tp:8,", "tp:8,tp:2", "t p:8", "a:2048,b:1024", "a:65536,b:65536"];
+        assert!(wrong.iter().all(|text| groups(text).is_none()));
+        assert!(groups("a:1,b:1,c:1,d:1,e:1,f:1").is_some() && groups("a:1,b:1,c:1,d:1,e:1,f:1,g:1").is_none());
+        assert!(groups("a234567890123456:2").is_some() && groups("a2345678901234567:2").is_none());
     }
 }

@@ -94,6 +94,10 @@ pub enum PendingReason {
     /// The job waits on disk, at its last checkpoint, for the node that has it. The numbers from 28 to 31 are left out.
     #[n(32)]
     Checkpointed,
+    /// The fair-share factor of the job's user is below the threshold of the job's QOS. The numbers from 33 to 35 are left
+    /// out.
+    #[n(36)]
+    UsageThreshold,
 }
 
 /// Result of testing a node for a pending job: the first test that the node fails.

@@ -4,6 +4,7 @@ use minicbor::{Decode, Encode};
 
 use crate::encoding::ByteBuf;
 use crate::id::StepNo;
+use crate::set::IndexSet;
 use crate::step::{ClientAddress, Program, StepLaunch};
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
@@ -106,22 +107,32 @@ pub enum FromStep {
     Birth(#[n(0)] Box<Birth>),
 }
 
-/// A step of which the tasks descend from its `srun`, so that a checkpoint of the job's script contains them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+/// A step of which the tasks descend from its `srun`, so that a checkpoint of the job's script contains them. On the other
+/// nodes of its job they descend from a process that stands in for the script there, the keeper.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Inside {
     /// The step's number, if the tasks run already because they were restored from a checkpoint. None: they begin.
     #[n(0)]
     pub resumes: Option<StepNo>,
+    /// Places of the nodes where they run, among those of the job. None: they begin, or an earlier release asks.
+    #[n(1)]
+    pub places: Option<IndexSet>,
 }
 
 impl StepLaunch {
-    /// Returns whether the step's tasks descend from its `srun` ([`Inside`]).
+    /// Returns whether the step's tasks descend from its `srun` or from the node's keeper ([`Inside`]).
     pub fn is_inside(&self) -> bool {
         matches!(&self.program, Program::Tasks(program) if program.inside == Some(true))
     }
+
+    /// Returns whether this node's part of the job descends from a keeper, which stands in for the script: that runs on the
+    /// job's first node, and checkpoints of the job contain its steps.
+    pub fn has_keeper(&self) -> bool {
+        self.facts.inside == Some(true) && self.job_node_index > 0
+    }
 }
 
-/// What a process needs that serves a step as a child of its `srun`.
+/// What a process needs that serves a step as a child of its `srun` or keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Birth {
     /// The step.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub use x11::{X11, X11Nodes};
 
 use crate::encoding::ByteBuf;
+use crate::energy::EnergySource;
 
 use crate::gres::{self, Grant};
 use crate::hostlist::HostList;
@@ -228,15 +229,13 @@ impl Layout {
         self.tasks.runs().map(|(tasks, count)| u64::from(*tasks).min(most) * u64::from(count)).sum()
     }
 
-    /// Returns how many ranks a node with `tasks` tasks gets in a round. Before the round, nodes have up to `from`
-    /// ranks.
+    /// Returns how many ranks a node with `tasks` tasks gets in a round. Before it, nodes have up to `from` ranks.
     fn in_round(&self, tasks: u64, from: u64) -> u64 {
         tasks.saturating_sub(from).min(self.at_once())
     }
 }
 
-/// Facts about an allocation that its processes need: the source of SLURM_JOB_* variables (see
-/// `squall_engine::environment`).
+/// Facts about an allocation: the source of SLURM_JOB_* variables (`squall_engine::environment`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobFacts {
     /// Job, attempt and step. The step is BATCH for the allocation itself.
@@ -304,12 +303,15 @@ pub struct JobFacts {
     /// Spare and replaced nodes. None: the job has neither, and its nodes are in the order of their ids.
     #[n(20)]
     pub changed: Option<Box<Changed>>,
-    /// The checkpoint from which the script goes on. None: it begins. The numbers before 24 are left out.
+    /// The checkpoint from which the script goes on. None: it begins.
     #[n(24)]
     pub restore: Option<crate::checkpoint::Restore>,
     /// Some(true): checkpoints of the job are to contain its steps ([`Inside`]).
     #[n(25)]
     pub inside: Option<bool>,
+    /// Addresses of the job's nodes at the checkpoint, each with that of now ([`crate::interface::moved`]). None: the same.
+    #[n(26)]
+    pub moved: Option<Vec<(u128, u128)>>,
 }
 
 impl JobFacts {
@@ -318,6 +320,14 @@ impl JobFacts {
         let order = self.changed.as_ref().map_or(&[][..], |changed| &changed.order);
         let plain = if order.is_empty() { Some(self.ids.iter()) } else { None };
         order.iter().copied().chain(plain.into_iter().flatten())
+    }
+
+    /// Returns the index of a node in the allocation. None: the node is not in it.
+    pub fn place(&self, node: NodeId) -> Option<usize> {
+        match self.changed.as_ref().filter(|changed| !changed.order.is_empty()) {
+            Some(changed) => changed.order.iter().position(|one| *one == node),
+            None => self.ids.contains(node).then(|| self.ids.rank(node)),
+        }
     }
 }
 
@@ -330,16 +340,6 @@ pub struct Addresses {
     /// Part of each node's address before its name: `root.s1.`. In the order of the allocation's nodes; or empty.
     #[n(1)]
     pub above: Runs<String>,
-}
-
-impl JobFacts {
-    /// Returns the index of a node in the allocation. None: the node is not in it.
-    pub fn place(&self, node: NodeId) -> Option<usize> {
-        match self.changed.as_ref().filter(|changed| !changed.order.is_empty()) {
-            Some(changed) => changed.order.iter().position(|one| *one == node),
-            None => self.ids.contains(node).then(|| self.ids.rank(node)),
-        }
-    }
 }
 
 /// Launch of a step, as sent from the controller to the nodes: the same message for all nodes, however many they are.
@@ -403,17 +403,9 @@ impl StepStart {
             program: self.program.clone(),
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&self.gres, node),
-            site: TaskScripts::default(),
-            plugins: None,
-            container_runtime: String::new(),
-            private: Vec::new(),
-            sees_own_gpus: false,
-            gpu_ids: BTreeMap::new(),
-            shared: None,
-            gpu_cpus: BTreeMap::new(),
-            gpu_files: Vec::new(),
             oom_kill_step: self.ends_without_memory(),
             report: false,
+            ..StepLaunch::default()
         })
     }
 }
@@ -465,17 +457,9 @@ impl BatchStart {
             program: Program::Batch,
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&facts.gres, node),
-            site: TaskScripts::default(),
-            plugins: None,
-            container_runtime: String::new(),
-            private: Vec::new(),
-            sees_own_gpus: false,
-            gpu_ids: BTreeMap::new(),
-            shared: None,
-            gpu_cpus: BTreeMap::new(),
-            gpu_files: Vec::new(),
             oom_kill_step: facts.spec.options.oom_kill_step == Some(true),
             report: self.report,
+            ..StepLaunch::default()
         })
     }
 }
@@ -559,6 +543,9 @@ pub struct StepLaunch {
     /// The site's SPANK plugins. None: it has none.
     #[n(30)]
     pub plugins: Option<PluginFile>,
+    /// By what the energy is measured that the node uses during the step. None: it is not measured.
+    #[n(31)]
+    pub energy: Option<EnergySource>,
 }
 
 /// A step's part of GPUs that several jobs share.

@@ -15,6 +15,9 @@ pub struct Priorities {
     /// The pending jobs; a job in several partitions has one entry for each.
     #[n(1)]
     pub jobs: Vec<JobPriority>,
+    /// Points for resources that jobs request (`PriorityWeightTRES`). None: there are none.
+    #[n(2)]
+    pub tres: Option<String>,
 }
 
 /// One value for each factor of a job's priority: either the factor itself, between 0 and 1, or its weight.
@@ -38,6 +41,10 @@ pub struct Factors {
     /// Factor for the priority of the job's QOS, or the factor's weight.
     #[n(5)]
     pub qos: Real,
+    /// Points for the resources that the job requests (the weight is 1), or the factor's weight.
+    #[n(6)]
+    #[cbor(default)]
+    pub tres: Real,
 }
 
 /// Priority of a pending job in one of its partitions.
@@ -76,6 +83,9 @@ pub struct JobPriority {
     /// The factors, each between 0 and 1 before it is weighted.
     #[n(10)]
     pub factors: Factors,
+    /// Points of the job for each resource that it requests, as `cpu=250,gres/gpu=750`. None: there are none.
+    #[n(11)]
+    pub tres: Option<String>,
 }
 
 /// A line of `sshare`: shares and usage of an account, or of a user in an account.

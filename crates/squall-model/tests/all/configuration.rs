@@ -7,8 +7,8 @@ use std::path::Path;
 
 use squall_model::config::TopologyFile;
 use squall_model::config::{
-    Accounting, Config, ControllerConfig, FromSlurm, GresConfig, HealthConfig, Hooks, Key, NodeConfig, PartitionConfig,
-    PowerConfig, Rest, SECTIONS, Section, SharedLog, Submit, SwitchConfig,
+    Accounting, Config, ControllerConfig, Energy, FromSlurm, GresConfig, HealthConfig, Hooks, Key, NodeConfig,
+    PartitionConfig, PowerConfig, Rest, SECTIONS, Section, SharedLog, Submit, SwitchConfig,
 };
 use squall_model::encoding::{from_slice, to_vec};
 use squall_model::wire::client::Answer;
@@ -47,6 +47,7 @@ fn defaults(table: &str) -> Table {
         "log" => Table::try_from(SharedLog::default()),
         "submit" => Table::try_from(Submit::default()),
         "accounting" => Table::try_from(Accounting::default()),
+        "energy" => Table::try_from(Energy::default()),
         "slurm" => Table::try_from(FromSlurm::default()),
         other => panic!("{other}: give the test its type"),
     }

@@ -18,6 +18,7 @@ use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepKey, StepNo};
 use squall_model::inside::Inside;
+use squall_model::interface::Interface;
 use squall_model::job::gpus::{GpuBind, GpuCount, Gpus};
 use squall_model::job::network::{self, Network};
 use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, SegmentPlacing, Shown, TaskScripts};
@@ -134,9 +135,18 @@ fn messages_and_files_stand_as_they_did() {
             kill_wait_s: 30,
             usual: Some(StepDefaults { kill_on_bad_exit: true, wait_s: 60 }),
         }),
-        kept(&StepSpec { inside: Some(Descent { resumes: Some(StepNo(3)) }), ..StepSpec::default() }),
+        kept(&StepSpec { inside: Some(Descent { resumes: Some(StepNo(3)), places: None }), ..StepSpec::default() }),
         kept(&FromStep::Birth(Box::new(birth()))),
         kept(&ToStep::Inside("squall-step-1".into())),
+        kept(&StepSpec {
+            inside: Some(Descent { resumes: Some(StepNo(3)), places: Some([0, 2].into_iter().collect()) }),
+            ..StepSpec::default()
+        }),
+        kept(&JobFacts { key, moved: Some(vec![(0xffff_0a00_0001, 0xffff_0a00_0002)]), ..JobFacts::default() }),
+        kept(&Hardware {
+            interfaces: Some(vec![Interface { address: 0xffff_0a00_0001, prefix: 120 }]),
+            ..Hardware::default()
+        }),
     ];
     let golden = golden("messages-2", &found);
     assert_eq!(golden, found, "the layout of a message has changed: its numbers must stay, and versions may be needed");
@@ -317,6 +327,7 @@ fn options() -> Chosen {
         grid: network::grid("8x8:periodic"),
         stencil: network::stencil("4,0.5"),
         switches: network::switches("1@10:00"),
+        groups: None,
     };
     let shown = Shown {
         submit_dir: text("/tmp"),
@@ -491,9 +502,11 @@ fn samples() -> Vec<Event> {
             job: JobAttempt { job: id, attempt },
             number: 3,
             node,
-            made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711 }),
+            made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711, links: None }),
             error: None,
             damaged: None,
+            nodes: None,
+            interfaces: None,
         })),
         Event::NodeLost { id, attempt, node, heard: Time(7), kept: Time(5) },
         Event::JobUpdated {
@@ -503,6 +516,26 @@ fn samples() -> Vec<Event> {
         },
         Event::ReservationSet { reservation: Box::new(newer_reservation(node)) },
         Event::JobBilled { id, attempt, billing: Billing(2_500_000) },
+        Event::Checkpoint(Box::new(CheckpointChange {
+            job: JobAttempt { job: id, attempt },
+            number: 4,
+            node,
+            made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711, links: Some(0x1234) }),
+            error: None,
+            damaged: None,
+            nodes: Some([node, NodeId(9)].into_iter().collect()),
+            interfaces: None,
+        })),
+        Event::Checkpoint(Box::new(CheckpointChange {
+            job: JobAttempt { job: id, attempt },
+            number: 5,
+            node,
+            made: Some(Made { bytes: 7 << 20, stood: Span(190_000), pid: 4711, links: None }),
+            error: None,
+            damaged: None,
+            nodes: Some([node, NodeId(9)].into_iter().collect()),
+            interfaces: Some(vec![vec![Interface { address: 0xffff_0a00_0001, prefix: 120 }], Vec::new()]),
+        })),
     ]);
     samples
 }
@@ -572,6 +605,7 @@ fn node_change() -> NodeChange {
         extra: Some("x".into()),
         instance_id: Some("i".into()),
         instance_type: Some("t".into()),
+        resume_after_s: None,
     }
 }
 

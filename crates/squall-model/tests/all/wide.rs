@@ -60,6 +60,7 @@ fn facts() -> JobFacts {
         changed: None,
         restore: None,
         inside: None,
+        moved: None,
         gres: Vec::new(),
     }
 }

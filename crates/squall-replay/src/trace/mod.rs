@@ -169,7 +169,7 @@ pub fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize)) -> R
     let discipline = POLICIES.iter().find(|(name, _)| *name == policy).map(|(_, d)| *d).unwrap_or_default();
     let processors = trace.processors.unwrap_or(1);
     let begin = Instant::now();
-    let schedule = replay(&trace.jobs, &Replay { processors, discipline }, watch);
+    let schedule = replay(&trace.jobs, &Replay { processors, discipline, short: None }, watch);
     let took_s = begin.elapsed().as_secs_f64();
     let metrics = Metrics::of(&trace.jobs, &schedule.starts, processors);
     Run { policy, nodes: None, passed_over: Vec::new(), schedule, metrics, took_s }
@@ -196,7 +196,8 @@ fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(
     }
     let starts: Vec<u64> = course.starts.iter().flatten().map(|start| start.secs()).collect();
     let metrics = Metrics::of(&trace.jobs, &starts, machine.processors());
-    let schedule = Schedule { starts, queue_max: course.queue_max, passes: course.passes, promises: Vec::new() };
+    let (promises, ends) = Default::default();
+    let schedule = Schedule { starts, queue_max: course.queue_max, passes: course.passes, promises, ends, asides: 0 };
     let mut passed_over: Vec<String> = trace.properties.concat();
     passed_over.retain(|name| property(name, &features).is_none());
     passed_over.sort();

@@ -4,6 +4,7 @@
 mod blocks;
 mod build;
 mod draft;
+pub mod groups;
 mod pick;
 pub mod segments;
 mod shapes;

@@ -11,6 +11,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use super::blocks::{self, Needed, Offer};
+use super::groups::Groups;
 use super::segments::{self, Segments, best_fit};
 use super::{Group, Switch, Topology, TopologyKind, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
@@ -44,6 +45,8 @@ pub struct Wish {
     pub patience: Option<Time>,
     /// Value of `--segment`. None: the job is not divided.
     pub segments: Option<Segments>,
+    /// Value of `--groups`: parallel groups of the job's ranks. None: it has none.
+    pub groups: Option<Groups>,
     /// `--exclusive=topo`: no other job runs in the blocks, or on the ring, of the job's nodes.
     pub alone: bool,
 }
@@ -84,6 +87,8 @@ impl Wish {
             let named = stencil.map_or("", |stencil| &stencil.text);
             Ranks::of(&given.value, weights).ok_or_else(|| fault("stencil", named))
         });
+        let groups = asked.groups.as_ref();
+        let groups = groups.map(|given| Groups::of(&given.value).ok_or_else(|| fault("groups", &given.text)));
         Ok(Self {
             network: asked.class.as_ref().map(|given| given.value).unwrap_or_default(),
             geometry: geometry.transpose()?,
@@ -91,6 +96,7 @@ impl Wish {
             switches: asked.switches.as_ref().map(|given| given.value.count),
             patience: None,
             segments: None,
+            groups: groups.transpose()?,
             alone: false,
         })
     }
@@ -136,8 +142,10 @@ pub(crate) struct Scene<'a> {
     pub(crate) nodes: u32,
     /// Maximum number of nodes of the job.
     pub(crate) nodes_max: u32,
-    /// Number of tasks over all nodes.
+    /// Number of tasks over all nodes; 0: `tasks_each` on each node.
     pub(crate) tasks: u64,
+    /// Number of tasks on each node of a job without a number of tasks.
+    pub(crate) tasks_each: u32,
     /// The job's requirements on the network.
     pub(crate) wish: Wish,
     /// Nodes of jobs with network links that no other job may use, one set for each job.
@@ -188,6 +196,14 @@ fn wanted(scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> usize {
     (scene.nodes as usize).max(scene.tasks.div_ceil(most) as usize).max(1)
 }
 
+/// Returns the number of nodes that stand together because of the job's groups (`--groups`). `fits`: whether so many are
+/// in one block. None: any may stand anywhere.
+fn unit(scene: &Scene<'_>, wanted: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let groups = scene.wish.groups?;
+    let each = if scene.tasks == 0 { Some(scene.tasks_each) } else { groups.each_on(wanted) };
+    groups.unit((wanted, each.filter(|each| *each > 0)?), fits)
+}
+
 /// Returns the number of candidates in each of `count` groups (leaf switches, blocks or rings), by the group's index.
 fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
     let mut counts = vec![0; count];
@@ -216,7 +232,14 @@ fn tree(
     (scene, wanted): (&Scene<'_>, usize),
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
-    let counts = by_group(topology, switches.len(), fits);
+    let mut counts = by_group(topology, switches.len(), fits);
+    let largest = switches.iter().filter(|switch| switch.level == 0).map(|switch| switch.nodes.len()).max();
+    let unit = unit(scene, wanted, |nodes| Some(nodes) <= largest).unwrap_or(1);
+    let whole: Vec<usize> = counts.iter().map(|nodes| nodes - nodes % unit).collect();
+    let in_units = unit > 1 && whole.iter().sum::<usize>() >= wanted;
+    if in_units {
+        counts = whole;
+    }
     let leaves = |within: &dyn Fn(usize) -> bool| -> Vec<(usize, usize)> {
         counts.iter().copied().enumerate().filter(|(at, nodes)| *nodes > 0 && within(*at)).collect()
     };
@@ -242,7 +265,10 @@ fn tree(
     }
     let spread = dragonfly && needed > 1;
     sort_by_groups(topology, &order, switches.len(), fits);
-    if spread {
+    if in_units {
+        let parts: Vec<(usize, usize)> = order.iter().map(|leaf| (*leaf, counts[*leaf] / unit)).collect();
+        segments::keep(&|node| topology.place(node), &parts, (1, unit), true, fits);
+    } else if spread {
         // One node of each leaf in turn, so that all links between groups are used.
         let mut taken = vec![0; switches.len()];
         let turns: Vec<usize> = fits
@@ -273,6 +299,16 @@ fn block(
         let most = if scene.tasks == 0 { fits.len().min(scene.nodes_max as usize).max(wanted) } else { wanted };
         let sizes = (&block_sizes(groups)[..], sizes);
         return segments::place(&|node| topology.place(node), sizes, segments, (wanted, most), fits);
+    }
+    let bases = block_sizes(groups);
+    let in_a_block = |nodes: usize| segments::span(&bases, sizes, nodes as u32) == Some(1);
+    let unit = unit(scene, wanted, in_a_block).filter(|_| scene.wish.segments.is_none());
+    if let Some(nodes) = unit {
+        let parts = Segments { nodes: nodes as u32, apart: false, together: false };
+        let placed = segments::place(&|node| topology.place(node), (&bases, sizes), parts, (wanted, wanted), fits);
+        if placed || scene.wish.network != Class::Tolerant {
+            return placed;
+        }
     }
     let mut offers = vec![Offer::default(); groups.len()];
     for (node, tasks) in fits.iter() {

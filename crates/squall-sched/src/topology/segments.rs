@@ -32,7 +32,7 @@ impl Segments {
 
 /// Returns the number of blocks in which a segment of so many nodes stands. None: it is larger than every aggregated
 /// block.
-fn span(blocks: &[usize], sizes: &[u32], nodes: u32) -> Option<usize> {
+pub(super) fn span(blocks: &[usize], sizes: &[u32], nodes: u32) -> Option<usize> {
     let smallest = blocks.iter().copied().min().unwrap_or(0);
     if nodes as usize <= smallest {
         return Some(1);
@@ -120,7 +120,7 @@ pub(super) fn place(
 
 /// Returns the places that hold `count` segments, with the number in each. `rooms` and `nodes`: number of segments and
 /// of candidates in each place. `levels`: number of places in an aggregated block, ascending. None: there is no room.
-fn domains(rooms: &[usize], nodes: &[usize], levels: &[usize], count: usize) -> Option<Vec<(usize, usize)>> {
+pub(super) fn domains(rooms: &[usize], nodes: &[usize], levels: &[usize], count: usize) -> Option<Vec<(usize, usize)>> {
     for level in levels {
         let runs = (0..rooms.len()).step_by((*level).max(1)).map(|from| from..(from + level).min(rooms.len()));
         let roomy = runs.map(|run| (rooms[run.clone()].iter().sum::<usize>(), run));
@@ -143,7 +143,7 @@ fn domains(rooms: &[usize], nodes: &[usize], levels: &[usize], count: usize) -> 
 
 /// Keeps the candidates of these places (index, number of segments), place by place, and behind them the others if
 /// `others` are wanted. `span` and `size`: blocks of a place, nodes of a segment.
-fn keep(
+pub(super) fn keep(
     place_of: Place<'_>,
     places: &[(usize, usize)],
     (span, size): (usize, usize),
@@ -172,7 +172,7 @@ fn keep(
 /// on. `leaves`: (leaf, number of candidate nodes). `wanted`: number of nodes that the job needs.
 pub(super) fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
     let (mut left, mut order) = (wanted, Vec::new());
-    while !leaves.is_empty() {
+    while left > 0 && !leaves.is_empty() {
         let enough = leaves.iter().filter(|(_, nodes)| *nodes >= left).min_by_key(|(leaf, nodes)| (*nodes, *leaf));
         let next = enough.or_else(|| leaves.iter().min_by_key(|(leaf, nodes)| (Reverse(*nodes), *leaf)));
         let Some(&(leaf, nodes)) = next else { break };
@@ -180,5 +180,7 @@ pub(super) fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<us
         order.push(leaf);
         left = left.saturating_sub(nodes);
     }
+    leaves.sort_unstable_by_key(|(leaf, nodes)| (*nodes, *leaf));
+    order.extend(leaves.iter().map(|(leaf, _)| *leaf));
     order
 }

@@ -143,6 +143,7 @@ fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[N
         nodes,
         nodes_max: u32::MAX,
         tasks: 0,
+        tasks_each: 1,
         wish,
         closed: &closed,
         idle: &|node| !busy.contains(&node.0),
@@ -244,8 +245,17 @@ fn divided(nodes: u32, segments: Segments, busy: &[u32]) -> Option<Vec<u32>> {
     let text = format!("- topology: b\n  block:\n    block_sizes: [4, 8]\n    blocks:\n{}", blocks.collect::<String>());
     let topology = read("topology.yaml", &text).unwrap();
     let wish = Wish { segments: Some(segments), ..Wish::default() };
-    let scene =
-        Scene { nodes, nodes_max: nodes, tasks: 0, wish, closed: &[], idle: &|_| true, up: &|_| true, may: &|_| true };
+    let scene = Scene {
+        nodes,
+        nodes_max: nodes,
+        tasks: 0,
+        tasks_each: 1,
+        wish,
+        closed: &[],
+        idle: &|_| true,
+        up: &|_| true,
+        may: &|_| true,
+    };
     let mut fits: Vec<_> = (0..16).filter(|node| !busy.contains(node)).map(|node| (NodeId(node), 1)).collect();
     let fine = arrange(&topology, &mut Memory::default(), &scene, &mut fits);
     (fine && fits.len() >= nodes as usize)
@@ -327,7 +337,7 @@ fn a_job_crosses_no_border_that_it_could_avoid() {
         let up = |node: NodeId| !down.contains(&node.0);
         let wish = Wish::default();
         let (idle, may) = (&|_: NodeId| true, &|_: NodeId| true);
-        let scene = Scene { nodes, nodes_max: nodes, tasks: 0, wish, closed: &[], idle, up: &up, may };
+        let scene = Scene { nodes, nodes_max: nodes, tasks: 0, tasks_each: 1, wish, closed: &[], idle, up: &up, may };
         arrange(&topology, &mut Memory::default(), &scene, &mut fits)
     };
     assert!(with_down(4, &[0, 4, 8]) && with_down(4, &[0, 4, 8, 12]), "no block has four nodes any more");

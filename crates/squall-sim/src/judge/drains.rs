@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::hostlist;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 
 use super::Judge;
@@ -20,10 +21,15 @@ pub(crate) struct Drains {
 }
 
 impl Judge {
-    /// Records that an operator requests the draining, setting down or resumption of nodes.
-    pub(crate) fn admin_sent(&mut self, call: usize, nodes: &str, admin: NodeAdmin) {
+    /// Records that an operator requests the draining, setting down or resumption of nodes. `after`: they are to be resumed by
+    /// themselves so much later.
+    pub(crate) fn admin_sent(&mut self, call: usize, nodes: &str, admin: NodeAdmin, after: Option<Span>) {
         for node in self.hosts_named(nodes) {
             self.drains.last.insert(node, call);
+            self.resume_sent(call, node, admin, after);
+            if self.resumes_itself(node) {
+                self.drains.drained.remove(&node);
+            }
             if admin == NodeAdmin::Resume {
                 self.owes_no_check(node);
                 self.drains.drained.remove(&node);
@@ -32,15 +38,29 @@ impl Judge {
         }
     }
 
-    /// Records the answer to such a request.
-    pub(crate) fn admin_answered(&mut self, call: usize, nodes: &str, admin: NodeAdmin, answer: &Answer) {
+    /// Records the answer to such a request. `admin`: the requested state of the nodes. `after`: as in [`Self::admin_sent`].
+    pub(crate) fn admin_answered(
+        &mut self,
+        now: Time,
+        call: usize,
+        nodes: &str,
+        (admin, after): (NodeAdmin, Option<Span>),
+        answer: &Answer,
+    ) {
         let done = *answer == Answer::Done;
         for node in self.hosts_named(nodes) {
+            self.resume_answered(now, call, node, after, answer);
             if self.drains.resumes.remove(&(node, call)) {
                 self.owes_no_check(node);
             }
             let resumes = self.is_being_resumed(node);
-            if done && admin != NodeAdmin::Resume && !resumes && self.drains.last.get(&node) == Some(&call) {
+            if done
+                && admin != NodeAdmin::Resume
+                && after.is_none()
+                && !resumes
+                && !self.resumes_itself(node)
+                && self.drains.last.get(&node) == Some(&call)
+            {
                 self.drains.drained.insert(node);
             }
         }
@@ -61,6 +81,7 @@ impl Judge {
         self.owes_no_check(node);
         self.drains.drained.remove(&node);
         self.drains.last.remove(&node);
+        self.resumes_no_more(node);
     }
 
     pub(super) fn hosts_named(&self, nodes: &str) -> Vec<usize> {

@@ -43,6 +43,7 @@ impl Judge {
             self.event(now, record.time, event, clients);
             self.check_members(event);
             self.check_drains(event);
+            self.check_waits(record.time, event);
         }
         let changed = record.events.iter().filter_map(|event| match event {
             Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => {
@@ -476,6 +477,10 @@ impl Judge {
         let reason = outcome.reason.clone().unwrap_or_default();
         match file.truth {
             Some(truth) if truth == outcome.exit => {}
+            // The part of another node was damaged, which has ended this one.
+            Some(truth)
+                if truth.signal != 0
+                    && self.damaged.contains_key(&JobAttempt { job: id, attempt: Attempt(file.attempt) }) => {}
             truth => {
                 let text = format!("job {id}: told {:?} {:?} {reason}, true {truth:?}", outcome.state, outcome.exit);
                 self.violate("exit codes are what the processes did", text);

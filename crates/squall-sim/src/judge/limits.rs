@@ -48,6 +48,7 @@ impl Judge {
 
     /// Records that a running job has returned nodes, which no longer count towards limits. `alloc`: what it has left.
     pub(super) fn note_kept(&mut self, id: JobId, alloc: &Alloc) {
+        self.keep_blocks(id, &alloc.nodes());
         if let Some(held) = self.holding.get_mut(&id) {
             (held.cpus, held.nodes) = (u64::from(alloc.cpus()), alloc.nodes().len() as u64);
             held.billing = bill(&self.weights, &held.partition, alloc);

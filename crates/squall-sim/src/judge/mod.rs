@@ -1,6 +1,7 @@
 //! The judge of a simulation. It checks invariants at every step against the answers to clients, the simulated
 //! processes and the durable records, never against the controller's or a node's own state.
 
+mod blocks;
 mod boot;
 mod drains;
 mod durable;
@@ -18,6 +19,7 @@ pub(crate) mod process;
 pub(crate) mod programs;
 mod silence;
 mod told;
+mod waits;
 mod wires;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,6 +183,7 @@ pub(crate) struct Judge {
     asked: BTreeMap<JobId, (u32, String)>,
     /// Links of a torus that running jobs use.
     wires: wires::Wires,
+    blocks: blocks::Blocks,
     /// Number of node releases since the controller's last start.
     released: u64,
     /// Number of steps that node daemons have spawned since the controller started.
@@ -195,12 +198,16 @@ pub(crate) struct Judge {
     places: places::Places,
     /// Nodes that operators have drained.
     drains: drains::Drains,
+    /// Waits that administrators set.
+    waits: waits::Waits,
     /// Durable checkpoints of jobs, by number, with the attempt that made each.
     pub(crate) checkpoints: BTreeMap<(JobId, u64), Attempt>,
     /// Checkpoints from which attempts must go on, as the ones before have stepped aside.
     pub(crate) aside: BTreeMap<JobAttempt, u64>,
-    /// Attempts of which dumps were killed.
-    pub(crate) damaged: BTreeSet<JobAttempt>,
+    /// Attempts of which dumps were killed, with the node of the last one.
+    pub(crate) damaged: BTreeMap<JobAttempt, usize>,
+    /// Nodes, by index, that have restored their part of an attempt and waited for the others.
+    pub(crate) held: BTreeSet<(JobAttempt, usize)>,
     /// Attempts of which the restore was killed.
     pub(crate) half_restored: BTreeSet<JobAttempt>,
     /// Records of jobs that ended before this time are removed, unless a pending job depends on them.
@@ -262,6 +269,7 @@ impl Judge {
             asked: BTreeMap::new(),
             // The network was read without error when the scenario named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
+            blocks: blocks::Blocks::new(setup.network().unwrap_or_default()),
             released: 0,
             spawned: 0,
             programs: programs::Programs::of(&setup.config.hooks),
@@ -270,9 +278,11 @@ impl Judge {
             members: members::Members::default(),
             places: places::Places::of(&setup.config),
             drains: drains::Drains::default(),
+            waits: waits::Waits::of(&setup.config, &setup.names),
             checkpoints: BTreeMap::new(),
             aside: BTreeMap::new(),
-            damaged: BTreeSet::new(),
+            damaged: BTreeMap::new(),
+            held: BTreeSet::new(),
             half_restored: BTreeSet::new(),
             forgotten: Time::default(),
             lifted: BTreeSet::new(),
@@ -364,6 +374,13 @@ impl Judge {
     /// Returns the simulation's index of a node. None: the node has never registered.
     pub(crate) fn host(&self, node: NodeId) -> Option<usize> {
         self.hosts.get(&node).copied()
+    }
+
+    /// Returns whether a dump of the script was killed, and not one of what the job has on its other nodes: if these are lost,
+    /// what the script ends with counts as when nodes fail.
+    pub(crate) fn is_script_damaged(&self, job: JobAttempt) -> bool {
+        let first = self.files.get(&job.job).and_then(|file| file.nodes.first());
+        self.damaged.get(&job).is_some_and(|node| first.and_then(|first| self.host(first)) == Some(*node))
     }
 
     /// Returns whether a node's jobs may be given up, after long silence or by an operator. The controller does not

@@ -100,8 +100,12 @@ impl Judge {
 
     /// Checks the start of a program for the power of nodes.
     pub(crate) fn power_program_runs(&mut self, nodes: &NodeSet, phase: PowerPhase) {
-        // A node that comes when its time is just over is up, while the program runs that says it did not come.
-        let is = |node: &NodeId| self.powers.phases.get(node).map_or(phase == PowerPhase::Off, |(is, _)| *is == phase);
+        // A node that comes when its time is just over is up, while the program runs that says it did not come; and one that an
+        // operator switches on may come before the program runs that would do so.
+        let is = |node: &NodeId| match self.powers.phases.get(node) {
+            Some((is, _)) => *is == phase,
+            None => matches!(phase, PowerPhase::Off | PowerPhase::GoingUp),
+        };
         if let Some(node) = nodes.iter().find(|node| !is(node)) {
             let text = format!("{phase:?} of node {}", node.0);
             self.violate("a program for nodes runs after its phase is durable", text);

@@ -331,5 +331,5 @@ fn did_well(order: &Order, file: &JobFile) -> bool {
 /// Returns whether a launch starts the script of a batch job or the first step of another job.
 fn is_main(launch: &StepLaunch) -> bool {
     let batch = launch.facts.spec.kind == JobKind::Batch;
-    launch.key.step == if batch { StepNo::BATCH } else { StepNo(0) }
+    !launch.has_keeper() && launch.key.step == if batch { StepNo::BATCH } else { StepNo(0) }
 }

@@ -34,8 +34,9 @@ impl Wires {
 
 impl Judge {
     /// Records that a job starts on these nodes. Checks that it shares no link with another job, if both need links of
-    /// their own.
+    /// their own, and no block, if one has it alone.
     pub(super) fn wire(&mut self, id: JobId, nodes: &NodeSet, clients: &Clients) {
+        self.enter_blocks(id, nodes, clients);
         if self.wires.network.is_flat() {
             return;
         }
@@ -58,6 +59,7 @@ impl Judge {
 
     /// Records that a job has released these nodes.
     pub(super) fn unwire(&mut self, id: JobId, nodes: &NodeSet) {
+        self.leave_blocks(id, nodes);
         let Some(held) = self.wires.held.get_mut(&id) else { return };
         held.left.subtract(nodes);
         if held.left.is_empty() {

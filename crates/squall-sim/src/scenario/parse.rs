@@ -541,7 +541,10 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "qos" => order.qos = Some(value.into()),
             "partition" => order.partition = Some(value.into()),
             "reservation" => order.reservation = Some(value.into()),
-            "network" | "geometry" | "grid" | "stencil" | "switches" => wish(&mut order.options.network, key, value)?,
+            "network" | "geometry" | "grid" | "stencil" | "switches" | "groups" => {
+                wish(&mut order.options.network, key, value)?;
+            }
+            "exclusive" if value == "topo" => order.options.exclusive_topo = Some(true),
             "tasks" => order.tasks = Some(number(value)? as u32),
             "hold" => order.hold = true,
             "reboot" => order.options.reboot = Some(true),
@@ -573,6 +576,7 @@ fn wish(wishes: &mut Network, option: &str, value: &str) -> Result<(), String> {
         "network" => wishes.class = Some(network::class(value)),
         "geometry" => wishes.geometry = Some(network::geometry(value).ok_or_else(wrong)?),
         "grid" => wishes.grid = Some(network::grid(value).ok_or_else(wrong)?),
+        "groups" => wishes.groups = Some(network::groups(value).ok_or_else(wrong)?),
         "stencil" => wishes.stencil = Some(network::stencil(value).ok_or_else(wrong)?),
         _ => wishes.switches = Some(network::switches(value).ok_or_else(wrong)?),
     }

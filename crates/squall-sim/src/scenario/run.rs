@@ -418,7 +418,7 @@ impl World {
             Action::Down => NodeAdmin::Down,
             _ => NodeAdmin::Resume,
         };
-        self.wish(Wish::Admin { nodes: squall_model::hostlist::compress(nodes), admin });
+        self.wish(Wish::Admin { nodes: squall_model::hostlist::compress(nodes), admin, after: None });
     }
 
     fn tell_weather(&mut self, statement: Statement) -> Result<(), String> {

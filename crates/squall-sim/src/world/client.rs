@@ -6,7 +6,7 @@ use std::sync::Arc;
 use squall_engine::control::{CallerId, Input, Who as Asker};
 use squall_model::checkpoint::CheckpointVerb;
 use squall_model::encoding::ByteBuf;
-use squall_model::event::NodeAdmin;
+use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, JobSpec, Owner};
 use squall_model::policy::PolicyChange;
@@ -113,6 +113,8 @@ pub(crate) enum Wish {
     Admin {
         nodes: String,
         admin: NodeAdmin,
+        /// After what time the nodes are to be resumed by themselves. None: they are not.
+        after: Option<Span>,
     },
     /// The signal TERM to all processes of the job, with `scancel --signal`.
     Signal(usize),
@@ -280,8 +282,8 @@ impl World {
                 _ => {}
             }
         }
-        if let Wish::Admin { nodes, admin } = &wish {
-            self.judge.admin_sent(self.clients.calls.len(), nodes, *admin);
+        if let Wish::Admin { nodes, admin, after } = &wish {
+            self.judge.admin_sent(self.clients.calls.len(), nodes, *admin, *after);
         }
         self.clients.calls.push(Call {
             wish,
@@ -441,7 +443,7 @@ impl World {
 
     /// Handles the start of a batch script: it may run steps one after the other.
     pub(crate) fn script_starts(&mut self, launch: &StepLaunch) {
-        let Some(order) = order_of(launch).filter(|_| launch.key.step == StepNo::BATCH) else { return };
+        let Some(order) = order_of(launch).filter(|_| is_script(launch)) else { return };
         let placed = &mut self.clients.placed[order];
         if placed.order.array.is_none() && placed.order.steps > 0 && placed.id == Some(launch.key.job) {
             placed.attempt = launch.key.attempt;
@@ -452,7 +454,7 @@ impl World {
 
     /// Handles the end of a batch script, which also ends the srun that the script waits for.
     pub(crate) fn script_ends(&mut self, launch: &StepLaunch) {
-        let Some(order) = order_of(launch).filter(|_| launch.key.step == StepNo::BATCH) else { return };
+        let Some(order) = order_of(launch).filter(|_| is_script(launch)) else { return };
         if self.clients.placed[order].order.array.is_some() || self.clients.placed[order].order.steps == 0 {
             return;
         }
@@ -543,9 +545,10 @@ impl World {
                 let change = JobUpdate { array_limit, time_limit_s, nodes, ..JobUpdate::default() };
                 Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
             }
-            Wish::Admin { nodes, admin } => {
+            Wish::Admin { nodes, admin, after } => {
                 let (admin, reason) = (Some(admin), Some("sim".into()));
-                Request::UpdateNodes { nodes, admin, reason, change: None }
+                let resumed = |after: Span| NodeChange { resume_after_s: Some(after.secs()), ..NodeChange::default() };
+                Request::UpdateNodes { nodes, admin, reason, change: after.map(resumed).map(Box::new) }
             }
             Wish::Replace(order, node) => Request::Replace(id_of(order)?, self.nodes[node].name.clone()),
             // One operator at a time: the change builds on the durable version of the policy.
@@ -637,8 +640,8 @@ impl World {
                 self.member_answered(node, create);
                 self.content(call);
             }
-            Wish::Admin { nodes, admin } => {
-                self.judge.admin_answered(call, &nodes, admin, &answer);
+            Wish::Admin { nodes, admin, after } => {
+                self.judge.admin_answered(self.now, call, &nodes, (admin, after), &answer);
                 self.content(call);
                 self.replace_ahead(&nodes, admin);
             }
@@ -752,4 +755,9 @@ impl World {
             self.wish(Wish::Finish { order });
         }
     }
+}
+
+/// Returns whether a launch is that of a job's script, and not of a keeper in its place.
+fn is_script(launch: &StepLaunch) -> bool {
+    launch.key.step == StepNo::BATCH && !launch.has_keeper()
 }

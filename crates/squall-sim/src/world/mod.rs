@@ -158,6 +158,8 @@ pub(crate) struct World {
     pub(crate) step_dies_after_acts: Option<u32>,
     /// How many of a job's next restores are killed.
     pub(crate) restores_die: BTreeMap<JobId, u32>,
+    /// How often parts of jobs have begun to run.
+    pub(crate) talks: BTreeMap<JobAttempt, u64>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
     pub(crate) steps: u64,
@@ -191,6 +193,7 @@ impl World {
             nemesis: Nemesis::default(),
             step_dies_after_acts: None,
             restores_die: BTreeMap::new(),
+            talks: BTreeMap::new(),
             coverage: Coverage::default(),
             trace: Trace::new(setup.trace),
             steps: 0,

@@ -10,6 +10,7 @@ use squall_engine::node::{
     attempt_of,
 };
 use squall_model::id::{Incarnation, JobId, Session, StepKey};
+use squall_model::interface::Interface;
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
@@ -36,6 +37,22 @@ pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
 /// Returns the health that every node reports.
 fn health() -> Health {
     Health { load_centi: 50, free_mb: 1000, ..Health::default() }
+}
+
+/// A complete checkpoint, or a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image {
+    /// For how long the script would have run on.
+    pub(crate) left: Span,
+    /// State of the connections between the parts of the job. It changes whenever one of them runs.
+    pub(crate) talk: u64,
+    /// The node that made it.
+    pub(crate) at: usize,
+}
+
+/// Returns the address of a node, which has only one.
+pub(crate) fn address(node: usize) -> u128 {
+    node as u128 + 1
 }
 
 /// A simulated node: hardware, daemons, state directory and planned faults.
@@ -95,8 +112,8 @@ pub(crate) struct NodeHost {
     pub(crate) hooks: BTreeSet<(Hook, Option<JobAttempt>)>,
     /// Jobs of which a checkpoint is being made, with its number.
     pub(crate) dumps: BTreeMap<JobAttempt, u64>,
-    /// Complete checkpoints by job and number: for how long the script would have run on.
-    pub(crate) images: BTreeMap<(JobId, u64), Span>,
+    /// Complete checkpoints by job and number.
+    pub(crate) images: BTreeMap<(JobId, u64, u32), Image>,
     /// What the node knows of the controllers' keys.
     pub(crate) keys: Arc<NodeKeys>,
     /// Time until which the daemon does nothing, as it is stopped.
@@ -150,6 +167,9 @@ pub(crate) struct Folder {
 
 impl NodeHost {
     pub(crate) fn new(index: usize, name: &str, hardware: &Hardware, seed: &mut Seed) -> Self {
+        let mut hardware = hardware.clone();
+        let own = Interface { address: address(index), prefix: 64 };
+        hardware.interfaces.iter_mut().for_each(|interfaces| interfaces.push(own));
         Self {
             name: name.into(),
             hardware: hardware.clone(),
@@ -374,6 +394,7 @@ impl World {
             folder.forked = false;
         }
         self.tell_node(node, NodeInput::FoundStep { launch, state });
+        self.tell_held(node, key);
         if orphaned {
             self.end_orphan_if_empty(node, key, true);
         }

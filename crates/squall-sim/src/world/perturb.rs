@@ -38,6 +38,9 @@ impl World {
                     (config.node_timeout_s, config.node_lost_s) = (60, 60);
                     config.node_lost_action = NodeLostAction::Requeue;
                 }
+                if mutation == Mutation::CompletionUnawaited {
+                    config.complete_wait_s = 0;
+                }
                 if mutation == Mutation::LateNodeAwaited {
                     config.health.resume_timeout_s = 1_000_000;
                 }
@@ -49,6 +52,7 @@ impl World {
             Input::Ask { caller, who, mut request } => {
                 match request.as_mut() {
                     Request::Submit { spec, .. } => perturb_spec(mutation, Arc::make_mut(spec)),
+                    Request::UpdateNodes { change, .. } if mutation == Mutation::ResumptionForgotten => *change = None,
                     Request::SubmitHet { specs, .. } => specs.iter_mut().for_each(|spec| perturb_spec(mutation, spec)),
                     _ => {}
                 }
@@ -364,6 +368,7 @@ fn perturb_spec(mutation: Mutation, spec: &mut JobSpec) {
         Mutation::HoldIgnored => spec.hold = false,
         Mutation::RebootIgnored => spec.options.reboot = None,
         Mutation::DelayIgnored => spec.options.delay_boot_s = None,
+        Mutation::BlocksShared => spec.options.exclusive_topo = None,
         Mutation::TimeLimitIgnored => spec.time_limit_s = None,
         Mutation::OrderReversed => spec.nice = 1_000_000 - Order::tag_of(spec).unwrap_or(0) as i32,
         Mutation::ArrayLimitIgnored => {

@@ -323,7 +323,7 @@ impl World {
         self.cut_power(node, None);
         self.restore_power(node, Span::from_secs(1));
         let nodes = self.nodes[node].name.clone();
-        self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
+        self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume, after: None });
         self.run_until(self.now + COME)
     }
 

@@ -26,6 +26,9 @@ pub(crate) const CONT: i32 = 18;
 /// Number of the signal SIGSTOP.
 pub(crate) const STOP: i32 = 19;
 
+/// For how long a keeper of a job's steps would run by itself: ten years.
+const FOR_EVER: Span = Span(10 * 365 * 24 * 3600 * 1_000_000);
+
 /// A step daemon and its tasks, or what remains after the daemon was killed.
 #[derive(Debug)]
 pub(crate) struct StepHost {
@@ -59,6 +62,8 @@ pub(crate) struct Restoring {
     pub(crate) left: Span,
     /// Inputs for the step daemon's machine that have come since the restore began.
     pub(crate) later: Vec<StepInput>,
+    /// Whether this part of a job of several nodes waits for the others.
+    pub(crate) held: bool,
 }
 
 /// A task of a step: a simulated process.
@@ -352,7 +357,8 @@ impl World {
         if key.step == StepNo::BATCH {
             self.goes_on(attempt_of(key), restore.map(|from| from.number));
         }
-        let image = restore.map(|from| self.images(node).get(&(key.job, from.number)).copied());
+        let place = launch.job_node_index;
+        let image = restore.map(|from| self.images(node).get(&(key.job, from.number, place)).map(|image| image.left));
         if image == Some(None) {
             let error = "there is no such checkpoint".to_owned();
             return self.tell_step(node, key, StepInput::Fail { error, node_fault: false });
@@ -384,6 +390,7 @@ impl World {
         self.judge.prolog_is_over((node, self.nodes[node].incarnation), attempt_of(launch.key));
         self.judge.processes_start(self.now, node, &mut self.nodes[node].cores, &launch, &self.clients);
         self.restored_begins(key);
+        self.part_runs(key);
         self.nodes[node].began(key.job);
         if truth.hides {
             self.judge.hidden.insert((attempt_of(key), node));
@@ -393,6 +400,7 @@ impl World {
         for rank in ranks {
             let pid = self.nodes[node].fresh_pid();
             let run = Span(truth.run.0 * self.network.slowness(node).min(2));
+            let run = if launch.has_keeper() { FOR_EVER } else { run };
             let run = image.unwrap_or(run);
             let task =
                 Task { rank, alive: true, turn: 0, left: run, since: Some(self.now), stopped: false, exit: truth.exit };
@@ -452,6 +460,10 @@ impl World {
     pub(crate) fn freeze(&mut self, node: usize, key: StepKey, frozen: bool) {
         let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|step| step.frozen != frozen) else { return };
         step.frozen = frozen;
+        if !frozen {
+            self.part_runs(key);
+        }
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         let term = !frozen && std::mem::take(&mut step.term_waits);
         self.go_on(node, key);
         if term {

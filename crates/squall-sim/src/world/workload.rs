@@ -56,6 +56,8 @@ pub(crate) struct Workload {
     boots: bool,
     /// Least term of a node fence, seconds. None: jobs have no fences.
     fence_s: Option<u64>,
+    /// Whether nodes stand in blocks, which jobs may have alone.
+    blocks: bool,
     /// Number of submissions left in the current burst.
     burst: u32,
     drained: Vec<usize>,
@@ -72,6 +74,7 @@ impl Workload {
         let leases = setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
         let boots = !setup.config.health.reboot_program.is_empty();
         let fence_s = setup.fences.then(|| setup.config.node_fence_min_s(false));
+        let blocks = !setup.config.topology.text.is_empty();
         let drained = Vec::new();
         Self {
             until,
@@ -85,6 +88,7 @@ impl Workload {
             leases,
             boots,
             fence_s,
+            blocks,
             burst: 0,
             drained,
         }
@@ -209,6 +213,10 @@ impl World {
             if let Some(fence_s) = workload.fence_s.filter(|_| self.seed.chance(600_000)) {
                 order.options.node_fence_s = Some(fence_s + self.seed.below(30));
             }
+            // The components of a job are jobs of their own: where the one wants its blocks alone, the other may have no block.
+            if workload.blocks && order.beside == 0 && self.seed.chance(200_000) {
+                order.options.exclusive_topo = Some(true);
+            }
             self.submit(order);
         } else {
             self.meddle(&mut workload);
@@ -283,20 +291,21 @@ impl World {
     fn administer(&mut self, workload: &mut Workload) {
         if let Some(node) = workload.drained.pop().filter(|_| self.seed.chance(500_000)) {
             let nodes = self.nodes[node].name.clone();
-            self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
+            self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume, after: None });
         } else {
             let node = self.seed.below(self.nodes.len() as u64) as usize;
             workload.drained.push(node);
             let nodes = self.nodes[node].name.clone();
             let admin = if self.seed.chance(200_000) { NodeAdmin::Down } else { NodeAdmin::Drain };
-            self.wish(Wish::Admin { nodes, admin });
+            let after = self.chance.chance(300_000).then(|| Span::from_secs(self.chance.spread(10, 600)));
+            self.wish(Wish::Admin { nodes, admin, after });
         }
     }
 
     /// Removes everything that holds jobs back: holds, drained nodes, suspensions.
     pub(crate) fn free_everything(&mut self) {
         let nodes = hostlist::compress(self.member_names());
-        self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
+        self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume, after: None });
         for order in 0..self.clients.placed.len() {
             let unfinished = self.judge.ids.get(&order).is_some_and(|id| !self.judge.is_over(*id));
             if unfinished {

@@ -21,8 +21,8 @@ pub struct Copying {
 }
 
 impl Copying {
-    /// Copies the database to `to`; returns the number of the last record that is in the copy. Blocks. Err: it can't be
-    /// copied, with the reason.
+    /// Copies the database to `to`; returns the number of the last record that is in the copy. Blocks. If a server has the
+    /// rows, there is no copy, and the number is that of the last record there. Err: it can't be copied, with the reason.
     pub fn copy(self, to: &Path) -> Result<u64, String> {
         let ended = || "accounting has ended".to_owned();
         let (done, result) = sync_channel(1);

@@ -1,8 +1,8 @@
-//! Encodes states and outcomes for database columns.
+//! Encodes states, outcomes and requests for database columns.
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use squall_model::encoding::{self, Decoded, Encoded};
-use squall_model::job::{EndState, JobState};
+use squall_model::job::{EndState, JobSpec, JobState};
 
 /// Encodes a state as a number and, for a cancelled job, the id of the user who cancelled it (None for other states).
 pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
@@ -52,6 +52,13 @@ pub(super) fn state_of(number: i64, by: Option<u32>) -> Option<JobState> {
     }
 }
 
+/// Returns the number of CPUs that a job requests.
+pub(super) fn req_cpus(spec: &JobSpec) -> u32 {
+    let nodes = spec.need.nodes_min.unwrap_or(1);
+    let tasks = spec.need.tasks_on(nodes).saturating_mul(spec.need.task_cpus());
+    tasks.max(nodes.saturating_mul(spec.need.cpus_min.unwrap_or(1)))
+}
+
 /// A column value encoded by [`squall_model::encoding`].
 #[derive(Clone, Debug)]
 pub(super) struct Packed<T>(pub(super) T);
@@ -65,5 +72,26 @@ impl<T: Encoded> ToSql for Packed<T> {
 impl<T: Decoded> FromSql for Packed<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         encoding::from_slice(value.as_blob()?).map(Self).map_err(|e| FromSqlError::Other(e.into()))
+    }
+}
+
+/// A number in the table of single values. A server has only byte strings there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number(pub(super) i64);
+
+impl ToSql for Number {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.into())
+    }
+}
+
+impl FromSql for Number {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value {
+            ValueRef::Blob(bytes) => {
+                bytes.try_into().map(|bytes| Self(i64::from_be_bytes(bytes))).map_err(|_| FromSqlError::InvalidType)
+            }
+            value => value.as_i64().map(Self),
+        }
     }
 }

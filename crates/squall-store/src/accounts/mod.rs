@@ -1,32 +1,37 @@
-//! Accounting: a follower of the journal that keeps a row for each attempt, step and array in SQLite.
+//! Accounting: a follower of the journal that keeps a row for each attempt, step and array, in SQLite or in PostgreSQL.
 //!
 //! Rows follow from events only. The number of the last record is stored in the same transaction as its rows, so the
-//! follower resumes there after any crash. It can lag (a full disk), but never stops the controller. A missing database
-//! is rebuilt from the journal; a damaged one from its readable rows and the journal (`rescue`).
+//! follower resumes there after any crash. It can lag (a full disk, a server that is away), but never stops the controller.
+//! A missing database is rebuilt from the journal; a damaged file from its readable rows and the journal (`rescue`).
 
 mod book;
 mod copy;
 mod encode;
 mod pages;
 pub mod past;
+mod project;
 mod query;
 mod readers;
 mod rescue;
 mod series;
+mod served;
+mod tables;
+pub mod transfer;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use squall_files::durable;
 use squall_files::place::Place;
+use squall_model::config::Server;
 use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
 use tracing::{error, info, warn};
@@ -34,9 +39,13 @@ use tracing::{error, info, warn};
 use crate::file::{self, AccountingMark};
 use book::{Book, TABLES};
 pub use copy::{Copying, check_copy, copy_at_rest};
+pub use project::project;
 use query::Course;
 use readers::Readers;
+use tables::Dial;
 
+/// By how much the thread gives way to others, above all to the one that decides: rows may be late, and lists may wait.
+const NICENESS: i32 = 10;
 /// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
 /// ended meanwhile is written once.
 const GATHER: Duration = Duration::from_secs(1);
@@ -48,6 +57,10 @@ const FED_MAX: usize = 4096;
 const ORDERS_MAX: usize = 1024;
 /// Interval at which stored rows are made durable, so that the journal can drop the records.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+/// Time for which records that a server lacks are stored before queries have their turn.
+const SLICE: Duration = Duration::from_secs(1);
+/// Longest time that a start waits for a server to say what it has.
+const SEEN_WAIT: Duration = Duration::from_secs(3);
 /// Pause before another attempt on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -89,6 +102,14 @@ struct Signs {
     known: AtomicBool,
     /// Number of the last record that did not fit into the queue.
     lost: AtomicU64,
+    /// Why the rows lag behind. None: they don't.
+    lag: Mutex<Option<String>>,
+}
+
+impl Signs {
+    fn lag(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.lag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Fed {
@@ -114,6 +135,18 @@ pub struct Accounts {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Where the rows are kept.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// In a file of the state folder.
+    File {
+        /// Id of the group that may read a copy of the rows. None: there is no copy.
+        readers: Option<u32>,
+    },
+    /// On a server.
+    Server(Server),
+}
+
 /// The journal that a database follows, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowedJournal {
@@ -132,23 +165,44 @@ pub fn seen(path: &Path) -> Option<FollowedJournal> {
     (book.cluster() != 0).then(|| FollowedJournal { cluster: book.cluster(), seq: book.position() })
 }
 
+/// Like [`seen`], for a database on a server. A server that does not answer soon is not waited for.
+pub fn seen_on(server: &Server) -> Option<FollowedJournal> {
+    let (server, (done, seen)) = (server.clone(), sync_channel(1));
+    let ask = move || {
+        let seen = tables::connect(&server, None).ok().and_then(|session| {
+            let book = Book::served(session).ok()?;
+            (book.cluster() != 0).then(|| FollowedJournal { cluster: book.cluster(), seq: book.position() })
+        });
+        // Nobody may wait any more.
+        done.send(seen).ok();
+    };
+    std::thread::Builder::new().name("accounting-seen".into()).spawn(ask).ok()?;
+    seen.recv_timeout(SEEN_WAIT).ok()?
+}
+
 impl Accounts {
-    /// Starts to follow the journal of `cluster`; the journal's last record is `last`. `readers`: id of the group that may
-    /// read a copy of the rows; None: there is no copy.
+    /// Starts to follow the journal of `cluster`; the journal's last record is `last`.
     pub fn start(
         place: &Place,
         cluster: u128,
         last: u64,
         accounted: AccountingMark,
-        readers: Option<u32>,
+        store: Store,
     ) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let (records, fed) = sync_channel(FED_MAX);
         let signs = Arc::<Signs>::default();
         let fed = Fed { records: fed, signs: Arc::clone(&signs) };
         let mut keeper = Keeper::new(place, cluster, last, fed, accounted);
-        keeper.readers = readers.map(|gid| Readers::new(place.records(), gid));
-        let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
+        match store {
+            Store::File { readers } => keeper.readers = readers.map(|gid| Readers::new(place.records(), gid)),
+            Store::Server(server) => keeper.dial = Some(Dial::to(server, cluster)),
+        }
+        let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || {
+            // Only this thread: on Linux each one has a nice value of its own.
+            let _ = rustix::process::nice(NICENESS);
+            keeper.run(&inbox);
+        })?;
         Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
 
@@ -171,6 +225,11 @@ impl Accounts {
         if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
             reply.push(refused("too many questions wait; ask again later"));
         }
+    }
+
+    /// Returns why the rows lag behind, in a sentence. None: they don't.
+    pub fn lag(&self) -> Option<String> {
+        self.signs.lag().clone()
     }
 
     /// Returns a handle by which the database is copied. None: the thread ends.
@@ -201,6 +260,8 @@ struct Keeper {
     fed: Fed,
     place: Place,
     cluster: u128,
+    /// The way to the server that has the rows. None: a file has them.
+    dial: Option<Dial>,
     book: Option<Book>,
     waiting: VecDeque<Arc<Vec<Record>>>,
     waiting_records: usize,
@@ -244,6 +305,7 @@ impl Keeper {
             fed,
             place: place.clone(),
             cluster,
+            dial: None,
             book: None,
             waiting: VecDeque::new(),
             waiting_records: 0,
@@ -265,6 +327,7 @@ impl Keeper {
         loop {
             let wait = match since {
                 Some(since) => GATHER.saturating_sub(Instant::elapsed(&since)),
+                None if self.is_behind() => Duration::ZERO,
                 None if self.trouble.is_some() => RETRY,
                 None => CHECKPOINT_EVERY,
             };
@@ -342,15 +405,21 @@ impl Keeper {
                 if self.trouble.take().is_some() {
                     info!("accounting goes on");
                 }
-                self.waiting.clear();
-                self.waiting_records = 0;
+                if !self.is_behind() {
+                    self.waiting.clear();
+                    self.waiting_records = 0;
+                }
+                self.stored();
             }
             Err(error) => {
                 if self.trouble.is_none() {
                     error!(%error, "accounting lags behind");
                 }
+                *self.fed.signs.lag() = Some(format!("the records of accounting lag behind: {error}"));
                 self.trouble = Some(error.to_string());
-                if is_damage(&error) {
+                if self.dial.is_some() {
+                    self.leave(&error);
+                } else if is_damage(&error) {
                     self.behind_up_to = self.behind_up_to.max(self.last_waiting());
                     self.renew(&error);
                 }
@@ -378,9 +447,10 @@ impl Keeper {
     }
 
     fn try_store(&mut self) -> rusqlite::Result<()> {
-        let book = match &mut self.book {
-            Some(book) => book,
-            none => {
+        let book = match (&mut self.book, &mut self.dial) {
+            (Some(book), _) => book,
+            (none, Some(dial)) => none.insert(Book::served(dial.session()?)?),
+            (none, None) => {
                 let book = open(&self.place, self.cluster, self.behind_up_to)?;
                 Readers::prepare(&book, self.readers.is_some())?;
                 none.insert(book)
@@ -390,9 +460,11 @@ impl Keeper {
             if book.position() == 0 && self.behind_up_to > 1 {
                 info!("accounting has no rows yet: it is built from the journal, as far back as that reaches");
             }
-            catch_up(book, &self.place.journal(), self.behind_up_to)?;
+            let slice = self.dial.is_some().then_some(SLICE);
+            catch_up(book, &self.place.journal(), self.behind_up_to, slice)?;
+            self.dirty = true;
         }
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || book.position() < self.behind_up_to {
             return Ok(());
         }
         self.dirty = true;
@@ -408,7 +480,11 @@ impl Keeper {
         }
     }
 
+    /// Copies the file with the rows. What a server has is left to backups of its own.
     fn copy(&mut self, to: &Path) -> Result<u64, String> {
+        if self.dial.is_some() {
+            return Ok(self.book.as_ref().map_or(0, Book::position));
+        }
         let book = self.book.as_ref().ok_or("accounting is not available now")?;
         copy::copied(book, to).map_err(|e| e.to_string())
     }
@@ -426,7 +502,8 @@ impl Keeper {
                 self.open.push_back((Topic::Jobs(Course::new(book, query)), ahead_us, reply));
             }
             (Some(_), None) => self.open.push_back((Topic::History(0), ahead_us, reply)),
-            (None, _) => fail(&*reply, &self.unavailable()),
+            // The log has why, once.
+            (None, _) => reply.push(refused(&self.unavailable().to_string())),
         }
     }
 
@@ -453,6 +530,15 @@ impl Keeper {
         match done {
             Ok(true) => {}
             Ok(false) => self.open.push_back((topic, ahead_us, reply)),
+            Err(error) if self.dial.is_some() => {
+                self.leave(&error);
+                self.store();
+                if self.book.is_some() && topic.may_continue() {
+                    self.open.push_front((topic, ahead_us, reply));
+                } else {
+                    fail(&*reply, &error);
+                }
+            }
             Err(error) if is_damage(&error) && topic.may_continue() => {
                 self.renew(&error);
                 self.store();
@@ -582,19 +668,22 @@ fn set_aside(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Stores the records that the database lacks, reading them from the journal's files.
-fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()> {
+/// Stores the records that the database lacks, reading them from the journal's files. `slice`: time after which it leaves the
+/// rest to the next call; None: it stores all.
+fn catch_up(book: &mut Book, journal: &Path, up_to: u64, slice: Option<Duration>) -> rusqlite::Result<()> {
     const EVENTS_AT_ONCE: usize = 16 << 10;
+    const FILES_AT_ONCE: usize = 2;
     let from = book.position() + 1;
     let (mut batch, mut events) = (Vec::new(), 0);
-    let mut stored = Ok(());
+    let (mut stored, begun) = (Ok(()), Instant::now());
     let mut flush = |batch: &mut Vec<Record>| {
-        if stored.is_ok() {
+        if stored.is_ok() && slice.is_none_or(|slice| begun.elapsed() <= slice) {
             stored = book.store(batch.iter());
         }
         batch.clear();
     };
-    let found = file::records_from(journal, from, &mut |record| {
+    let files = slice.map_or(usize::MAX, |_| FILES_AT_ONCE);
+    let found = file::some_records_from(journal, from, files, &mut |record| {
         events += record.events.len();
         batch.push(record);
         if events >= EVENTS_AT_ONCE {

@@ -17,6 +17,8 @@ use rusqlite::{Connection, OpenFlags, ffi};
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Bytes at the end of a page that hold its checksum.
 const SUM_BYTES: usize = 4;
+/// Number of the page with the bytes by which SQLite locks a file, at 1 GiB: it is never read or written.
+const LOCK_PAGE: u32 = (1 << 30) / PAGE_BYTES as u32 + 1;
 /// Offset in the file's header of the number of reserved bytes per page.
 const RESERVED_AT: usize = 20;
 /// Offset in the file's header of the application id: a second mark of files with checksums, in case the first is
@@ -159,8 +161,9 @@ fn sum(number: u32, page: &[u8]) -> [u8; SUM_BYTES] {
     crc32c::crc32c_append(seed, &page[..PAGE_BYTES - SUM_BYTES]).to_le_bytes()
 }
 
+/// Whether a page has its checksum. SQLite never writes the page that it locks, so that has none.
 fn is_intact(number: u32, page: &[u8]) -> bool {
-    page[PAGE_BYTES - SUM_BYTES..] == sum(number, page)
+    number == LOCK_PAGE || page[PAGE_BYTES - SUM_BYTES..] == sum(number, page)
 }
 
 /// Writes the checksum into a page.
@@ -284,4 +287,21 @@ unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
     let own = METHODS.get().and_then(|methods| methods.own.xDeviceCharacteristics);
     // SAFETY: the argument goes on as it came.
     own.map_or(0, |own| unsafe { own(file) }) & !ffi::SQLITE_IOCAP_SUBPAGE_READ
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PAGE_BYTES, is_intact, seal};
+
+    #[test]
+    fn a_database_of_more_than_a_gib_has_one_page_without_a_checksum() {
+        let lock = 262_145;
+        assert!(is_intact(lock, &[0; PAGE_BYTES]));
+        for number in [lock - 1, lock + 1] {
+            let mut page = [0; PAGE_BYTES];
+            assert!(!is_intact(number, &page));
+            seal(number, &mut page);
+            assert!(is_intact(number, &page));
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! Jobs of another accounting system, brought into this one while the controller does not run.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use squall_files::place::Place;
+use squall_model::billing::Billing;
+use squall_model::config::Server;
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner};
 use squall_model::time::Time;
@@ -9,6 +11,7 @@ use squall_model::time::Time;
 use super::book::GENERATION;
 use super::book::{Book, SqlResult};
 use super::encode::state_columns;
+use super::tables;
 
 /// A job that has ended elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct PastJob {
     pub num_nodes: u32,
     /// Number of CPUs.
     pub num_cpus: u32,
+    /// What the job was billed. None: its CPUs.
+    pub billing: Option<Billing>,
 }
 
 /// How many jobs were brought.
@@ -51,31 +56,35 @@ pub struct Brought {
 }
 
 /// Adds jobs to the accounting database of a cluster; those that it has already are left alone. The controller must not
-/// run. Rows that were brought are not in the journal, so they are lost with the database. Err: why the database can't
-/// be written; nothing was added.
-pub fn bring(place: &Place, jobs: &[PastJob]) -> Result<Brought, String> {
-    let write = || {
-        let book = Book::open(&place.accounts())?;
-        book.db.execute_batch("BEGIN")?;
-        let mut brought = Brought::default();
-        for job in jobs {
-            if is_known(&book, job)? {
-                brought.known += 1;
-            } else {
-                add(&book, job)?;
-                brought.added += 1;
-            }
-        }
-        book.db.execute_batch("COMMIT")?;
-        book.checkpoint().map(|()| brought)
+/// run. Rows that were brought are not in the journal, so they are lost with the database. `server`: the server that keeps the
+/// rows; None: a file does. Err: why the database can't be written; nothing was added.
+pub fn bring(place: &Place, server: Option<&Server>, jobs: &[PastJob]) -> Result<Brought, String> {
+    let Some(server) = server else {
+        let wrong = |e: rusqlite::Error| format!("{}: {e}", place.accounts().display());
+        return Book::open(&place.accounts()).and_then(|book| write(&book, jobs)).map_err(wrong);
     };
-    write().map_err(|e: rusqlite::Error| format!("{}: {e}", place.accounts().display()))
+    let wrong = |e: rusqlite::Error| format!("PostgreSQL at {}: {e}", server.place());
+    Book::served(tables::connect(server, None)?).and_then(|book| write(&book, jobs)).map_err(wrong)
+}
+
+fn write(book: &Book, jobs: &[PastJob]) -> rusqlite::Result<Brought> {
+    book.db.run("BEGIN")?;
+    let mut brought = Brought::default();
+    for job in jobs {
+        if is_known(book, job)? {
+            brought.known += 1;
+        } else {
+            add(book, job)?;
+            brought.added += 1;
+        }
+    }
+    book.db.run("COMMIT")?;
+    book.checkpoint().map(|()| brought)
 }
 
 fn is_known(book: &Book, job: &PastJob) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND submit = ?2";
-    let found =
-        book.db.prepare_cached(sql)?.query_row(params![job.id.0, job.submit.0 as i64], |_| Ok(())).optional()?;
+    let found = book.db.one(sql, params![job.id.0, job.submit.0 as i64], |_| Ok(()))?;
     Ok(found.is_some())
 }
 
@@ -83,10 +92,10 @@ fn is_known(book: &Book, job: &PastJob) -> rusqlite::Result<bool> {
 /// shows it.
 fn add(book: &Book, job: &PastJob) -> SqlResult {
     let sql = "SELECT min(attempt) FROM jobs WHERE id = ?1";
-    let lowest: Option<i64> = book.db.prepare_cached(sql)?.query_row([job.id.0], |row| row.get(0))?;
+    let lowest: Option<i64> = book.db.one(sql, params![job.id.0], |row| row.get(0))?.flatten();
     // Numbers of attempts of one generation begin at 1.
     let attempt = lowest.map_or(1, |lowest| (lowest.div_euclid(GENERATION) - 1) * GENERATION + 1);
-    let (owner, spec) = (book.shared("owners", &job.owner)?, book.shared("specs", &job.spec)?);
+    let (owner, spec) = (book.shared(&job.owner)?, book.shared(&job.spec)?);
     let (state, by) = state_columns(JobState::Ended(job.outcome.state));
     let sql =
         "INSERT INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, state,
@@ -119,12 +128,14 @@ fn add(book: &Book, job: &PastJob) -> SqlResult {
         job.num_nodes,
         job.num_cpus
     ];
-    book.db.prepare_cached(sql)?.execute(values).map(drop)
+    book.db.write(sql, values)?;
+    job.billing.map_or(Ok(()), |billing| book.put_billed(job.id, attempt, billing))
 }
 
 #[cfg(test)]
 mod tests {
     use squall_files::place::Place;
+    use squall_model::billing::Billing;
     use squall_model::id::JobId;
     use squall_model::job::{EndState, ExitCode, JobSpec, Outcome, Owner};
     use squall_model::time::Time;
@@ -151,6 +162,7 @@ mod tests {
             nodes: "n[1-2]".into(),
             num_nodes: 2,
             num_cpus: 8,
+            billing: None,
         }
     }
 
@@ -166,16 +178,17 @@ mod tests {
     fn jobs_are_brought_once_and_ids_in_use_are_kept_apart() {
         let dir = Folder::new();
         let place = Place::at(dir.path()).unwrap();
-        let jobs = [past(5, 1000), past(6, 2000)];
-        assert_eq!(bring(&place, &jobs), Ok(Brought { added: 2, known: 0 }));
-        assert_eq!(bring(&place, &jobs), Ok(Brought { added: 0, known: 2 }));
+        let jobs = [PastJob { billing: Some(Billing(40_000_000)), ..past(5, 1000) }, past(6, 2000)];
+        assert_eq!(bring(&place, None, &jobs), Ok(Brought { added: 2, known: 0 }));
+        assert_eq!(bring(&place, None, &jobs), Ok(Brought { added: 0, known: 2 }));
         let all = rows(&place, false);
         assert_eq!(all.len(), 2);
         let first = &all[0];
         assert_eq!((first.id, first.name.as_str(), first.account.as_str()), (JobId(5), "job5", "phys"));
         assert_eq!((first.exit.code, first.num_cpus, first.nodes.as_str()), (3, 8, "n[1-2]"));
+        assert_eq!((first.billing, all[1].billing), (Some(Billing(40_000_000)), None));
         // The same id at another time is another job.
-        assert_eq!(bring(&place, &[past(5, 9000)]), Ok(Brought { added: 1, known: 0 }));
+        assert_eq!(bring(&place, None, &[past(5, 9000)]), Ok(Brought { added: 1, known: 0 }));
         assert_eq!((rows(&place, false).len(), rows(&place, true).len()), (2, 3));
     }
 }

@@ -2,9 +2,10 @@
 //! comparison in this module.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::params;
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ArrayTask, EndState, ExitCode, Het, JobSpec, JobState, Owner, Usage};
@@ -14,11 +15,12 @@ use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
 use squall_model::wire::info::AccountingRow;
 
-use super::book::Book;
-use super::book::GENERATION;
-use super::encode::{Packed, state_of};
+use super::book::blocks::BLOCK_BITS;
+use super::book::{Book, GENERATION};
+use super::encode::{Packed, req_cpus, state_of};
 use super::rescue::Lost;
 use super::series;
+use super::tables::{Row, Tables};
 
 /// Rows of one page, at most.
 const PAGE_ROWS: usize = 512;
@@ -34,8 +36,6 @@ const POINT_BYTES: usize = 64;
 const CHUNK: i64 = 1024;
 /// Number of jobs that take as long to read as it takes to begin with other ids.
 const SPAN_ROWS: i64 = 4;
-/// Ids of jobs are read in blocks of 2 to the power of this where only some of a time are asked for.
-const BLOCK_BITS: u32 = 8;
 /// All ids of jobs and arrays.
 const EVERYTHING: (i64, i64) = (i64::MIN, i64::MAX);
 
@@ -43,27 +43,34 @@ const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partitio
     signal, reason, submit, eligible, start, end, suspended, limit_s, nodes, num_nodes, num_cpus, memory_mb, left, uid
     FROM jobs
     WHERE (id, attempt) > (?1, ?2) AND id <= ?3 AND (latest OR ?4)
-    AND (?5 IS NULL OR submit <= ?5) AND (?6 IS NULL OR end IS NULL OR end >= ?6)
+    AND (CAST(?5 AS BIGINT) IS NULL OR submit <= ?5) AND (CAST(?6 AS BIGINT) IS NULL OR end IS NULL OR end >= ?6)
     ORDER BY id, attempt LIMIT ?7";
 
 const ARRAYS: &str = "SELECT id, owner, spec, name, partition, account, qos, submit, eligible, limit_s, pending, uid
-    FROM arrays WHERE id > ?2 AND id <= ?5 AND (id >= 0 OR ?4) AND (?1 IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
+    FROM arrays WHERE id > ?2 AND id <= ?5 AND (id >= 0 OR ?4) AND (CAST(?1 AS BIGINT) IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
 
 /// Returns the last id that belongs to the array or heterogeneous job ?1; NULL: it is neither.
 const LAST: &str = "SELECT max(last) FROM (SELECT last FROM arrays WHERE id = ?1
-    UNION ALL SELECT leader + size - 1 FROM hets WHERE leader = ?1)";
+    UNION ALL SELECT leader + size - 1 FROM hets WHERE leader = ?1) AS found";
 
-/// Returns the ids of jobs and arrays that may have rows of the time since ?1; ?2: an array of which all tasks have
-/// rows. Jobs by their end, so ids of neighbouring rows are near each other.
-const SINCE: &str = "SELECT id FROM jobs WHERE end >= ?1 UNION ALL SELECT id FROM jobs WHERE end IS NULL
-    UNION ALL SELECT id FROM arrays WHERE pending <> ?2 UNION ALL SELECT array FROM array_ends WHERE time >= ?1";
+/// Returns the blocks of ids of jobs and arrays that may have rows of the time since ?1 and until ?3; ?2: an array of
+/// which all tasks have rows.
+const SINCE: &str = "SELECT block FROM blocks WHERE last >= ?1 AND (CAST(?3 AS BIGINT) IS NULL OR first <= ?3)
+    UNION ALL SELECT id >> 8 FROM jobs WHERE end IS NULL UNION ALL SELECT id >> 8 FROM arrays WHERE pending <> ?2
+    UNION ALL SELECT e.array >> 8 FROM array_ends AS e WHERE e.time >= ?1 AND (CAST(?3 AS BIGINT) IS NULL
+        OR EXISTS (SELECT 1 FROM arrays AS a WHERE a.id = e.array AND a.submit <= ?3))";
 
 const ENDS: &str =
     "SELECT tasks, state, state_by, code, signal, reason, time FROM array_ends WHERE array = ?1 ORDER BY number";
 
 const STEPS: &str = "SELECT step, name, state, state_by, code, signal, reason, start, end, nodes, num_nodes, num_cpus,
-    num_tasks, usage, submit_line FROM steps WHERE job = ?1 AND attempt = ?2
-    ORDER BY step < 4294967294, step";
+    num_tasks, usage, submit_line FROM steps WHERE job = ?1 AND attempt = ?2 ORDER BY step";
+
+/// What the job line needs of steps.
+const USED: &str = "SELECT step, code, signal, usage FROM steps WHERE job = ?1 AND attempt = ?2";
+
+/// A step: its number, its exit code, and what it used.
+type Used = (StepNo, ExitCode, Usage);
 
 /// Receives rows, whether more follow, and the jobs with rows that may be missing.
 type Taker<'a> = dyn FnMut(Vec<AccountingRow>, bool, Vec<(JobId, JobId)>) + 'a;
@@ -185,7 +192,7 @@ fn spans(book: &Book, query: &AccountingQuery) -> Option<VecDeque<(i64, i64)>> {
     if query.duplicates {
         return None;
     }
-    let found = if query.ids.is_empty() { since(book, query.start?) } else { named(book, &query.ids) };
+    let found = if query.ids.is_empty() { since(book, query.start?, query.end) } else { named(book, &query.ids) };
     let mut spans: VecDeque<(i64, i64)> = VecDeque::new();
     for (first, last) in found.ok()?? {
         match spans.back_mut() {
@@ -205,27 +212,27 @@ fn named(book: &Book, ids: &[JobRef]) -> Ids {
     if !book.lost()?.is_empty() {
         return Ok(None);
     }
-    let mut last = book.db.prepare_cached(LAST)?;
     let mut found = BTreeSet::new();
     for id in ids {
         let (JobRef::Job(id) | JobRef::Component(id, _) | JobRef::Tasks(id, _)) = id;
-        let last: Option<i64> = last.query_row([id.0], |r| r.get(0))?;
+        let last = book.db.one(LAST, params![id.0], |r| r.get::<Option<i64>>(0))?.flatten();
         found.insert((i64::from(id.0), last.unwrap_or_else(|| i64::from(id.0))));
     }
     Ok(Some(found))
 }
 
-/// Returns ids among which all jobs are that existed at a time or later.
-fn since(book: &Book, start: Time) -> Ids {
-    let mut ids = book.db.prepare_cached(SINCE)?;
-    let mut ids = ids.query(params![start.0 as i64, Packed(IndexSet::default())])?;
+/// Returns ids among which all jobs are that existed at a time or later, and not after another time. None: there is no
+/// such time.
+fn since(book: &Book, start: Time, end: Option<Time>) -> Ids {
+    let end = end.map(|end| end.0 as i64);
     let (mut blocks, mut previous) = (BTreeSet::new(), None);
-    while let Some(row) = ids.next()? {
-        let block = row.get::<_, i64>(0)? >> BLOCK_BITS;
+    book.db.stream(SINCE, params![start.0 as i64, Packed(IndexSet::default()), end], |row| {
+        let block: i64 = row.get(0)?;
         if previous.replace(block) != Some(block) {
             blocks.insert(block);
         }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     let ids = |block| (block << BLOCK_BITS, ((block + 1) << BLOCK_BITS) - 1);
     Ok(Some(blocks.into_iter().map(ids).collect()))
 }
@@ -295,9 +302,10 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(book: &'a Book, course: &'a Course) -> Self {
         let (specs, owners) = (HashMap::new(), HashMap::new());
-        let hets = book.db.query_row("SELECT EXISTS (SELECT 1 FROM hets)", [], |r| r.get(0)).unwrap_or_default();
-        let losses = book.db.query_row("SELECT EXISTS (SELECT 1 FROM losses)", [], |r| r.get(0)).unwrap_or_default();
-        let billed = book.db.query_row("SELECT EXISTS (SELECT 1 FROM billed)", [], |r| r.get(0)).unwrap_or_default();
+        let any = |sql| book.db.one(sql, &[], |r| r.get(0)).ok().flatten().unwrap_or_default();
+        let hets = any("SELECT EXISTS (SELECT 1 FROM hets)");
+        let losses = any("SELECT EXISTS (SELECT 1 FROM losses)");
+        let billed = any("SELECT EXISTS (SELECT 1 FROM billed)");
         Self { book, query: &course.query, course, specs, owners, hets, losses, billed }
     }
 
@@ -307,14 +315,13 @@ impl<'a> Reader<'a> {
         let end = self.query.end.map(|t| t.0 as i64);
         let start = self.query.start.map(|t| t.0 as i64);
         let (id, attempt) = self.course.after;
-        let mut statement = self.book.db.prepare_cached(JOBS)?;
         let values = params![id, attempt, last, self.query.duplicates, end, start, CHUNK];
-        let mut rows = statement.query(values)?;
         let (mut found, mut read) = (Vec::new(), 0);
-        while let Some(row) = rows.next()? {
+        self.book.db.each(JOBS, values, |row| {
             read += 1;
             found.extend(sensible(self.job(row))?);
-        }
+            Ok(())
+        })?;
         Ok((found, read))
     }
 
@@ -324,7 +331,7 @@ impl<'a> Reader<'a> {
         let sort: i64 = r.get(1)?;
         let (left, num_nodes): (u32, u32) = (r.get(25)?, r.get(22)?);
         let id = JobId(r.get(0)?);
-        let task = match (r.get::<_, Option<u32>>(2)?, r.get::<_, Option<u32>>(3)?) {
+        let task = match (r.get::<Option<u32>>(2)?, r.get::<Option<u32>>(3)?) {
             (Some(array), Some(index)) => Some(ArrayTask { array: JobId(array), index }),
             _ => None,
         };
@@ -352,14 +359,14 @@ impl<'a> Reader<'a> {
             eligible: time(r, 16)?.unwrap_or_default(),
             start,
             end: time(r, 18)?,
-            suspended_s: r.get::<_, i64>(19)? as u64 / 1_000_000,
-            time_limit_s: r.get::<_, Option<i64>>(20)?.map(|s| s as u64),
+            suspended_s: r.get::<i64>(19)? as u64 / 1_000_000,
+            time_limit_s: r.get::<Option<i64>>(20)?.map(|s| s as u64),
             nodes: r.get(21)?,
             num_nodes,
             num_cpus: r.get(23)?,
             req_cpus: req_cpus(&spec),
             num_tasks: spec.need.tasks_on(num_nodes),
-            memory_mb: r.get::<_, i64>(24)? as u64,
+            memory_mb: r.get::<i64>(24)? as u64,
             usage: Usage::default(),
             submit_line: spec.submit_line.clone(),
             spec,
@@ -378,30 +385,27 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let sql = "SELECT leader, size FROM hets WHERE leader <= ?1 ORDER BY leader DESC LIMIT 1";
-        let found = self
-            .book
-            .db
-            .prepare_cached(sql)?
-            .query_row([id.0], |r| Ok(Het { leader: JobId(r.get(0)?), size: r.get(1)? }));
-        Ok(found.optional()?.filter(|het| het.offset(id) < het.size))
+        let found = self.book.db.one(sql, params![id.0], |r| Ok(Het { leader: JobId(r.get(0)?), size: r.get(1)? }))?;
+        Ok(found.filter(|het| het.offset(id) < het.size))
     }
 
     /// Returns rows for array tasks without rows of their own, pending or ended before they started, and the id up to
     /// which these are complete. `last`: arrays with higher ids are not read.
     fn arrays(&mut self, last: i64) -> rusqlite::Result<(VecDeque<Draft>, i64)> {
         let end = self.query.end.map(|t| t.0 as i64);
-        let mut statement = self.book.db.prepare_cached(ARRAYS)?;
-        let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK, self.query.duplicates, last])?;
+        let values = params![end, self.course.arrays_after, CHUNK, self.query.duplicates, last];
         let (mut found, mut seen, mut read) = (VecDeque::new(), 0, i64::MAX);
-        while let Some(r) = rows.next()? {
+        self.book.db.each(ARRAYS, values, |r| {
             seen += 1;
             read = r.get(0)?;
-            let Some(waiting) = sensible(self.array(r))? else { continue };
-            found.extend(self.array_ends(&waiting)?);
-            if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
-                found.push_back(waiting);
+            if let Some(waiting) = sensible(self.array(r))? {
+                found.extend(self.array_ends(&waiting)?);
+                if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
+                    found.push_back(waiting);
+                }
             }
-        }
+            Ok(())
+        })?;
         Ok((found, if seen == CHUNK { read } else { i64::MAX }))
     }
 
@@ -414,7 +418,7 @@ impl<'a> Reader<'a> {
         let row = AccountingRow {
             id,
             task: None,
-            pending_tasks: Some(r.get::<_, Packed<IndexSet>>(10)?.0),
+            pending_tasks: Some(r.get::<Packed<IndexSet>>(10)?.0),
             attempt: Attempt(0),
             step: None,
             owner: self.owner(r.get(1)?)?,
@@ -433,7 +437,7 @@ impl<'a> Reader<'a> {
             start: None,
             end: None,
             suspended_s: 0,
-            time_limit_s: r.get::<_, Option<i64>>(9)?.map(|s| s as u64),
+            time_limit_s: r.get::<Option<i64>>(9)?.map(|s| s as u64),
             nodes: String::new(),
             num_nodes,
             num_cpus: 0,
@@ -451,21 +455,17 @@ impl<'a> Reader<'a> {
     }
 
     fn array_ends(&self, array: &Draft) -> rusqlite::Result<Vec<Draft>> {
-        let mut statement = self.book.db.prepare_cached(ENDS)?;
-        let mut rows = statement.query([array.sort])?;
-        let mut found = Vec::new();
-        while let Some(r) = rows.next()? {
+        self.book.db.all(ENDS, params![array.sort], |r| {
             let row = AccountingRow {
-                pending_tasks: Some(r.get::<_, Packed<IndexSet>>(0)?.0),
+                pending_tasks: Some(r.get::<Packed<IndexSet>>(0)?.0),
                 state: state(r, 1, 2)?,
                 exit: ExitCode { code: r.get(3)?, signal: r.get(4)? },
                 reason: r.get(5)?,
                 end: time(r, 6)?,
                 ..array.row.clone()
             };
-            found.push(Draft { id: array.id, sort: array.sort, uid: array.uid, row, left: 0 });
-        }
-        Ok(found)
+            Ok(Draft { id: array.id, sort: array.sort, uid: array.uid, row, left: 0 })
+        })
     }
 
     fn add_job(&self, job: Draft, page: &mut Page<'_, '_>) -> rusqlite::Result<()> {
@@ -478,13 +478,21 @@ impl<'a> Reader<'a> {
         if !self.fits(&job) {
             return Ok(());
         }
-        let steps = self.steps(&job.row, job.sort)?;
-        for step in &steps {
-            job.row.usage.absorb(&step.usage);
-            if step.step != Some(StepNo::BATCH) {
-                job.row.derived_exit = job.row.derived_exit.max(step.exit);
+        // Most lists are of jobs alone.
+        let jobs_alone = self.query.allocations_only && self.query.step.is_none();
+        let steps = if jobs_alone { Vec::new() } else { self.steps(&job.row, job.sort)? };
+        let used: Vec<Used> = if jobs_alone {
+            self.used(job.id, job.sort)?
+        } else {
+            steps.iter().filter_map(|step| Some((step.step?, step.exit, step.usage))).collect()
+        };
+        for (number, exit, usage) in &used {
+            job.row.usage.absorb(usage);
+            if *number != StepNo::BATCH {
+                job.row.derived_exit = job.row.derived_exit.max(*exit);
             }
         }
+        job.row.usage.energy_j = energy(&used);
         if let Some(exit) = job.row.spec.options.notes.derived_exit {
             job.row.derived_exit = exit;
         }
@@ -504,13 +512,28 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn steps(&self, job: &AccountingRow, attempt: i64) -> rusqlite::Result<Vec<AccountingRow>> {
-        let mut statement = self.book.db.prepare_cached(STEPS)?;
-        let mut rows = statement.query(params![job.id.0, attempt])?;
+    /// Returns what the steps of an attempt have used, without the rest of their rows.
+    fn used(&self, job: JobId, attempt: i64) -> rusqlite::Result<Vec<Used>> {
         let mut found = Vec::new();
-        while let Some(r) = rows.next()? {
+        self.book.db.each(USED, params![job.0, attempt], |r| {
+            let used = || {
+                let exit = ExitCode { code: r.get(1)?, signal: r.get(2)? };
+                Ok((StepNo(r.get(0)?), exit, r.get::<Packed<Usage>>(3)?.0))
+            };
+            found.extend(sensible(used())?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn steps(&self, job: &AccountingRow, attempt: i64) -> rusqlite::Result<Vec<AccountingRow>> {
+        let mut found = Vec::new();
+        self.book.db.each(STEPS, params![job.id.0, attempt], |r| {
             found.extend(sensible(step(job, r))?);
-        }
+            Ok(())
+        })?;
+        // The script comes first. SQLite would make a table for that order, for each job.
+        found.sort_by_key(|step| step.step.is_some_and(|number| number < StepNo::BATCH));
         if self.query.series {
             for step in &mut found {
                 let number = step.step.unwrap_or(StepNo::BATCH);
@@ -579,6 +602,16 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns the joules of a job: those of its steps one after another, or of its script if it took more, as its steps ran
+/// meanwhile. None: they were not measured.
+fn energy(steps: &[Used]) -> Option<u64> {
+    let sum = |script: bool| {
+        let steps = steps.iter().filter(|(number, ..)| (*number == StepNo::BATCH) == script);
+        steps.filter_map(|(.., usage)| usage.energy_j).reduce(u64::saturating_add)
+    };
+    sum(true).max(sum(false))
+}
+
 /// Returns the content of a row. None: the row is damaged, and is left out.
 fn sensible<T>(row: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
     match row {
@@ -606,7 +639,7 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
         num_cpus: r.get(11)?,
         req_cpus: r.get(11)?,
         num_tasks: r.get(12)?,
-        usage: r.get::<_, Packed<Usage>>(13)?.0,
+        usage: r.get::<Packed<Usage>>(13)?.0,
         submit_line: r.get(14)?,
         losses: None,
         series: None,
@@ -618,7 +651,7 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
 
 /// Returns a value that many rows share; it is read from the database once.
 fn shared<T: squall_model::encoding::Decoded>(
-    db: &rusqlite::Connection,
+    db: &Tables,
     known: &mut HashMap<i64, Arc<T>>,
     sql: &'static str,
     id: i64,
@@ -627,7 +660,8 @@ fn shared<T: squall_model::encoding::Decoded>(
     if let Some(value) = known.get(&id) {
         return Ok(Arc::clone(value));
     }
-    let Packed(value) = db.prepare_cached(sql)?.query_row([id], |r| r.get::<_, Packed<T>>(0))?;
+    let found = db.one(sql, params![id], |r| r.get::<Packed<T>>(0))?;
+    let Packed(value) = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
     let value = Arc::new(value);
     if known.len() >= KEPT {
         known.clear();
@@ -668,17 +702,11 @@ fn is_end(filter: StateFilter, state: JobState) -> bool {
     filter == wanted
 }
 
-fn req_cpus(spec: &JobSpec) -> u32 {
-    let nodes = spec.need.nodes_min.unwrap_or(1);
-    let tasks = spec.need.tasks_on(nodes).saturating_mul(spec.need.task_cpus());
-    tasks.max(nodes.saturating_mul(spec.need.cpus_min.unwrap_or(1)))
-}
-
 fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(|us| Time(us as u64)))
+    Ok(row.get::<Option<i64>>(column)?.map(|us| Time(us as u64)))
 }
 
 fn state(row: &Row<'_>, number: usize, by: usize) -> rusqlite::Result<JobState> {
-    let (value, by) = (row.get::<_, i64>(number)?, row.get(by)?);
+    let (value, by) = (row.get::<i64>(number)?, row.get(by)?);
     state_of(value, by).ok_or(rusqlite::Error::IntegralValueOutOfRange(number, value))
 }

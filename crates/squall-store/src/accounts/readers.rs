@@ -137,13 +137,14 @@ const NOTED: [(&str, &str); 4] = [("jobs", "id"), ("steps", "job"), ("array_ends
 /// are of one connection, so that another version of Squall finds none.
 fn noting() -> String {
     let trigger = |(table, id): (&str, &str), change: &str| {
+        let row = if change == "DELETE" { "old" } else { "new" };
         format!(
             "CREATE TEMP TRIGGER IF NOT EXISTS {table}_{change} AFTER {change} ON main.{table}
-             BEGIN INSERT OR IGNORE INTO changed VALUES (new.{id}); END;"
+             BEGIN INSERT OR IGNORE INTO changed VALUES ({row}.{id}); END;"
         )
     };
     let triggers: Vec<String> =
-        NOTED.into_iter().flat_map(|row| ["INSERT", "UPDATE"].map(|change| trigger(row, change))).collect();
+        NOTED.into_iter().flat_map(|row| ["INSERT", "UPDATE", "DELETE"].map(|change| trigger(row, change))).collect();
     format!("CREATE TABLE IF NOT EXISTS main.changed (id INTEGER PRIMARY KEY);{}", triggers.concat())
 }
 
@@ -181,9 +182,9 @@ impl Readers {
     /// was made before is known to lack rows.
     pub(super) fn prepare(book: &Book, are_there: bool) -> SqlResult {
         if are_there {
-            book.db.execute_batch(&noting())
+            book.db.file()?.execute_batch(&noting())
         } else {
-            book.db.execute("DELETE FROM meta WHERE key = ?1", [COMPLETE]).map(drop)
+            book.db.file()?.execute("DELETE FROM meta WHERE key = ?1", [COMPLETE]).map(drop)
         }
     }
 
@@ -237,14 +238,14 @@ impl Readers {
             return Ok(true);
         }
         let changed: Vec<i64> = {
-            let mut changed = book.db.prepare_cached("SELECT id FROM changed ORDER BY id LIMIT ?1")?;
+            let mut changed = book.db.file()?.prepare_cached("SELECT id FROM changed ORDER BY id LIMIT ?1")?;
             changed.query_map([JOBS_AT_ONCE], |r| r.get(0))?.collect::<Result<_, _>>()?
         };
         if changed.is_empty() {
             return open.fill(book);
         }
         open.copy(book, changed.iter().map(|id| (*id, *id)).collect())?;
-        let mut copied = book.db.prepare_cached("DELETE FROM changed WHERE id = ?1")?;
+        let mut copied = book.db.file()?.prepare_cached("DELETE FROM changed WHERE id = ?1")?;
         changed.iter().try_for_each(|id| copied.execute([id]).map(drop))?;
         Ok(changed.len() >= JOBS_AT_ONCE as usize || open.filled.is_some())
     }
@@ -254,7 +255,7 @@ impl Open {
     /// Opens the file, or makes it again if it is of another version or lacks rows.
     fn at(path: &Path, gid: u32, book: &Book) -> rusqlite::Result<Self> {
         let complete: Option<i64> =
-            book.db.query_row("SELECT value FROM meta WHERE key = ?1", [COMPLETE], |r| r.get(0)).optional()?;
+            book.db.file()?.query_row("SELECT value FROM meta WHERE key = ?1", [COMPLETE], |r| r.get(0)).optional()?;
         make_place(path, gid).map_err(super::unreadable)?;
         let mut found = Self::opened(path).ok().filter(|found| complete == Some(found.name));
         if found.is_none() {
@@ -311,13 +312,17 @@ impl Open {
     fn fill(&mut self, book: &Book) -> rusqlite::Result<bool> {
         let Some(after) = self.filled else { return Ok(false) };
         let sql = "SELECT id FROM jobs WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET ?2";
-        let last: Option<i64> =
-            book.db.prepare_cached(sql)?.query_row([after, i64::from(JOBS_AT_ONCE)], |r| r.get(0)).optional()?;
+        let last: Option<i64> = book
+            .db
+            .file()?
+            .prepare_cached(sql)?
+            .query_row([after, i64::from(JOBS_AT_ONCE)], |r| r.get(0))
+            .optional()?;
         self.copy(book, VecDeque::from([(after.saturating_add(1), last.unwrap_or(i64::MAX))]))?;
         self.filled = last;
         if last.is_none() {
             let sql = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
-            book.db.execute(sql, params![COMPLETE, self.name])?;
+            book.db.file()?.execute(sql, params![COMPLETE, self.name])?;
         }
         Ok(last.is_some())
     }

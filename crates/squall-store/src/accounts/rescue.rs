@@ -196,19 +196,19 @@ struct Rescue {
 impl Rescue {
     /// Copies all rows that can be read and that the new database lacks.
     fn all(&mut self, from: &Connection, to: &Book) -> SqlResult {
-        to.db.execute_batch("BEGIN")?;
-        self.owners = shared(from, to, "owners")?;
-        self.specs = shared(from, to, "specs")?;
+        to.db.run("BEGIN")?;
+        self.owners = shared(from, to.db.file()?, "owners")?;
+        self.specs = shared(from, to.db.file()?, "specs")?;
         for table in &TABLES {
-            self.table(from, &to.db, table)?;
+            self.table(from, to.db.file()?, table)?;
         }
-        to.db.execute_batch("COMMIT")
+        to.db.run("COMMIT")
     }
 
     /// Takes over the old database's configuration, lost ranges and position in the journal.
     fn follow(&mut self, book: &mut Book, old: &Old) -> SqlResult {
         if let Some(config) = config(&old.db) {
-            book.db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('config', ?1)", [config])?;
+            book.db.file()?.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('config', ?1)", [config])?;
         }
         let known =
             old.db.query_row("SELECT value FROM meta WHERE key = 'lost'", [], |r| r.get::<_, Packed<Vec<Lost>>>(0));
@@ -226,11 +226,11 @@ impl Rescue {
         let before = self.rows;
         self.told_from = replay(&mut told, journal, book.position())?;
         let lost = std::mem::take(&mut self.lost);
-        self.all(&told.db, book)?;
+        self.all(told.db.file()?, book)?;
         self.told = self.rows - before;
         self.rows = before;
-        if let Some(config) = config(&told.db) {
-            book.db.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('config', ?1)", [config])?;
+        if let Some(config) = config(told.db.file()?) {
+            book.db.file()?.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('config', ?1)", [config])?;
         }
         self.lost = lost;
         drop(told);
@@ -343,7 +343,7 @@ impl Rescue {
         }
         let before = "SELECT submit FROM jobs WHERE id < ?1 ORDER BY id DESC LIMIT 1";
         let after = "SELECT submit FROM jobs WHERE id > ?1 ORDER BY id LIMIT 1";
-        let submit = |sql, id| book.db.query_row(sql, [id], |r| r.get::<_, i64>(0)).optional();
+        let submit = |sql, id| book.db.file()?.query_row(sql, [id], |r| r.get::<_, i64>(0)).optional();
         ranges
             .into_iter()
             .map(|(first, last)| {
@@ -356,7 +356,7 @@ impl Rescue {
 }
 
 /// Copies the owners or specifications that match their digests. Returns the new ids by the old ones.
-fn shared(from: &Connection, to: &Book, name: &'static str) -> rusqlite::Result<HashMap<i64, i64>> {
+fn shared(from: &Connection, to: &Connection, name: &'static str) -> rusqlite::Result<HashMap<i64, i64>> {
     let mut known = HashMap::new();
     let find = format!("SELECT id FROM {name} WHERE digest = ?1");
     let insert = format!("INSERT INTO {name} (digest, body) VALUES (?1, ?2)");
@@ -382,11 +382,11 @@ fn shared(from: &Connection, to: &Book, name: &'static str) -> rusqlite::Result<
             if blake3::hash(&body).as_bytes()[..] != digest {
                 continue;
             }
-            let here: Option<i64> = to.db.prepare_cached(&find)?.query_row([&digest], |r| r.get(0)).optional()?;
+            let here: Option<i64> = to.prepare_cached(&find)?.query_row([&digest], |r| r.get(0)).optional()?;
             if here.is_none() {
-                to.db.prepare_cached(&insert)?.execute(params![digest, body])?;
+                to.prepare_cached(&insert)?.execute(params![digest, body])?;
             }
-            known.insert(id, here.unwrap_or_else(|| to.db.last_insert_rowid()));
+            known.insert(id, here.unwrap_or_else(|| to.last_insert_rowid()));
         };
     }
     Ok(known)

@@ -47,6 +47,16 @@ use crate::log::{Log, LogError};
 /// Passes all records from number `from` on that are in the files to `take`; returns the number of the first one (None:
 /// there are none). For followers of the journal; not while the last segment is being written.
 pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, JournalError> {
+    some_records_from(dir, from, usize::MAX, take)
+}
+
+/// Like [`records_from`], but reads only so many files.
+pub(crate) fn some_records_from(
+    dir: &Path,
+    from: u64,
+    files: usize,
+    take: &mut dyn FnMut(Record),
+) -> Result<Option<u64>, JournalError> {
     let listing = Listing::read(dir)?;
     let start = listing.segments.iter().rposition(|n| follower::first_seq(dir, *n).is_some_and(|seq| seq <= from));
     let mut first = None;
@@ -55,6 +65,7 @@ pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) 
     if let Some(gap) = numbers.windows(2).rposition(|w| w[0] + 1 != w[1]) {
         numbers = &numbers[gap + 1..];
     }
+    numbers = &numbers[..numbers.len().min(files)];
     let walk = walk(dir, numbers, None, &mut |_, found| {
         if let FrameItem::Record(record) = found
             && record.seq >= from

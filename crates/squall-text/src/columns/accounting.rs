@@ -29,8 +29,8 @@ pub static FIELDS: &[C] = &[
     C::new("Cluster", 10, |r| r.cluster.to_string()),
     C::new("Comment", 14, |r| r.job(|d| text(d.spec.comment.as_ref()))),
     C::new("Constraints", 19, |r| r.job(|d| text(d.spec.need.constraint.as_ref()))),
-    C::new("ConsumedEnergy", 14, |_| "0".to_owned()),
-    C::new("ConsumedEnergyRaw", 17, |_| "0".to_owned()),
+    C::new("ConsumedEnergy", 14, |r| r.units.joules(energy(r))),
+    C::new("ConsumedEnergyRaw", 17, |r| energy(r).to_string()),
     C::new("Container", 19, none),
     C::new("CPUTime", 10, |r| format_elapsed(r.cpu_time())),
     C::new("CPUTimeRAW", 10, |r| r.cpu_time().to_string()),
@@ -166,6 +166,11 @@ pub const LONG: &str = "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode
     reqtres,alloctres,tresusageinave,tresusageinmax,tresusageinmaxn,tresusageinmaxt,tresusageinmin,tresusageinminn,\
     tresusageinmint,tresusageintot,tresusageoutmax,tresusageoutmaxn,tresusageoutmaxt,tresusageoutave,tresusageouttot";
 
+/// Returns the joules that the row's nodes used meanwhile; 0: they were not measured.
+fn energy(row: &Row) -> u64 {
+    row.data.usage.energy_j.unwrap_or(0)
+}
+
 fn none(_: &Row) -> String {
     String::new()
 }
@@ -241,8 +246,9 @@ fn usage_in(row: &Row, average: bool) -> String {
             format!("gres/gpumem={},gres/gpuutil={},", row.units.kib(of(used.used_kb)), of(used.percent))
         };
         format!(
-            "cpu={},energy=0,fs/disk={},{}mem={},pages={},vmem={}",
+            "cpu={},energy={},fs/disk={},{}mem={},pages={},vmem={}",
             format_elapsed(of(row.total_cpu().secs())),
+            of(energy(row)),
             of(d.usage.read_bytes),
             d.usage.gpus.map(gpus).unwrap_or_default(),
             row.units.kib(memory),

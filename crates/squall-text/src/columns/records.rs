@@ -409,7 +409,12 @@ static QOS_COLUMNS: &[C] = &[
     C::new("UsageFactor", 11, |r| {
         format!("{}.{:06}", r.level.usage_factor / 1_000_000, r.level.usage_factor % 1_000_000)
     }),
-    C::titled("UsageThreshold", "UsageThres", 10, none),
+    C::titled("UsageThreshold", "UsageThres", 10, |r| {
+        r.level
+            .usage_threshold
+            .map(|least| format!("{}.{:06}", least / 1_000_000, least % 1_000_000))
+            .unwrap_or_default()
+    }),
 ];
 
 static TRES_COLUMNS: &[C] = &[

@@ -68,15 +68,15 @@ fn written(key: &Key, shown: Shown, value: &str) -> Option<String> {
 /// Settings that no cluster has.
 const ABSENT: &str = "\
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageParameters AccountingStoreFlags \
-    AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInterconnectType AcctGatherProfileType AuthAltParameters \
+    AcctGatherFilesystemType AcctGatherInterconnectType AcctGatherProfileType AuthAltParameters \
     AuthInfo BcastExclude BcastParameters BurstBufferType CliFilterPlugins CommunicationParameters CpuFreqGovernors \
-    DebugFlags FederationParameters GpuFreqDef InteractiveStepOptions JobAcctGatherParams JobCompHost JobCompLoc \
+    DebugFlags FederationParameters GpuFreqDef InteractiveStepOptions JobAcctGatherParams JobCompHost \
     JobCompUser JobCredentialPrivateKey JobCredentialPublicCertificate LaunchParameters \
     MCSParameters NodeFeaturesPlugins PluginDir PowerParameters PrEpParameters PrEpPlugins \
     PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin \
     ReconfigFlags ResvEpilog ResvProlog ScronParameters SlurmctldAddr \
     SlurmctldParameters SlurmctldPlugstack SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug \
-    SlurmdSyslogDebug SlurmSchedLogFile SrunEpilog SrunProlog SwitchParameters X11Parameters";
+    SlurmdSyslogDebug SlurmSchedLogFile SwitchParameters X11Parameters";
 
 /// Settings that are the same in every cluster. Programs read them to find out whether a feature of Slurm is in use.
 const FIXED: &[(&str, &str)] = &[
@@ -84,11 +84,9 @@ const FIXED: &[(&str, &str)] = &[
     ("AccountingStoragePort", "0"),
     ("AccountingStorageType", "accounting_storage/slurmdbd"),
     ("AccountingStorageUser", "N/A"),
-    ("AcctGatherNodeFreq", "0 sec"),
     ("AllowSpecResourcesUsage", "No"),
     ("AuthType", "auth/peercred"),
     ("BatchStartTimeout", "10 sec"),
-    ("CompleteWait", "0 sec"),
     ("CoreSpecPlugin", "core_spec/none"),
     ("CpuFreqDef", "Unknown"),
     ("CredType", "cred/none"),
@@ -100,11 +98,9 @@ const FIXED: &[(&str, &str)] = &[
     ("GroupUpdateForce", "0"),
     ("GroupUpdateTime", "0 sec"),
     ("HASH_VAL", "Match"),
-    ("InactiveLimit", "0 sec"),
     ("JobAcctGatherFrequency", "0"),
     ("JobAcctGatherType", "jobacct_gather/cgroup"),
     ("JobCompPort", "0"),
-    ("JobCompType", "jobcomp/none"),
     ("LaunchType", "launch/slurm"),
     ("LogTimeFormat", "iso8601_ms"),
     ("MaxDBDMsgs", "0"),
@@ -117,12 +113,10 @@ const FIXED: &[(&str, &str)] = &[
     ("PropagatePrioProcess", "0"),
     ("SelectType", "select/cons_tres"),
     ("SlurmSchedLogLevel", "0"),
-    ("SrunPortRange", "0-0"),
     ("SwitchType", "switch/none"),
     ("TaskPlugin", "task/affinity,task/cgroup"),
     ("TaskPluginParam", "(null type)"),
     ("TCPTimeout", "0 sec"),
-    ("TmpFS", "/tmp"),
     ("TrackWCKey", "No"),
     ("UsePam", "No"),
     ("VSizeFactor", "0 percent"),

@@ -49,6 +49,30 @@ impl Units {
         }
     }
 
+    /// Formats joules: `950`, `12.35K`. Units of energy are those of thousands.
+    pub fn joules(self, joules: u64) -> String {
+        let (mut value, mut unit) = (joules as f64, "");
+        match self {
+            Self::Plain => return joules.to_string(),
+            Self::In(wanted) => {
+                let power = "KMGTP".find(wanted).map_or(0, |place| place as i32 + 1);
+                let value = value / 1000_f64.powi(power);
+                return if value.fract() == 0.0 {
+                    format!("{value:.0}{wanted}")
+                } else {
+                    format!("{value:.2}{wanted}")
+                };
+            }
+            Self::Exact => {}
+        }
+        for larger in ["K", "M", "G", "T", "P"] {
+            if value > 1000.0 {
+                (value, unit) = (value / 1000.0, larger);
+            }
+        }
+        if value.fract() == 0.0 { format!("{value:.0}{unit}") } else { format!("{value:.2}{unit}") }
+    }
+
     fn show(self, value: u64, unit: char) -> String {
         let power = |unit: char| "KMGTP".find(unit).unwrap_or(0) as i32;
         match self {
@@ -196,7 +220,14 @@ impl Row {
         if self.data.start.is_none() || self.data.num_cpus == 0 {
             return String::new();
         }
-        self.tres(self.data.num_cpus, self.data.memory_mb, self.data.num_nodes, self.billing())
+        let text = self.tres(self.data.num_cpus, self.data.memory_mb, self.data.num_nodes, self.billing());
+        match self.data.usage.energy_j.filter(|joules| *joules > 0 && !self.is_step()) {
+            Some(joules) => {
+                let cpus = format!("cpu={},", self.data.num_cpus);
+                text.replacen(&cpus, &format!("{cpus}energy={joules},"), 1)
+            }
+            None => text,
+        }
     }
 
     /// Returns the whole billing units of the job: those of its weights, or its CPUs.

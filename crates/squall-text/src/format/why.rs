@@ -8,7 +8,7 @@ use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
 use squall_model::policy::{Limit, Tres, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::{Span, Time};
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhySpan, WhyStart, WhyVacant};
 
 use crate::format::clock::Clock;
 use crate::format::colour;
@@ -40,6 +40,9 @@ pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
         text.extend(told.vacant.iter().map(|one| vacancy_text(one, clock)));
         if let Some(seat) = seat {
             let _ = writeln!(text, "{}", seat_text(seat));
+        }
+        if let Some(spans) = spans_text(told) {
+            let _ = writeln!(text, "{spans}");
         }
         return text;
     }
@@ -185,6 +188,28 @@ pub fn seat_text(seat: &Seat) -> String {
     }
 }
 
+/// Describes how far the groups of a running job reach. None: it has none.
+pub fn spans_text(told: &Why) -> Option<String> {
+    let kind = match &told.runs {
+        Some((_, Some(Seat::Groups(kind, _)))) => kind,
+        _ => "node",
+    };
+    let one = |span: &WhySpan| {
+        let WhySpan { name, most, mean_hundredths } = span;
+        let blocks = if *most == 1 { kind.to_owned() } else { plural(kind) };
+        if most * 100 == *mean_hundredths {
+            return format!("{name} in {most} {blocks}");
+        }
+        format!("{name} in {}.{:02} (at most {most}) {}", mean_hundredths / 100, mean_hundredths % 100, plural(kind))
+    };
+    let all: Vec<String> = told.spans.iter().map(one).collect();
+    (!all.is_empty()).then(|| format!("Its groups: {}.", all.join(", ")))
+}
+
+fn plural(kind: &str) -> String {
+    format!("{kind}{}", if kind.ends_with("ch") { "es" } else { "s" })
+}
+
 /// Wait for nodes beyond which a start is not predicted: a job without a time limit is planned with a year.
 const FAR: Span = Span::from_secs(180 * 86_400);
 
@@ -236,7 +261,7 @@ fn misfit_text(misfit: &WhyMisfit) -> String {
         Together::Grid => format!("no prism on which its grid lies well is free among them, such as {shapes}"),
         Together::Prism => format!("no prism with links of its own is free among them, such as {shapes}"),
         Together::Ring => "no run of them on one ring is long enough".to_owned(),
-        Together::Segments => "too few whole segments of them stand in blocks as it asks".to_owned(),
+        Together::Segments => "too few whole parts of them stand in blocks as it asks".to_owned(),
         Together::Block => "in more blocks than it fits in".to_owned(),
     };
     let options = misfit.options.iter().map(|(option, value)| match value.as_str() {
@@ -283,6 +308,7 @@ pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::Cleaning => "its last run is not gone from all nodes yet",
         PendingReason::NodeNotResponding => "a node of it does not answer",
         PendingReason::Checkpointed => "it waits on disk, at its last checkpoint, for the node that has it",
+        PendingReason::UsageThreshold => "its user has used more of its share than its QOS allows",
         PendingReason::NodeToBeReplaced => "a node of it has failed, and no other one is free that fits",
         PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
     };
@@ -338,6 +364,7 @@ pub fn change_text(change: &WhyChange) -> String {
         WhyChange::WithoutExclusive => "no --exclusive".to_owned(),
         WhyChange::WithoutSwitches => "no --switches".to_owned(),
         WhyChange::WithoutSegments => "no --segment".to_owned(),
+        WhyChange::WithoutGroups => "no --groups".to_owned(),
         WhyChange::WithoutGeometry => "no --geometry".to_owned(),
         WhyChange::WithoutGrid => "no --grid".to_owned(),
         WhyChange::Network => "--network=local or tolerant".to_owned(),
@@ -393,6 +420,11 @@ pub fn json(told: &Why) -> serde_json::Value {
         "state": words::state(told.state).0,
         "nodes": told.runs.as_ref().map(|(nodes, _)| nodes),
         "seat": seat.map(seat_text),
+        "groups": told.spans.iter().map(|span| serde_json::json!({
+            "name": span.name,
+            "most": span.most,
+            "mean": f64::from(span.mean_hundredths) / 100.0,
+        })).collect::<Vec<_>>(),
         "reason": told.reasons.first().map(words::pending_reason),
         "reasons": told.reasons.iter().map(words::pending_reason).collect::<Vec<_>>(),
         "not_before": told.begin.map(Time::secs),
@@ -429,7 +461,7 @@ mod tests {
     use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
     use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
-    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
+    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhySpan, WhyStart, WhyVacant};
 
     use super::{Time, headline, json, partition_text, text, when};
     use crate::format::clock::{Clock, Style};
@@ -449,6 +481,21 @@ mod tests {
         let leaves = Seat::Groups("switch".into(), vec!["s1".into(), "s2".into()]);
         let text = "No switch had so many free when it started: they are at s1, s2.\n";
         assert_eq!(told(Some(leaves)), format!("{runs}{text}"));
+    }
+
+    #[test]
+    fn groups_of_a_running_job_are_told_how_far_they_reach() {
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: Time(0) };
+        let span = |name: &str, most, mean_hundredths| WhySpan { name: name.into(), most, mean_hundredths };
+        let told = |kind: &str, spans: Vec<WhySpan>| {
+            let seat = Seat::Groups(kind.into(), vec!["a".into(), "b".into()]);
+            let (job, runs) = (JobName { id: JobId(3), task: None }, Some(("n[1-8]".to_owned(), Some(seat))));
+            let why = Why { job, state: JobState::Running, runs, spans, ..Why::default() };
+            text(&why, &clock, false).lines().last().map(str::to_owned)
+        };
+        let line = "Its groups: tp in 1 block, pp in 1.25 (at most 2) blocks, dp in 2 blocks.";
+        assert_eq!(told("block", vec![span("tp", 1, 100), span("pp", 2, 125), span("dp", 2, 200)]), Some(line.into()));
+        assert_eq!(told("switch", vec![span("dp", 2, 200)]), Some("Its groups: dp in 2 switches.".into()));
     }
 
     #[test]

@@ -216,6 +216,7 @@ pub fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::NodeNotResponding => "NodeNotResponding",
         PendingReason::NodeToBeReplaced => "NodeToBeReplaced",
         PendingReason::Checkpointed => "Checkpointed",
+        PendingReason::UsageThreshold => "QOSUsageThreshold",
     }
 }
 

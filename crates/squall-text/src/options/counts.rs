@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use squall_model::gres::{self, Count};
 use squall_model::hostlist::{compress, expand};
 use squall_model::job::gpus::GpuCount;
+use squall_model::job::network;
 use squall_model::job::options::AsGiven;
 use squall_model::step::Distribution;
 
@@ -195,9 +196,15 @@ fn count_gpu_tasks(asked: &mut SubmitOptions) {
     }
 }
 
-/// Derives the number of tasks from the process grid, if no other option gives it.
+/// Derives the number of tasks from the process grid or the groups, if no other option gives it.
 fn count_grid_tasks(asked: &mut SubmitOptions) {
     if let (None, Some(grid)) = (asked.spec.need.ntasks, &asked.spec.options.network.grid) {
         asked.spec.need.ntasks = grid.value.tasks().and_then(|tasks| u32::try_from(tasks).ok());
+    }
+    // Tasks of each node are as many as the groups have ranks, or the controller refuses them.
+    if let (None, None, Some(groups)) =
+        (asked.spec.need.ntasks, asked.spec.need.ntasks_per_node, &asked.spec.options.network.groups)
+    {
+        asked.spec.need.ntasks = network::ranks_of(&groups.value);
     }
 }

@@ -58,12 +58,12 @@ pub struct RunAs {
     pub group: Option<u32>,
 }
 
-/// Values of options that only sbatch has.
+/// Values of options that sbatch has.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// `--wrap`: a command line that is run in place of a script.
     pub wrap: Option<String>,
-    /// `--parsable`: prints only the job id, and the cluster if one was given.
+    /// `--parsable`: prints only the job id, and the cluster if one was given; of `srun --async` only the step's id.
     pub parsable: bool,
     /// `--wait`: sbatch waits for the job's end and exits with its exit code.
     pub wait: bool,
@@ -105,6 +105,8 @@ pub struct Run {
     pub wait_s: Option<u32>,
     /// `--wait-for-children`: a task lasts until the processes that it has left behind have ended.
     pub wait_for_children: bool,
+    /// `--async`: srun ends when its step exists, and goes on with it in the background.
+    pub asynchronous: bool,
     /// `--cpu-bind`: binding of tasks to CPUs, as given.
     pub cpu_bind: Option<String>,
     /// `--disable-status`: SIGINT is passed to the tasks at once, without printing their status first.

@@ -171,6 +171,7 @@ fn values_that_only_the_controller_would_refuse_are_refused_in_its_words() {
         ("--geometry=4y4", "--geometry=4y4: extents like 4x4x8 are needed", "Invalid argument"),
         ("--stencil=1,x", "--stencil=1,x: what neighbours exchange", "Invalid argument"),
         ("--switches=x", "--switches=x: a number is needed", "Invalid argument"),
+        ("--groups=tp", "--groups=tp: names and numbers of ranks like tp:8", "Invalid argument"),
     ] {
         let heard = complaint(Tool::Sbatch, line);
         let last = format!("sbatch: error: Batch job submission failed: {slurm}\nexit 1");

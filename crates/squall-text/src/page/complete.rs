@@ -135,7 +135,7 @@ const SHOWN: &[&str] = &[
 fn operand_of(name: &str, before: &[String]) -> ValueKind {
     let words: Vec<&str> = before.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let of_jobs = match (name, words.as_slice()) {
-        ("scancel" | "seff" | "squall why" | "squall forecast" | "squall tail" | "sattach", _) => true,
+        ("scancel" | "seff" | "squall why" | "squall forecast" | "squall tail" | "sattach" | "swait", _) => true,
         ("scontrol", ["show", what, ..]) => ["job", "jobs", "step"].contains(what),
         ("scontrol", [verb, ..]) => VERBS_OF_JOBS.contains(verb),
         _ => false,

@@ -393,6 +393,7 @@ const OF_QOS: Record = (
         ("preempt.mode", "preemptmode", Spelling::PreemptMode),
         ("preempt.exempt_time", "preemptexempttime", Seconds),
         ("usage_factor", "usagefactor", Spelling::Factor),
+        ("usage_threshold", "usagethreshold", Spelling::Factor),
         ("flags", "flags", Spelling::Flags),
     ],
     |row, path| row.place(Whose::Qos).path == path,
@@ -436,6 +437,7 @@ fn set(
             Some(shares) => shares.to_string(),
             None => return Err(Problem::malformed(place, format!("{value} is no number of shares"))),
         },
+        Spelling::Factor if value.as_str() == Some(ENDLESS) => "-1".to_owned(),
         Spelling::Factor => value.as_f64().map_or_else(|| value.to_string(), |factor| factor.to_string()),
         Resources => {
             for (at, one) in value.as_array().into_iter().flatten().enumerate() {

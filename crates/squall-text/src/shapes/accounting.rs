@@ -165,6 +165,9 @@ fn resources(row: &Row) -> Value {
 /// Slurm's lowest id of generic resources as trackable resources, which is that of GPUs.
 const GRES_ID: u32 = Tres::Gpu.id();
 
+/// Slurm's id of energy as a trackable resource.
+const ENERGY_ID: u32 = 3;
+
 /// Returns the JSON of an amount of a trackable resource.
 fn resource(kind: &str, name: &str, id: u32, count: u64) -> Value {
     json!({"type": kind, "name": name, "id": id, "count": count})
@@ -200,7 +203,7 @@ fn step(row: &Row, user: &dyn Fn(u32) -> String) -> Value {
         "CPU": {"governor": "Unknown"},
         "kill_request_user": killer(row, user),
         "state": words::state_list(data.state),
-        "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": number(Some(0))}},
+        "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": number(Some(data.usage.energy_j.unwrap_or(0)))}},
         "step": {"id": row.raw_id(), "name": data.name},
         "task": {"distribution": if row.is_batch() { "Unknown" } else { "Block" }},
         "tres": used(row),
@@ -213,13 +216,14 @@ fn used(row: &Row) -> Value {
     let usage = &row.data.usage;
     let cpu_ms = row.total_cpu().millis();
     let bytes = |kb: u64| kb.saturating_mul(1024);
-    let came_in = [
+    let mut came_in = vec![
         ("cpu", "", 1, cpu_ms, row.average(cpu_ms)),
         ("mem", "", 2, bytes(usage.max_rss_kb), bytes(row.average(usage.total_rss_kb))),
         ("fs", "disk", 6, usage.read_bytes, row.average(usage.read_bytes)),
         ("vmem", "", 7, bytes(usage.max_vm_kb), bytes(usage.max_vm_kb)),
         ("pages", "", 8, usage.major_faults, row.average(usage.major_faults)),
     ];
+    came_in.extend(usage.energy_j.map(|joules| ("energy", "", ENERGY_ID, joules, row.average(joules))));
     let went_out = [("fs", "disk", 6, usage.write_bytes, row.average(usage.write_bytes))];
     let peaks = |all: &[(&str, &str, u32, u64, u64)]| -> Vec<Value> {
         let at = json!({"task": usage.max_rss_task, "node": row.first_node()});

@@ -66,6 +66,7 @@ fn state(node: &NodeInfo, user: &dyn Fn(u32) -> String) -> Value {
         "reason_changed_at": time(reason.map(|r| r.2)),
         "reason_set_by_user": reason.map(|r| user(r.1)).unwrap_or_default(),
         "next_state_after_reboot": node.next.map(next_states).unwrap_or_default(),
+        "resume_after": time(node.resumes),
         "reservation": node.reservation,
         "slurmd_start_time": time(Some(node.registered)),
         "state": NodeState::of(node).list(),

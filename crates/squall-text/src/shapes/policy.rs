@@ -167,7 +167,18 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
 ];
 
 fn qos(row: &Row) -> Value {
-    let Qos { description, priority, preempt, preempt_mode, grace_s, exempt_s, usage_factor, flags, .. } = &row.level;
+    let Qos {
+        description,
+        priority,
+        preempt,
+        preempt_mode,
+        grace_s,
+        exempt_s,
+        usage_factor,
+        flags,
+        usage_threshold,
+        ..
+    } = &row.level;
     let mode = match preempt_mode {
         None | Some(PreemptMode::Off) => "DISABLED",
         Some(PreemptMode::Cancel) => "CANCEL",
@@ -184,6 +195,7 @@ fn qos(row: &Row) -> Value {
         "preempt": {"list": preempt, "mode": [mode], "exempt_time": or_infinite(*exempt_s)},
         "priority": narrow(Some(*priority)),
         "usage_factor": *usage_factor as f64 / 1e6,
+        "usage_threshold": usage_threshold.map_or_else(|| or_infinite(None), |least| (least as f64 / 1e6).into()),
     });
     with_limits(record, row, Whose::Qos)
 }

@@ -53,6 +53,7 @@ pub static KEYS: &[Key<NodeOrder>] = &[
     key(&[("Gres", 1)], "gres", Text(|node, gres| node.change.gres = Some(gres))),
     key(&[("InstanceId", 9)], "", Text(|node, id| node.change.instance_id = Some(unquoted(&id)))),
     key(&[("InstanceType", 9)], "", Text(|node, kind| node.change.instance_type = Some(unquoted(&kind)))),
+    key(&[("ResumeAfter", 3)], "resume_after", Own(resume_after)),
     key(&[("Weight", 1)], "weight", Number(|node, weight| node.change.weight = Some(weight))),
 ];
 
@@ -66,5 +67,13 @@ fn state(node: &mut NodeOrder, _: Option<char>, word: &str) -> Result<(), Bad> {
         Some(None) => return Err(Bad::NotDone(format!("{word}: nodes are not given this state"))),
         None => return Err(Bad::Because(format!("{word}: use DRAIN, FAIL, DOWN or RESUME"))),
     };
+    Ok(())
+}
+
+/// Reads the seconds after which nodes are resumed; `INFINITE` or -1: they are not.
+fn resume_after(node: &mut NodeOrder, _: Option<char>, text: &str) -> Result<(), Bad> {
+    let never = ["INFINITE", "UNLIMITED", "-1"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    let seconds = if never { 0 } else { text.parse::<u32>().map_err(|_| Bad::Value)? };
+    node.change.resume_after_s = Some(u64::from(seconds));
     Ok(())
 }

@@ -88,6 +88,17 @@ const fn row(names: &'static [(&'static str, usize)], set: Set<PartitionConfig>)
 /// switch the feature off.
 const FIXED: &[(&str, usize, &[&str])] = &[("CpuBind", 7, &["OFF", ""])];
 
+/// Slurm's keys that are not taken, each with its fewest letters and the reason.
+pub static NOT_DONE: &[(&str, usize, &str)] = &[
+    ("CpuBind", 7, "tasks are bound as `srun --cpu-bind` says"),
+    ("Topology", 1, "there is one topology for all partitions"),
+];
+
+/// Returns why a key of Slurm is not taken. None: it is taken, or no key of Slurm.
+pub fn not_done(word: &str) -> Option<&'static str> {
+    NOT_DONE.iter().find(|(name, least, _)| means(word, name, *least)).map(|(.., why)| *why)
+}
+
 /// Returns whether a key is of a feature that partitions don't have, and the value switches it off.
 pub fn asks_for_nothing(word: &str, value: &str) -> bool {
     let fixed = FIXED.iter().find(|(name, least, _)| means(word, name, *least));

@@ -83,7 +83,7 @@ impl Setting {
 
     /// Checks flags of a QOS and spells them as Slurm does. Flags without effect in Squall are refused.
     fn as_flags(&self) -> Result<Self, Wrong> {
-        const KNOWN: [&str; 7] = Qos::FLAGS;
+        const KNOWN: [&str; 8] = Qos::FLAGS;
         let named = |word: &str| {
             let bare = word.trim_start_matches(['+', '-']);
             let known = KNOWN.into_iter().find(|flag| flag.eq_ignore_ascii_case(bare)).map(str::to_owned);
@@ -91,10 +91,12 @@ impl Setting {
             let goes = self.sign == Some(false) || word.starts_with('-');
             let name = known.or_else(|| goes.then(|| bare.to_owned()));
             let name = name.ok_or_else(|| {
-                Wrong::NotDone(format!(
-                    " Bad value for flags: {bare} is of no effect here; these are known: {}",
-                    KNOWN.join(", ")
-                ))
+                let slurms = Qos::NOT_DONE.iter().find(|(flag, _)| flag.eq_ignore_ascii_case(bare));
+                let why = slurms.map_or_else(
+                    || format!("{bare} is of no effect here; these are known: {}", KNOWN.join(", ")),
+                    |(flag, why)| format!("{flag} is not taken: {why}"),
+                );
+                Wrong::NotDone(format!(" Bad value for flags: {why}"))
             })?;
             Ok(format!("{}{name}", &word[..word.len() - bare.len()]))
         };
@@ -154,10 +156,11 @@ impl Setting {
                 // This resource can't be limited, so there is nothing to clear.
                 _ if value == "-1" && is_resource(&name.to_ascii_lowercase()) => continue,
                 _ => {
+                    let others = if scope == Scope::Node { "" } else { ", node, billing" };
+                    let why = limits::not_limited(name).map_or_else(String::new, |why| format!(" ({why})"));
                     return Err(Wrong::NotDone(format!(
-                        " Bad value for {}: {name} can't be limited here: cpu, mem{} and gres/gpu can",
+                        " Bad value for {}: {name} can't be limited here{why}: cpu, mem{others} and gres/gpu can",
                         self.key,
-                        if scope == Scope::Node { "" } else { ", node, billing" }
                     )));
                 }
             };
@@ -168,7 +171,11 @@ impl Setting {
 
     /// Sets the limit that the key names.
     fn change_limits(&self, limits: &mut Limits, whose: Whose) -> Result<(), Wrong> {
-        match limits::by_key(&self.key, whose).ok_or(Wrong::Key)?.what {
+        let row = limits::by_key(&self.key, whose).ok_or_else(|| match limits::not_done(&self.key) {
+            Some((name, why)) => Wrong::NotDone(format!(" Bad value for {}: {name} is not taken: {why}", self.key)),
+            None => Wrong::Key,
+        })?;
+        match row.what {
             LimitKind::One(limit) => self.change_limit(limits, limit),
             LimitKind::Each(scope) => self.change_tres(limits, scope),
         }
@@ -260,6 +267,9 @@ impl Setting {
             qos.exempt_s = if self.value == "-1" { None } else { Some(self.seconds()?) };
         } else if self.is("usagefactor", 6) {
             qos.usage_factor = millionths(&self.value).ok_or_else(|| self.bad())?;
+        } else if self.is("usagethreshold", 6) {
+            qos.usage_threshold =
+                if self.value == "-1" { None } else { Some(millionths(&self.value).ok_or_else(|| self.bad())?) };
         } else if self.is("flags", 1) {
             self.as_flags()?.change_list(&mut qos.flags);
         } else {

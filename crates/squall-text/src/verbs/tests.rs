@@ -139,6 +139,7 @@ fn keys_of_nodes() {
         ("Gres", "gpu:2", json!("gpu:2")),
         ("InstanceId", "i-7", Value::Null),
         ("InstanceType", "m5", Value::Null),
+        ("ResumeAfter", "60", json!(60)),
         ("Weight", "3", json!(3)),
     ];
     // A body that only names nodes changes nothing.

@@ -26,7 +26,7 @@ pub(super) const SUBMIT: &str = "job_submit.lua";
 
 /// Other files of Slurm, and what happens instead.
 pub(super) const OTHERS: [(&str, &str); 9] = [
-    ("acct_gather.conf", "energy, networks and file systems are not measured"),
+    ("acct_gather.conf", "what else is measured is in [energy]; networks and file systems are not"),
     ("burst_buffer.conf", "there are no burst buffers"),
     ("cli_filter.lua", "no filter sees the options of commands"),
     ("helpers.conf", "features of nodes are as configured"),

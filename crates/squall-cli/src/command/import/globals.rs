@@ -61,8 +61,13 @@ impl Globals {
             let text = unknown(&pair.key, &[&names[..], &lines].concat());
             return report.add(origin, &pair.key, Fate::Unknown, text);
         };
-        if let "SlurmctldHost" | "ControlMachine" = name {
-            return self.hosts.push(Setting { origin: origin.clone(), value: value.to_owned() });
+        let setting = Setting { origin: origin.clone(), value: value.to_owned() };
+        match name {
+            "BackupController" if value::is_none(value) => return report.add(origin, name, Fate::Moot, ALWAYS),
+            "SlurmctldHost" | "BackupController" => return self.hosts.push(setting),
+            // The first one, wherever its line stands.
+            "ControlMachine" => return self.hosts.insert(0, setting),
+            _ => {}
         }
         if let Some(before) = self.seen.insert(name, origin.clone()) {
             self.made.retain(|made| made.from != name);
@@ -78,7 +83,7 @@ impl Globals {
         };
         match outcome {
             Some(outcome) => self.record(origin, name, outcome, report),
-            None => drop(self.apart.insert(name, Setting { origin: origin.clone(), value: value.to_owned() })),
+            None => drop(self.apart.insert(name, setting)),
         }
     }
 
@@ -159,6 +164,24 @@ impl Globals {
         for name in ["JobContainerType", "NamespaceType"] {
             self.take(name, report, value::folders);
         }
+        let kind = self.value("JobCompType");
+        let completes = kind.is_empty() || value::job_completion(kind).is_some();
+        self.take("JobCompType", report, |value| match value::job_completion(value) {
+            Some(name) => Outcome::set("accounting.job_comp_type", quoted(name)),
+            None if value.ends_with("none") => Outcome::set("accounting.job_comp_type", quoted(value)),
+            None if value::is_none(value) => Outcome::none(Fate::Moot, ALWAYS),
+            None => Outcome::none(
+                Fate::Missing,
+                "ended jobs go to a file or to Elasticsearch ([accounting]), or `sacct -P`",
+            ),
+        });
+        self.take("JobCompLoc", report, |value| {
+            if completes {
+                Outcome::set("accounting.job_comp_loc", quoted(value))
+            } else {
+                Outcome::none(Fate::Moot, "it belongs to JobCompType")
+            }
+        });
         self.take("FastSchedule", report, |value| match value {
             "2" => Outcome::none(Fate::Taken, "force = true of all nodes"),
             _ => Outcome::none(Fate::Moot, "Slurm has given it up"),
@@ -177,7 +200,17 @@ impl Globals {
 
     /// Reads host and ports of the controller.
     fn controller(&mut self, nodes: &Nodes, report: &mut Report) {
-        let all = std::mem::take(&mut self.hosts);
+        let mut all = std::mem::take(&mut self.hosts);
+        if let Some(address) = self.apart.remove("BackupAddr") {
+            let second = all.get_mut(1);
+            let fate = if second.is_some() { Fate::Taken } else { Fate::Moot };
+            let text =
+                if second.is_some() { "address of the second controller" } else { "there is no BackupController" };
+            if let Some(second) = second {
+                second.value = format!("{}({})", host(&second.value).0, address.value);
+            }
+            report.add(&address.origin, "BackupAddr", fate, text);
+        }
         for other in all.iter().skip(1) {
             report.add(&other.origin, "SlurmctldHost", Fate::Missing, OTHERS);
         }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use squall_host::past::PastJob;
+use squall_model::billing::Billing;
 use squall_model::duration::parse_limit;
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, Outcome, Owner};
 use squall_model::time::Time;
 
 /// Columns that are read.
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 21] = [
     "JobID",
     "JobIDRaw",
     "JobName",
@@ -27,6 +28,7 @@ const COLUMNS: [&str; 20] = [
     "NNodes",
     "NCPUS",
     "AllocCPUS",
+    "AllocTRES",
     "NodeList",
     "Timelimit",
     "Comment",
@@ -55,7 +57,10 @@ pub(super) struct History {
 pub(super) fn read(text: &str, world: &World<'_>) -> Result<History, String> {
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let (number, header) = lines.next().ok_or("line 1: it is empty; `sacct -P` writes a header line")?;
-    let header: Vec<&str> = header.trim_end_matches('|').split('|').map(str::trim).collect();
+    // An archive of sacctmgr has commas.
+    let commas = header.contains(',') && !header.contains('|');
+    let header: Vec<String> = cells(header.trim_end_matches('|'), commas);
+    let header: Vec<&str> = header.iter().map(|name| name.trim()).collect();
     let at = |name: &str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
     if let Some(lacks) = NEEDED.iter().find(|name| at(name).is_none()) {
         return Err(format!(
@@ -66,7 +71,8 @@ pub(super) fn read(text: &str, world: &World<'_>) -> Result<History, String> {
     let columns: BTreeMap<&'static str, usize> = COLUMNS.iter().filter_map(|name| Some((*name, at(name)?))).collect();
     let (mut history, mut left) = (History::default(), BTreeMap::<&'static str, (usize, usize)>::new());
     for (number, line) in lines {
-        let values: Vec<&str> = line.split('|').collect();
+        let values: Vec<String> = cells(line, commas);
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
         let row = Row { columns: &columns, values: &values };
         // With `-p` in place of `-P` each line ends with a bar.
         let fits = [header.len(), header.len() + 1].contains(&values.len());
@@ -84,6 +90,26 @@ pub(super) fn read(text: &str, world: &World<'_>) -> Result<History, String> {
     let rows = |(why, (count, first)): (&str, (usize, usize))| format!("{count} rows, first in line {first}, {why}");
     history.notes.extend(left.into_iter().map(rows));
     Ok(history)
+}
+
+/// Splits a line at its bars, or at its commas outside of quotes.
+fn cells(line: &str, commas: bool) -> Vec<String> {
+    if !commas {
+        return line.split('|').map(str::to_owned).collect();
+    }
+    let (mut all, mut one, mut quoted) = (Vec::new(), String::new(), false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            // Two quotes stand for one.
+            '"' if quoted && letters.next_if_eq(&'"').is_some() => one.push('"'),
+            '"' => quoted = !quoted,
+            ',' if !quoted => all.push(std::mem::take(&mut one)),
+            letter => one.push(letter),
+        }
+    }
+    all.push(one);
+    all
 }
 
 /// A line, by the names of its columns.
@@ -136,7 +162,15 @@ fn job(row: &Row<'_>, world: &World<'_>) -> Result<PastJob, &'static str> {
         nodes: if nodes.starts_with("None") { String::new() } else { nodes.to_owned() },
         num_nodes: number(["NNodes", "NNodes"]),
         num_cpus: number(["AllocCPUS", "NCPUS"]),
+        billing: billing(value("AllocTRES")),
     })
+}
+
+/// Reads what a job was billed from its resources, as `billing=8,cpu=4,mem=2G`. None: it is not among them.
+fn billing(tres: &str) -> Option<Billing> {
+    let units = tres.split(',').find_map(|one| one.strip_prefix("billing="))?;
+    // A bill is a whole number of units in Slurm.
+    units.parse::<u64>().ok().and_then(|units| units.checked_mul(1_000_000)).map(Billing)
 }
 
 /// Reads a job's id and place in an array from `JobID` (`12`, `12_3`, `12+1`) and `JobIDRaw` (`15`).
@@ -188,7 +222,7 @@ fn state(text: &str) -> Option<EndState> {
 
 #[cfg(test)]
 mod tests {
-    use super::{History, World, read};
+    use super::{Billing, History, World, read};
     use squall_model::job::{EndState, Owner};
     use squall_model::time::Time;
 
@@ -201,8 +235,8 @@ mod tests {
     #[test]
     fn jobs_are_read_by_the_names_of_columns() {
         let text = "JobID|JobIDRaw|JobName|User|UID|Account|Partition|State|ExitCode|Submit|Start|End|Elapsed|NNodes|\
-                    AllocCPUS|NodeList|QOS|Timelimit|ReqTRES|Cluster\n\
-                    12|12|a b|ann|7|phys|long|COMPLETED|0:0|t100|t110|t200|00:01:30|2|8|n[1-2]|normal|01:00:00|x|c\n\
+                    AllocCPUS|NodeList|QOS|Timelimit|AllocTRES|Cluster\n\
+                    12|12|a b|ann|7|phys|long|COMPLETED|0:0|t100|t110|t200|00:01:30|2|8|n[1-2]|normal|01:00:00|billing=40,cpu=8|c\n\
                     12.batch|12.batch|batch||||||0:0|t110|t110|t200||1|4|n1|||x|c\n\
                     13_4|17|arr|bob|1009|bio|long|CANCELLED by 7|0:15|t1|None|t9|00:00:00|1|0|None assigned|high|UNLIMITED|x|c\n\
                     20|20|run|ann|7|phys|long|RUNNING|0:0|t1|t2|Unknown|00:00:09|1|1|n1|normal|1:00|x|c\n\
@@ -211,12 +245,13 @@ mod tests {
         let [one, task] = &found.jobs[..] else { panic!("{found:?}") };
         assert_eq!((one.id.0, one.num_cpus, one.limit_s, one.nodes.as_str()), (12, 8, Some(3600), "n[1-2]"));
         assert_eq!((one.spec.name.as_str(), one.owner.uid), ("a b", 7));
+        assert_eq!((one.billing, task.billing), (Some(Billing(40_000_000)), None));
         assert_eq!((one.start, one.end), (Some(Time::from_secs(110)), Time::from_secs(200)));
         assert_eq!((task.id.0, task.task.map(|t| (t.array.0, t.index))), (17, Some((13, 4))));
         assert_eq!((task.start, task.nodes.as_str(), task.owner.uid), (None, "", 1009));
         assert_eq!((task.outcome.state, task.outcome.exit.signal), (EndState::Cancelled { by: 7 }, 15));
         let expected = [
-            "columns that are not read: ReqTRES, Cluster",
+            "columns that are not read: Cluster",
             "1 rows, first in line 5, are of jobs that have not ended",
             "1 rows, first in line 3, are of steps: jobs are read only",
             "1 rows, first in line 6, have another number of columns than the header",
@@ -230,6 +265,16 @@ mod tests {
         assert!(
             history("\nJobID|State\n1|COMPLETED\n").unwrap_err().starts_with("line 2: the header has no column User")
         );
+    }
+
+    #[test]
+    fn an_archive_of_sacctmgr_is_read() {
+        let text = "JobID,JobName,User,State,Submit,Start,End,AllocTRES,NodeList\n\
+                    5,\"a, \"\"b\"\"\",ann,FAILED,t1,t10,t20,\"billing=3,cpu=2\",\"n[1,3]\"\n";
+        let found = history(text).unwrap();
+        let [job] = &found.jobs[..] else { panic!("{found:?}") };
+        assert_eq!((job.spec.name.as_str(), job.nodes.as_str()), ("a, \"b\"", "n[1,3]"));
+        assert_eq!((job.end, job.billing), (Time::from_secs(20), Some(Billing(3_000_000))));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `squall import`: makes Squall's configuration files from Slurm's and reports what became of each line. The files are
 //! read, checked and written here; all else in this folder is texts in, texts out.
 
+#[cfg(test)]
+mod audit;
 mod beside;
 mod globals;
 mod history;
@@ -23,7 +25,7 @@ use std::process::ExitCode;
 use squall_files::place::{CONFIG_FILES, Place};
 use squall_files::users;
 use squall_host::config_files::{CheckedConfig, ConfigFiles};
-use squall_host::controld::ControllerError;
+use squall_host::controld::{ControllerError, read_config};
 use squall_host::life::{self, Daemon};
 use squall_host::past;
 use squall_model::job::Owner;
@@ -159,6 +161,11 @@ fn import(options: &Options) -> Result<String, String> {
     }
 }
 
+/// Brings the jobs of an archive of `sacctmgr` into accounting.
+pub(super) fn load(file: &Path, place: &Place) -> Result<String, String> {
+    bring(file, place)
+}
+
 /// Brings the jobs that a file lists into accounting.
 fn bring(file: &Path, place: &Place) -> Result<String, String> {
     let text = std::fs::read(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
@@ -181,7 +188,9 @@ fn bring(file: &Path, place: &Place) -> Result<String, String> {
         ));
     }
     life::make_folders(place)?;
-    let brought = past::bring(place, &history.jobs)?;
+    let config = read_config(place).map_err(|e| e.to_string())?;
+    let server = config.accounting.server().transpose()?;
+    let brought = past::bring(place, server.as_ref(), &history.jobs)?;
     history.notes.iter().for_each(|note| eprintln!("squall import: {}: {}", file.display(), harmless_lines(note)));
     let highest = history.jobs.iter().map(|job| job.id.0).max().unwrap_or(0);
     let advice = match brought.added {

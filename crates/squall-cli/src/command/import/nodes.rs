@@ -38,7 +38,6 @@ pub(super) const KEYS: &[(&str, Rule)] = &[
     ("SocketsPerBoard", Elsewhere),
     ("State", Elsewhere),
     ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], "a node has the time of its partition or of the cluster")),
-    ("TmpDisk", Missing(&["0"], "the space in /tmp is what the node has; less does not drain it")),
     ("Topology", Missing(NONE, "topology.conf or topology.yaml names the nodes")),
     ("TRESWeights", Missing(NONE, "the order of nodes follows Weight only")),
 ];

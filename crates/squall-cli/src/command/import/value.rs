@@ -251,6 +251,74 @@ pub(super) fn mpi(value: &str) -> Result<Outcome, String> {
     }
 }
 
+/// Reads `JobCompType`. None: it is none of the types that are there.
+pub(super) fn job_completion(value: &str) -> Option<&'static str> {
+    match value.rsplit('/').next()? {
+        "filetxt" => Some("jobcomp/filetxt"),
+        "elasticsearch" => Some("jobcomp/elasticsearch"),
+        _ => None,
+    }
+}
+
+/// Reads `SrunPortRange`; `0-0` is Slurm's way to say any port.
+pub(super) fn srun_ports(value: &str) -> Result<Outcome, String> {
+    if is_none(value) || value == "0-0" {
+        return Ok(Outcome::none(Fate::Moot, super::lines::ALWAYS));
+    }
+    Ok(Outcome::set("SrunPortRange", quoted(&String::from(Ports::try_from(value.to_owned())?))))
+}
+
+/// Reads `TaskPlugin`: Slurm has these plugins.
+pub(super) fn task_plugin(value: &str) -> Result<Outcome, String> {
+    let is_known = |word: &str| {
+        let name = word.trim().rsplit('/').next().unwrap_or_default();
+        is_none(name) || ["affinity", "cgroup"].iter().any(|known| known.eq_ignore_ascii_case(name))
+    };
+    match value.split(',').find(|word| !is_known(word)) {
+        Some(word) => Err(format!("`{word}`: task/affinity, task/cgroup or task/none is needed")),
+        None => Ok(Outcome::none(
+            Fate::Moot,
+            "tasks are bound by --cpu-bind and confined by cgroups, as far as the node has them",
+        )),
+    }
+}
+
+/// Reads `AcctGatherEnergyType`.
+pub(super) fn energy(value: &str) -> Result<Outcome, String> {
+    Ok(match value.rsplit('/').next().unwrap_or_default() {
+        "rapl" => Outcome::set("energy.acct_gather_energy_type", quoted("rapl")),
+        "pm_counters" | "cray_aries" => Outcome::set("energy.acct_gather_energy_type", quoted("pm_counters")),
+        name if is_none(name) => Outcome::none(Fate::Moot, super::lines::ALWAYS),
+        "gpu" | "ipmi" | "xcc" => Outcome::none(
+            Fate::Missing,
+            "nodes read RAPL, or a file with joules ([energy] file) that a program of the site writes",
+        ),
+        name => {
+            return Err(format!("`{name}`: acct_gather_energy/rapl, pm_counters, ipmi, xcc, gpu or none is needed"));
+        }
+    })
+}
+
+/// Reads `AcctGatherNodeFreq`; 0 is Slurm's way not to measure.
+pub(super) fn energy_interval(value: &str) -> Result<Outcome, String> {
+    let seconds: u32 = value.parse().map_err(|_| format!("`{value}` is no number of seconds"))?;
+    match seconds {
+        0 => Ok(Outcome::none(Fate::Moot, "AcctGatherEnergyType says whether energy is measured")),
+        _ => Ok(Outcome::set("energy.acct_gather_node_freq_s", seconds.min(600).to_string())),
+    }
+}
+
+/// Reads `JobAcctGatherParams`, of which every word is about Slurm's own sampling.
+pub(super) fn gather_params(value: &str) -> Result<Outcome, String> {
+    const WORDS: [&str; 7] =
+        ["NoShared", "UsePss", "UseRss", "OverMemoryKill", "NoOverMemoryKill", "DisableGPUAcct", "no_file_cache"];
+    let is_known = |word: &&str| is_none(word) || WORDS.iter().any(|known| known.eq_ignore_ascii_case(word));
+    match value.split(',').map(str::trim).find(|word| !is_known(word)) {
+        Some(word) => Err(format!("`{word}` is no word of JobAcctGatherParams")),
+        None => Ok(Outcome::none(Fate::Moot, "the kernel counts and limits the memory of each step")),
+    }
+}
+
 /// Reads the name of a plugin of `kind`; Slurm has these `names`.
 fn plugin(key: &'static str, kind: &str, names: [&str; 2], value: &str) -> Result<Outcome, String> {
     let name = value.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();

@@ -89,8 +89,22 @@ pub(crate) trait Controller {
         })?;
         Ok(all)
     }
+    /// Calls `take` with each page of rows of an accounting query. `take(None)` means that the answer starts again: the
+    /// rows so far must be discarded.
+    fn accounting_pages(
+        &mut self,
+        query: AccountingQuery,
+        take: &mut dyn FnMut(Option<Vec<AccountingRow>>),
+    ) -> Result<(), ClientError>;
     /// Returns all rows of an accounting query.
-    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
+    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
+        let mut all = Vec::new();
+        self.accounting_pages(query, &mut |rows| match rows {
+            Some(rows) => all.extend(rows),
+            None => all.clear(),
+        })?;
+        Ok(all)
+    }
     /// Returns what accounting has recorded apart from jobs (nodes, reservations, changes of accounts), oldest first.
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
     /// Begins to follow events, which [`Controller::next_events`] returns.
@@ -435,17 +449,21 @@ impl Controller for Live {
         })
     }
 
-    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
+    fn accounting_pages(
+        &mut self,
+        query: AccountingQuery,
+        take: &mut dyn FnMut(Option<Vec<AccountingRow>>),
+    ) -> Result<(), ClientError> {
         let request = HostRequest::Accounting(Box::new(query));
-        let (all, lost) = self.again(|client| {
+        let lost = self.again(|client| {
             client.wait_up_to(Some(ACCOUNTING_TIME))?;
             client.send(&request)?;
-            let mut all = Vec::new();
+            take(None);
             loop {
                 let Answer::Accounting { rows, more, lost } = client.receive()? else { return Err(unexpected()) };
-                all.extend(rows);
+                take(Some(rows));
                 if !more {
-                    return Ok((all, lost));
+                    return Ok(lost);
                 }
             }
         })?;
@@ -455,7 +473,7 @@ impl Controller for Live {
                 "{command}: warning: accounting was damaged: rows of jobs {lost} may be missing; see the controller's log"
             );
         }
-        Ok(all)
+        Ok(())
     }
 
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError> {

@@ -192,7 +192,11 @@ impl Controller for Fake {
         Ok(self.feed.remove(0))
     }
 
-    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
+    fn accounting_pages(
+        &mut self,
+        query: AccountingQuery,
+        take: &mut dyn FnMut(Option<Vec<AccountingRow>>),
+    ) -> Result<(), ClientError> {
         if self.down {
             return Err(ClientError::Connect("nobody listens".into()));
         }
@@ -203,7 +207,13 @@ impl Controller for Fake {
                 && !(query.allocations_only && r.step.is_some())
         });
         self.queries.push(query);
-        Ok(rows)
+        // The connection broke after a page.
+        take(Some(rows.clone()));
+        take(None);
+        let later = rows.split_off(rows.len() / 2);
+        take(Some(rows));
+        take(Some(later));
+        Ok(())
     }
 }
 
@@ -513,6 +523,7 @@ pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> Acco
             write_bytes: 1 << 20,
             major_faults: 3,
             gpus: None,
+            energy_j: Some(12_345),
         },
         submit_line: "sbatch --wrap hostname".into(),
         het: None,
@@ -677,6 +688,7 @@ pub(crate) fn check(name: &str, text: &str) {
 pub(crate) fn node(name: &str) -> NodeInfo {
     NodeInfo {
         name: name.into(),
+        resumes: None,
         up: true,
         responds: true,
         known: true,
@@ -696,6 +708,7 @@ pub(crate) fn node(name: &str) -> NodeInfo {
             features: Vec::new(),
             confinement: None,
             devices: None,
+            interfaces: None,
         }
         .into(),
         features: Vec::new(),

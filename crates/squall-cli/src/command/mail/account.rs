@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::rc::Rc;
 
-use squall_client::Client;
+use squall_client::{Client, ClientError};
 use squall_files::place::Place;
 use squall_files::users;
 use squall_host::sys::clock;
@@ -28,7 +28,7 @@ pub(super) fn of(place: &Place, job: &FeedJob, is_array: bool) -> String {
         let array = job.task.map_or(job.id, |task| task.array);
         return format!("`squall report {array}` tells which tasks failed, why, and how to run these again.\n");
     }
-    let Some(record) = record(place, job) else { return String::new() };
+    let Ok(Some(record)) = record(place, job) else { return String::new() };
     let report = record.report();
     let mut text = format!("{}\n", report.cause());
     let (row, owner) = (&record.job, &record.job.data.owner);
@@ -50,26 +50,26 @@ pub(super) fn of(place: &Place, job: &FeedJob, is_array: bool) -> String {
     text
 }
 
-/// Asks accounting for the job's last run.
-fn record(place: &Place, job: &FeedJob) -> Option<Record> {
-    let mut client = Client::connect_to(place, "mail").ok()?;
-    let cluster: Rc<str> = client.cluster().ok()?.into();
+/// Asks accounting for the job's last run. None: it does not know the job. Err: it can't be asked now.
+pub(super) fn record(place: &Place, job: &FeedJob) -> Result<Option<Record>, ClientError> {
+    let mut client = Client::connect_to(place, "mail")?;
+    let cluster: Rc<str> = client.cluster()?.into();
     let one = job.task.map(|task| JobRef::Tasks(task.array, [task.index].into_iter().collect()));
     let ids = vec![one.unwrap_or(JobRef::Job(job.id))];
     let query = HostRequest::Accounting(Box::new(AccountingQuery { ids, ..AccountingQuery::default() }));
     let mut rows = Vec::new();
-    let mut answer = client.ask(&query).ok()?;
+    let mut answer = client.ask(&query)?;
     while let Answer::Accounting { rows: more, more: goes_on, .. } = answer {
         rows.extend(more);
         if !goes_on {
             break;
         }
-        answer = client.receive().ok()?;
+        answer = client.receive()?;
     }
     let clock = Rc::new(Clock::here(clock::now()));
     let name = |uid| users::by_uid(uid).map_or_else(|| uid.to_string(), |user| user.name);
     let all = Record::all(rows, (&clock, &cluster), name);
-    all.into_iter().rfind(|one| one.job.data.id == job.id)
+    Ok(all.into_iter().rfind(|one| one.job.data.id == job.id))
 }
 
 /// Appends the last lines of a file of the owner's.

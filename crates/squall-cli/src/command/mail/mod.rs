@@ -1,7 +1,8 @@
-//! `squall mail`: sends mail about jobs, in the foreground. It follows the controller's events, remembers how far it has
-//! come, and may end and start at any time.
+//! `squall mail`: sends mail about jobs, and tells other programs of ended ones, in the foreground. It follows the
+//! controller's events, remembers how far it has come, and may end and start at any time.
 
 mod account;
+mod completions;
 mod letter;
 mod post;
 mod reminders;
@@ -38,8 +39,8 @@ pub(crate) static PAGE: Page = Page {
     synopsis: &["[--state=DIR]"],
     options: page::Options::Own(FLAGS),
     notes: "\
-Sends what `--mail-type` asks for, by `mail_prog` or `mail_relay` of squall.toml; its log goes to standard error. `squall up` \
-starts it in the background. Started by root it runs `mail_prog` as the user `nobody`. It remembers which events it has dealt with, so it \
+Sends what `--mail-type` asks for, by `mail_prog` or `mail_relay` of squall.toml, and tells other programs of ended jobs as \
+`job_comp_type` says; its log goes to standard error. `squall up` starts it in the background. Started by root it runs `mail_prog` as the user `nobody`. It remembers which events it has dealt with, so it \
 may be ended and started at any time.
 ",
 };
@@ -70,15 +71,28 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         let place = super::place(given.last("state").map(std::path::Path::new))?;
         not_joined(&place, &Daemon::Mail)?;
         let config = read_config(&place).map_err(|e| e.to_string())?;
-        if !config.sends_mail() {
-            return Err(format!("{}: it has neither mail_prog nor mail_relay", place.config().display()));
+        if !config.tells_of_jobs() {
+            return Err(format!(
+                "{}: it has neither mail_prog, mail_relay nor job_comp_type",
+                place.config().display()
+            ));
         }
         logging::start(given.has("detached").then(|| Daemon::Mail.log_file(&place)))?;
-        let memory = Memory::open(&place)?;
+        let memory = Memory::open(&place, "mail.position")?;
+        let completed = Memory::open(&place, "jobcomp.position")?;
         let _pid = hold(&place, &Daemon::Mail)?;
         gone::end_with(&place, "the sender of mail", || {});
         service::ready();
-        follow(&place, &config, memory)
+        std::thread::scope(|scope| {
+            if config.accounting.completion().is_some() {
+                let tell = || completions::follow(&place, &config, completed);
+                std::thread::Builder::new()
+                    .name("jobcomp".into())
+                    .spawn_scoped(scope, tell)
+                    .map_err(|e| e.to_string())?;
+            }
+            if config.sends_mail() { follow(&place, &config, memory) } else { Ok(String::new()) }
+        })
     })
 }
 
@@ -89,8 +103,8 @@ struct Memory {
 }
 
 impl Memory {
-    fn open(place: &Place) -> Result<Self, String> {
-        let path = place.run().join("mail.position");
+    fn open(place: &Place, name: &str) -> Result<Self, String> {
+        let path = place.run().join(name);
         let problem = |e: std::io::Error| format!("{}: {e}", path.display());
         let mut options = File::options();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(problem)?;
@@ -159,9 +173,9 @@ fn follow(place: &Place, config: &Config, mut memory: Memory) -> Result<String, 
     }
 }
 
-/// Starts the process in the background if the configuration has a way to send mail.
+/// Starts the process in the background if the configuration has a way to send mail, or to tell of ended jobs.
 pub(super) fn start(place: &Place) -> Result<(), String> {
-    if !read_config(place).map_err(|e| e.to_string())?.sends_mail() {
+    if !read_config(place).map_err(|e| e.to_string())?.tells_of_jobs() {
         return Ok(());
     }
     let (daemon, mut started) = (Daemon::Mail, None);

@@ -142,6 +142,9 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if given.has("batch-script") {
         return batch_scripts(call, &query);
     }
+    if dialect.is_none() && query::is_by_pages(&given) {
+        return list(call, &given, query, &sheet, units);
+    }
     let mut rows = call.accounting(WHAT, query.clone())?;
     let leaders: BTreeSet<JobId> = rows.iter().filter_map(|row| row.het).map(|het| het.leader).collect();
     if given.has("whole-hetjob") && given.last("whole-hetjob") != Some("no") && !leaders.is_empty() {
@@ -165,6 +168,39 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         }
         None => sheet.lines(!given.has("noheader"), &given.style(), &rows),
     };
+    call.print(&text);
+    Ok(())
+}
+
+/// Prints a table of rows. They are made into text as they come, so that a long list needs the memory of its text only.
+fn list(
+    call: &mut Call<'_>,
+    given: &Arguments,
+    query: AccountingQuery,
+    sheet: &Sheet<Row>,
+    units: Units,
+) -> Result<(), Fail> {
+    query::keep(given, &mut Vec::new()).or_else(|problem| call.fail(&problem))?;
+    let (clock, cluster, style) = (call.clock(call.now), call.cluster(WHAT)?, given.style());
+    let titles = sheet.lines(!given.has("noheader"), &style, &[]);
+    let mut text = titles.clone();
+    let asked = query.clone();
+    let answered = call.controller.accounting_pages(query, &mut |page| {
+        let Some(mut rows) = page else {
+            text.clone_from(&titles);
+            return;
+        };
+        // because the conditions were read above
+        let Ok(()) = query::keep(given, &mut rows) else { return };
+        let rows = rows.into_iter().map(|mut data| {
+            if given.has("truncate") {
+                truncate(&mut data, &asked);
+            }
+            Row { units, ..Row::new(data, &clock, &cluster) }
+        });
+        text.push_str(&sheet.lines(false, &style, &rows.collect::<Vec<_>>()));
+    });
+    answered.or_else(|e| call.failed(WHAT, &e))?;
     call.print(&text);
     Ok(())
 }

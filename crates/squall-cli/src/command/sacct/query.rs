@@ -115,6 +115,36 @@ fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
 /// Drops the rows that don't meet conditions which the controller's query doesn't have.
 pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<AccountingRow>) -> Result<(), Fail> {
     let list = |option: &str| given.last(option).map(parts);
+    if let Some(numbers) = list("associations") {
+        let policy = match call.controller.ask(&Request::Policy) {
+            Ok(Answer::Policy(policy)) => policy,
+            Ok(_) => return call.failed("slurm_load_accounting error", &unexpected()),
+            Err(e) => return call.failed("slurm_load_accounting error", &e),
+        };
+        rows.retain(|r| {
+            let own = policy.association(&r.account, &r.owner.user, &r.partition);
+            own.is_some_and(|own| numbers.contains(&own.id.to_string().as_str()))
+        });
+    }
+    keep(given, rows).or_else(|problem| call.fail(&problem))?;
+    if given.has("use-local-uid") {
+        for row in rows.iter_mut() {
+            if let Some(uid) = call.people.uid(&row.owner.user) {
+                Arc::make_mut(&mut row.owner).uid = uid;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the rows of a page can be chosen without those of other pages, and without asking anyone.
+pub(crate) fn is_by_pages(given: &Arguments) -> bool {
+    !["associations", "use-local-uid", "whole-hetjob"].into_iter().any(|option| given.has(option))
+}
+
+/// Drops the rows that don't meet conditions on themselves alone. Err: a condition can't be read.
+pub(crate) fn keep(given: &Arguments, rows: &mut Vec<AccountingRow>) -> Result<(), String> {
+    let list = |option: &str| given.last(option).map(parts);
     if let Some(groups) = list("gid").or(list("group")) {
         rows.retain(|r| groups.iter().any(|g| *g == r.owner.group || g.parse() == Ok(r.owner.gid)));
     }
@@ -127,17 +157,6 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
     if let Some(reasons) = list("reason") {
         rows.retain(|r| reasons.contains(&r.reason.as_deref().unwrap_or("None")));
     }
-    if let Some(numbers) = list("associations") {
-        let policy = match call.controller.ask(&Request::Policy) {
-            Ok(Answer::Policy(policy)) => policy,
-            Ok(_) => return call.failed("slurm_load_accounting error", &unexpected()),
-            Err(e) => return call.failed("slurm_load_accounting error", &e),
-        };
-        rows.retain(|r| {
-            let own = policy.association(&r.account, &r.owner.user, &r.partition);
-            own.is_some_and(|own| numbers.contains(&own.id.to_string().as_str()))
-        });
-    }
     if given.last("whole-hetjob") == Some("no") {
         let named: Vec<JobId> = given
             .options
@@ -148,13 +167,6 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
             .map(|t| id_of(&t.job))
             .collect();
         rows.retain(|r| r.het.is_none() || named.is_empty() || named.contains(&r.id));
-    }
-    if given.has("use-local-uid") {
-        for row in rows.iter_mut() {
-            if let Some(uid) = call.people.uid(&row.owner.user) {
-                Arc::make_mut(&mut row.owner).uid = uid;
-            }
-        }
     }
     if given.has("array") {
         *rows = std::mem::take(rows).into_iter().flat_map(each_task).collect();
@@ -168,12 +180,12 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
         let (low, high) = text.split_once('-').unwrap_or((text, text));
         match (low.parse::<u32>(), high.parse::<u32>()) {
             (Ok(low), Ok(high)) => rows.retain(|r| (low..=high).contains(&of(r))),
-            _ => return call.fail(&format!("Invalid --{option} value: {text}")),
+            _ => return Err(format!("Invalid --{option} value: {text}")),
         }
     }
     for (option, least) in [("timelimit-min", true), ("timelimit-max", false)] {
         let Some(text) = given.last(option) else { continue };
-        let Ok(limit) = parse_limit(text) else { return call.fail(&format!("Invalid --{option} value: {text}")) };
+        let limit = parse_limit(text).map_err(|_| format!("Invalid --{option} value: {text}"))?;
         let limit = limit.unwrap_or(u64::MAX);
         rows.retain(|r| {
             let own = r.time_limit_s.unwrap_or(u64::MAX);

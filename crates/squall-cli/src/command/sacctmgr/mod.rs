@@ -1,5 +1,6 @@
 //! sacctmgr: clusters, accounts, users and their limits in accounting. This file lists them; `change` changes them.
 
+mod archive;
 mod change;
 mod dump;
 mod job;
@@ -118,13 +119,10 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
         dump::dump(call, specs)
     } else if is("load", 2) {
         dump::load(call, &given, specs)
-    } else if is("archive", 2) || is("clear", 2) || is("reconfigure", 2) {
-        let why = if is("archive", 2) {
-            "records of all jobs are kept, in DIR/accounts.db (SQLite): copy that"
-        } else {
-            "nothing needs it here"
-        };
-        call.fail(&format!("{word}: Requested operation not supported on this system: {why}"))
+    } else if is("archive", 2) {
+        archive::archive(call, specs)
+    } else if is("clear", 2) || is("reconfigure", 2) {
+        call.fail(&format!("{word}: Requested operation not supported on this system: nothing needs it here"))
     } else {
         call.say(&format!("invalid keyword: {word}"));
         Err(Fail(1))

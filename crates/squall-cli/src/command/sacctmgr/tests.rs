@@ -184,7 +184,8 @@ fn what_is_set_up_and_shown() {
         &["-i", "modify", "qos", "high", "set", "flags-=NoDecay,OverPartQOS"],
         &["show", "qos", "high", "-nP", "format=flags"],
         &["-i", "modify", "job", "where", "jobid=3", "set", "comment=x"],
-        &["archive", "dump"],
+        &["archive", "dump", "events"],
+        &["archive", "bogus"],
         &["show", "assoc", "user=ann", "-P", "format=user,grptres,maxtrespernode,grptresrunmins,grpcpurunmins"],
         &["show", "qos", "high", "-P", "format=name,grptresmins,maxtresmins,maxtrespu"],
         &["-i", "add", "coordinator", "account=optics", "names=ann"],
@@ -364,8 +365,8 @@ fn all_that_is_wrong_with_a_dump_is_said_at_once() {
     drop(std::fs::remove_file(&path));
     let said = seen.err.replace(&path.display().to_string(), "FILE");
     let expected = [
-        "FILE:3: unknown option `GrpJobsAccrue=5`",
-        "FILE:3: Bad value for grptres: energy can't be limited here: cpu, mem, node, billing and gres/gpu can",
+        "FILE:3: Bad value for grpjobsaccrue: GrpJobsAccrue is not taken: each pending job gains priority by its age",
+        "FILE:3: Bad value for grptres: energy can't be limited here (jobs have it when they have ended): cpu, mem, node, billing and gres/gpu can",
         "FILE:4: `KIND - 'NAME':OPTION=VALUE` is needed",
         "FILE:6: Unknown admin level: King",
         "QOS that are named and do not exist: fast,slow; a dump has none, so first: sacctmgr add qos fast,slow",

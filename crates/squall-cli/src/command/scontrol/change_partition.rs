@@ -3,7 +3,7 @@
 use squall_model::config::PartitionConfig;
 use squall_model::wire::client::Request;
 use squall_text::verbs::key::{Bad, Key, means};
-use squall_text::verbs::partition::{KEYS, asks_for_nothing};
+use squall_text::verbs::partition::{KEYS, asks_for_nothing, not_done};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::lists::all_partitions;
@@ -101,7 +101,13 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
                 Err(_) => return invalid(call, &format!("{}={}", word.key, word.value)),
             },
             None if asks_for_nothing(word.key, word.value) => {}
-            None => return unsupported(call, word),
+            None => match not_done(word.key) {
+                Some(why) => {
+                    call.say(why);
+                    return unsupported(call, word);
+                }
+                None => return unsupported(call, word),
+            },
         }
     }
     Ok(config)

@@ -70,13 +70,13 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     }
     let asked = Instant::now();
     match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { host, trouble, cluster_version, speaks, .. }) => {
+        Ok(Answer::Pong { host, trouble, cluster_version, speaks, records, .. }) => {
             let answered_us = Some(took(asked));
             let cluster = call.cluster("slurm_ping error")?;
             show(call, manner, &cluster, &[PingResult { host, answered_us }]);
             hint(call, manner, cluster_version, speaks);
-            if let Some(trouble) = trouble {
-                call.complain(&trouble);
+            for word in trouble.iter().chain(&records) {
+                call.complain(word);
             }
             Ok(())
         }
@@ -106,10 +106,10 @@ fn trouble(call: &mut Call<'_>, manner: Manner, led: bool) {
         return call.complain("no controller leads at the moment: `squall doctor` on a head says why");
     }
     match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { trouble, cluster_version, speaks, .. }) => {
+        Ok(Answer::Pong { trouble, cluster_version, speaks, records, .. }) => {
             hint(call, manner, cluster_version, speaks);
-            if let Some(trouble) = &trouble {
-                call.complain(trouble);
+            for word in trouble.iter().chain(&records) {
+                call.complain(word);
             }
         }
         Err(ClientError::Refused(refusal)) => refusal::detail(&refusal).iter().for_each(|why| call.complain(why)),

@@ -312,6 +312,7 @@ fn files(row: &JobRow) -> Vec<String> {
         lines.push(format!("StdOut={}", row.stdout()));
     }
     lines.extend(as_given(options.network.switches.as_ref()).map(|text| format!("Switches={text}")));
+    lines.extend(as_given(options.network.groups.as_ref()).map(|text| format!("Groups={text}")));
     lines.push("Power=".to_owned());
     lines.extend(options.filtered.as_ref().map(|names| format!("SubmitFilter={names}")));
     lines.extend((options.enforce_binding == Some(true)).then(|| "GresEnforceBind=Yes".to_owned()));

@@ -114,7 +114,7 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
         ),
         format!("Partitions={} ", node.partitions.join(",")),
         format!("BootTime={} SlurmdStartTime={}", time(Time::from_secs(hardware.boot_time_s)), time(node.registered)),
-        format!("LastBusyTime={} ResumeAfterTime=None", time(node.heard)),
+        format!("LastBusyTime={} ResumeAfterTime={}", time(node.heard), node.resumes.map_or("None".to_owned(), time)),
         format!("CfgTRES={}", has(node)),
         format!("AllocTRES={}", holds(node)),
         "CapWatts=n/a".to_owned(),

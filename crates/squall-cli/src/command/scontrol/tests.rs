@@ -170,6 +170,7 @@ fn config_and_ping() {
         next_job: JobId(34),
         cluster_version: squall_model::version::ClusterVersion(2),
         speaks: squall_model::version::ClusterVersion(2),
+        records: None,
     };
     assert_eq!(answered(&["ping"], pong(None)).out, "Slurmctld(primary) at vm is UP\n");
     assert_eq!(answered(&["ping"], pong(Some("the disk is full"))).err, "scontrol: error: the disk is full\n");
@@ -598,10 +599,11 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
     assert_eq!((rights("Root=YES"), rights("ReqResv=YES")), ((None, true, false), (None, false, true)));
     // Keys for features that Squall's partitions don't have: switching the feature off changes nothing, any other value
     // is refused.
-    for (none, some) in [("CpuBind=off", "CpuBind=core"), ("MaxTime=-1", "Nosuch=1")] {
+    let bound = "tasks are bound as `srun --cpu-bind` says\n";
+    for (none, some, why) in [("CpuBind=off", "CpuBind=core", bound), ("MaxTime=-1", "Nosuch=1", "")] {
         assert_eq!(change(none), is, "{none}");
         let seen = run("scontrol", scontrol, &["update", "partition=debug", some]);
-        let refused = format!("Update of this parameter is not supported: {some}\nRequest aborted\n");
+        let refused = format!("{why}Update of this parameter is not supported: {some}\nRequest aborted\n");
         assert_eq!((seen.code, seen.err), (1, refused));
     }
 }
@@ -777,6 +779,7 @@ fn d10_the_configuration_has_every_key() {
         next_job: JobId(34),
         cluster_version: squall_model::version::ClusterVersion(2),
         speaks: squall_model::version::ClusterVersion(2),
+        records: None,
     };
     let text = answered(&["show", "config"], pong).out;
     let has = |key: &&str| text.lines().any(|line| line.split(' ').next() == Some(*key));

@@ -58,6 +58,7 @@ pub(crate) static PAGE: Page = Page {
     options: Options::Own(OPTIONS),
     notes: "\
   Valid <REPORT> values are:
+   cluster AccountUtilizationByQOS
    cluster AccountUtilizationByUser
    cluster UserUtilizationByAccount
    cluster UserUtilizationByWckey
@@ -255,6 +256,8 @@ fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), F
     if is("cluster", 2) {
         let reports: Reports = &[
             ("accountutilizationbyuser", 1, Report::Usage(usage::By::Account)),
+            ("accountutilizationbyqos", 21, Report::Usage(usage::By::Qos)),
+            ("aq", 2, Report::Usage(usage::By::Qos)),
             ("utilization", 2, Report::Utilization),
             ("userutilizationbyaccount", 2, Report::Usage(usage::By::User)),
             ("ua", 2, Report::Usage(usage::By::User)),
@@ -262,7 +265,7 @@ fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), F
             ("uw", 2, Report::Usage(usage::By::UserOfWckey)),
             ("wckeyutilizationbyuser", 1, Report::Usage(usage::By::Wckey)),
         ];
-        let valid = "cluster reports are, \"AccountUtilizationByUser\", \"UserUtilizationByAccount\", \
+        let valid = "cluster reports are, \"AccountUtilizationByUser\", \"AccountUtilizationByQOS\", \"UserUtilizationByAccount\", \
                      \"UserUtilizationByWckey\", \"Utilization\", and \"WCKeyUtilizationByUser\"";
         Ok((reports, valid))
     } else if is("job", 1) {

@@ -14,6 +14,8 @@ fn reports() {
     let calls: &[&[&str]] = &[
         &["cluster", "AccountUtilizationByUser", since, "end=now"],
         &["-t", "seconds", "-P", "cluster", "user", since, "end=now"],
+        &["-t", "seconds", "-P", "cluster", "AccountUtilizationByQOS", since, "end=now"],
+        &["-nP", "-t", "seconds", "-T", "cpu,billing", "cluster", "AQ", since, "end=now"],
         &["-nP", "-t", "Hour", "user", "top", since, "end=now", "topcount=1"],
         &["user", "top", "start=2001-01-01", "end=2001-01-02"],
         &["cluster", "bogus"],

@@ -16,6 +16,8 @@ use squall_text::format::sheet::Column;
 pub(super) enum By {
     /// Accounts are listed, with the usage of all accounts below them, and their users.
     Account,
+    /// Accounts are listed, with the usage of all accounts below them, and their QOS.
+    Qos,
     /// Users are listed, each with the accounts used.
     User,
     /// Users are listed, each with the workload keys used.
@@ -31,6 +33,8 @@ struct UsageLine {
     cluster: String,
     /// Name of the account or workload key.
     account: String,
+    /// Name of the QOS. Empty: the line is not about one.
+    qos: String,
     /// The account as printed: with `tree`, indented by a blank for each account above it.
     shown: String,
     user: String,
@@ -65,7 +69,7 @@ static COLUMNS: &[C] = &[
     C::titled("PLNDDown", "PLND Down", 10, |_| String::new()),
     C::new("Reported", 12, |_| String::new()),
     C::new("Partition", 15, |_| String::new()),
-    C::new("QOS", 12, |_| String::new()),
+    C::new("QOS", 12, |u| u.qos.clone()),
     C::titled("QOSID", "QOS ID", 8, |_| String::new()),
 ];
 
@@ -100,7 +104,7 @@ pub(super) fn usage(call: &mut Call<'_>, asked: &mut ReportQuery, by: By) -> Res
     sums.retain(|_, amounts| amounts.iter().any(|amount| *amount > 0));
     let mut all: Vec<(Key, Vec<u64>)> = sums.into_iter().collect();
     match by {
-        By::Account => {
+        By::Account | By::Qos => {
             all.retain(|((account, _), _)| within(account));
             all.sort_by_key(|((account, user), _)| (lineage(&policy, account), user.clone()));
         }
@@ -133,13 +137,17 @@ fn keys(by: By, row: &AccountingRow, policy: &Policy, group: bool) -> Vec<Key> {
     let (account, user) = (row.account.clone(), row.owner.user.clone());
     let wckey = row.spec.wckey.clone();
     match by {
-        By::Account => {
-            let mut all = vec![(account.clone(), user), (account.clone(), String::new())];
+        By::Account | By::Qos => {
+            // In Slurm the lines of accounts have no sum over their QOS.
+            let each = if by == By::Qos { row.qos.clone() } else { user };
+            let of = |name: &str| (name.to_owned(), if by == By::Qos { each.clone() } else { String::new() });
+            let mut all = vec![(account.clone(), each.clone())];
+            all.extend((by == By::Account).then(|| of(&account)));
             let above = policy.above(&account).map(|(name, _)| name.to_owned());
             let above = above.chain([ROOT.to_owned()]).filter(|name| *name != account);
             let mut above: Vec<String> = above.collect();
             above.dedup();
-            all.extend(above.into_iter().map(|name| (name, String::new())));
+            all.extend(above.iter().map(|name| of(name)));
             all
         }
         By::Top if group => vec![(user, String::new())],
@@ -174,6 +182,8 @@ fn print(
     let usual = match (by, asked.tres_text.is_some()) {
         (By::Account, true) => "Cluster,Account,Login,Proper,TresName,Used",
         (By::Account, false) => "Cluster,Account,Login,Proper,Used,Energy",
+        (By::Qos, true) => "Cluster,Account,QOS,TresName,Used",
+        (By::Qos, false) => "Cluster,Account,QOS,Used,Energy",
         (By::User | By::Top, true) => "Cluster,Login,Proper,Account,TresName,Used",
         (By::User | By::Top, false) => "Cluster,Login,Proper,Account,Used,Energy",
         (By::UserOfWckey, true) => "Cluster,Login,Proper,WCKey,TresName,Used",
@@ -181,13 +191,14 @@ fn print(
         (By::Wckey, true) => "Cluster,WCKey,Login,Proper,TresName,Used",
         (By::Wckey, false) => "Cluster,WCKey,Login,Proper,Used",
     };
-    let tree = asked.has("tree") && by == By::Account;
+    let tree = asked.has("tree") && matches!(by, By::Account | By::Qos);
     let usual = if tree { usual.replace("Account", "Account%-20") } else { usual.to_owned() };
     let mut sheet = asked.sheet(call, &usual, COLUMNS)?;
     sheet.widen("Used", asked.unit.width(first));
     sheet.widen("Energy", asked.unit.width(0));
     let title = match by {
         By::Account => "Cluster/Account/User Utilization".to_owned(),
+        By::Qos => "Cluster/Account/QOS Utilization".to_owned(),
         By::User => "Cluster/User/Account Utilization".to_owned(),
         By::UserOfWckey => "Cluster/User/WCKey Utilization".to_owned(),
         By::Wckey => "Cluster/WCKey/User Utilization".to_owned(),
@@ -197,8 +208,9 @@ fn print(
     let least = all.iter().filter(|_| tree).map(|((account, _), _)| depth(account)).min().unwrap_or(0);
     let mut lines = Vec::new();
     for ((first, second), amounts) in all {
-        let by_account = by == By::Account || by == By::Wckey;
+        let by_account = matches!(by, By::Account | By::Qos | By::Wckey);
         let (account, user) = if by_account { (first, second) } else { (second, first) };
+        let (user, qos) = if by == By::Qos { ("", second.as_str()) } else { (user.as_str(), "") };
         let indent = if tree { depth(account) - least + usize::from(!user.is_empty()) } else { 0 };
         let shown = format!("{}{account}", " ".repeat(indent));
         for ((tres, amount), total) in asked.tres.iter().zip(amounts).zip(totals) {
@@ -206,7 +218,8 @@ fn print(
                 cluster: asked.cluster.to_string(),
                 account: account.clone(),
                 shown: shown.clone(),
-                user: user.clone(),
+                user: user.to_owned(),
+                qos: qos.to_owned(),
                 tres,
                 amount: asked.unit.show(*amount, *total),
                 energy: asked.unit.show(0, 0),

@@ -10,6 +10,7 @@ use squall_engine::step::Delivery;
 use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use squall_host::sys::peer::peer_of;
 use squall_model::codec;
+use squall_model::config::Ports;
 use squall_model::encoding::Encoded;
 use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FromStep, Layout, ToStep};
@@ -36,12 +37,12 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Opens the socket under a name that can't be guessed. `host`: this machine's name on other machines of the
-    /// cluster; None: there are none.
-    pub(crate) fn open(host: Option<&str>) -> io::Result<Self> {
+    /// cluster; None: there are none. `ports`: those at which it may listen for these; None: any.
+    pub(crate) fn open(host: Option<&str>, ports: Option<Ports>) -> io::Result<Self> {
         let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
-        let (far, address) = host.map(open_far).transpose()?.unzip();
+        let (far, address) = host.map(|host| open_far(host, ports)).transpose()?.unzip();
         let users = vec![0, rustix::process::getuid().as_raw()];
         Ok(Self { socket, far, address, name, cookie: random(), users })
     }
@@ -101,10 +102,24 @@ impl Listener {
     }
 }
 
-fn open_far(host: &str) -> io::Result<(TcpListener, String)> {
+fn open_far(host: &str, ports: Option<Ports>) -> io::Result<(TcpListener, String)> {
     // Without IPv6, IPv4 is all there is.
-    let socket =
-        TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let at = |port: u16| {
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+    };
+    let socket = match ports {
+        None => at(0)?,
+        Some(ports) => {
+            // Commands that begin at the same time begin at different ports.
+            let from = (u128::from_le_bytes(random()) % u128::from(ports.len())) as u32;
+            let all = (0..ports.len()).map(|step| ports.first + ((from + step) % ports.len()) as u16);
+            let text = String::from(ports);
+            let full = || {
+                io::Error::new(ErrorKind::AddrInUse, format!("all of the ports {text} are in use (srun_port_range)"))
+            };
+            all.into_iter().find_map(|port| at(port).ok()).ok_or_else(full)?
+        }
+    };
     socket.set_nonblocking(true)?;
     let address = format!("{host}:{}", socket.local_addr()?.port());
     Ok((socket, address))
@@ -145,13 +160,22 @@ pub(crate) struct StepConnection {
     unread: Vec<u8>,
     unsent: Vec<u8>,
     open: bool,
+    dismissed: bool,
     /// Whether the step daemon's final frame has arrived.
     pub(crate) done: bool,
 }
 
 impl StepConnection {
     fn new(stream: Pipe) -> Self {
-        Self { stream, stage: Stage::Called, unread: Vec::new(), unsent: Vec::new(), open: true, done: false }
+        Self {
+            stream,
+            stage: Stage::Called,
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            open: true,
+            dismissed: false,
+            done: false,
+        }
     }
 
     /// Returns the index of the node in the step's layout. None: the step daemon has not presented its cookie yet.
@@ -176,10 +200,16 @@ impl StepConnection {
         }
     }
 
-    /// Sends a last message to a step daemon that serves no tasks itself, and closes the link.
+    /// Sends a last message to a step daemon that serves no tasks itself. The link is to be dropped: its socket would lead out
+    /// of the job in checkpoints.
     pub(crate) fn dismiss(&mut self, message: &ToStep) {
         self.put(message);
-        self.open = false;
+        (self.open, self.dismissed) = (false, true);
+    }
+
+    /// Returns whether the link is to be dropped.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.dismissed
     }
 
     /// Turns on detection of a peer machine that vanishes.
@@ -355,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_step_daemon_with_the_cookie_is_heard() {
-        let listener = Listener::open(None).unwrap();
+        let listener = Listener::open(None, None).unwrap();
         let mut after = Vec::new();
         codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
         assert_eq!(call(&listener, listener.cookie(), &after), (vec![FromStep::Started(vec![(0, 7)])], Some(3), true));
@@ -363,7 +393,7 @@ mod tests {
 
     #[test]
     fn without_the_cookie_or_with_nonsense_it_is_not() {
-        let listener = Listener::open(None).unwrap();
+        let listener = Listener::open(None, None).unwrap();
         let mut after = Vec::new();
         codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
         let (frames, _, open) = call(&listener, [0; 16], &after);

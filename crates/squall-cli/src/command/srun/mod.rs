@@ -1,6 +1,7 @@
 //! srun: runs tasks in an existing allocation, or in one that it requests.
 
 mod again;
+mod background;
 mod bcast;
 pub(crate) mod exits;
 mod het;
@@ -23,12 +24,14 @@ use std::time::Duration;
 use squall_files::place::Place;
 use squall_host::sys::peer::peer_of;
 use squall_host::sys::signals::SignalFd;
+use squall_model::config::SrunDefaults;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{ExitCode as JobExit, JobSpec};
 use squall_model::step::FirstStep;
 use squall_model::wire::client::Request;
 
 use self::again::Again;
+use self::background::Parting;
 use self::link::Listener;
 use self::prepare::StreamRoutes;
 use self::request::StepRequest;
@@ -73,6 +76,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn start(args: &[OsString]) -> Result<u8, Stop> {
     let mut vars: Vars = std::env::vars_os().collect();
     let mut plugins = Beside::start(SRUN)?;
+    if let Some(status) = background::begin(args, &mut vars)? {
+        return Ok(status);
+    }
     if let Some(parts) = het::parts(args)? {
         return match het::job_of(&parts, &vars) {
             Some(job) => het::run(&parts, job, &vars),
@@ -110,6 +116,12 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     }
 }
 
+/// Returns what the cluster's configuration says of each srun.
+pub(crate) fn usual() -> SrunDefaults {
+    let text = Place::find().and_then(|place| place.srun());
+    text.map(|text| SrunDefaults::parse(&text)).unwrap_or_default()
+}
+
 /// Builds a request from variables and command line; returns it with the command to run.
 fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString>), Stop> {
     let line = collect::line(SRUN, args)?;
@@ -121,6 +133,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString
     if asked.run.pty && (asked.on_line("input") || asked.on_line("output") || asked.on_line("error")) {
         return Err(Stop::bad("--error/--input/--output are incompatible with --pty"));
     }
+    background::check(&asked, het::among(vars).is_some())?;
     if asked.run.job.is_none() && asked.run.relative.is_some() {
         return Err(Stop::bad("fatal: --relative option invalid for job allocation request"));
     }
@@ -131,6 +144,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(SubmitOptions, Vec<OsString
         asked.spec.need.ntasks = multi_prog::tasks(&program.to_string_lossy())?;
     }
     submission::place(&mut asked, SRUN, args)?;
+    scripts::complete(&mut asked, usual());
     scripts::find(&mut asked, vars);
     if asked.spec.name.is_empty() {
         asked.spec.name = request::base_name(program);
@@ -222,8 +236,11 @@ impl Call {
     fn new(mut step: StepRequest) -> Result<Self, Stop> {
         let screen = step.program.x11.map(Screen::find).transpose();
         let screen = screen.map_err(|problem| Stop::bad(format!("cannot setup x11 forwarding: {problem}")))?;
-        let host = Place::find().and_then(|place| place.reached_as());
-        let listener = Listener::open(host.as_deref())
+        let (host, ports) = (Place::find().and_then(|place| place.reached_as()), usual().ports);
+        // In a checkpoint the nodes of a job are connected only by TCP, also on one machine.
+        let several = || std::env::var("SLURM_NNODES").is_ok_and(|nodes| nodes != "1");
+        let host = host.or_else(|| (step.spec.inside.is_some() && several()).then(|| "127.0.0.1".to_owned()));
+        let listener = Listener::open(host.as_deref(), ports)
             .map_err(|e| Stop::bad(format!("unable to open a socket for the tasks' streams: {e}")))?;
         step.program.client = listener.address();
         step.program.cookie = listener.cookie();
@@ -329,6 +346,7 @@ fn run_step(
         screen,
         restarts: asked.run.restarts > 0,
         again,
+        parting: asked.run.asynchronous.then_some(Parting { quiet: asked.quiet, parsable: asked.batch.parsable }),
         terminal: if asked.run.pty { Raw::enter().ok() } else { None },
     };
     let request = Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key };

@@ -14,7 +14,7 @@ use squall_model::step::{Distribution, Inside, RankSet, StepSpec, Stream, TaskPr
 
 use super::streams::Route;
 use super::x11::Display;
-use super::{het, multi_prog, terminal};
+use super::{background, het, multi_prog, terminal};
 use crate::capture::{self, Vars};
 use squall_client::random;
 use squall_text::options::submit::SubmitOptions;
@@ -74,9 +74,13 @@ pub(crate) fn step(
     let spec = spec(asked, command, vars, inside)?;
     let pty = asked.run.pty;
     let text = |value: &Option<String>| if pty { Some("0".to_owned()) } else { value.clone() };
-    let input = Route::of(text(&asked.spec.stdin).as_deref());
-    let output = Route::of(text(&asked.spec.stdout).as_deref());
-    let error = Route::of_error(text(&asked.spec.stderr).as_deref(), &output);
+    let mut input = Route::of(text(&asked.spec.stdin).as_deref());
+    let mut output = Route::of(text(&asked.spec.stdout).as_deref());
+    let of_error = text(&asked.spec.stderr);
+    let mut error = Route::of_error(of_error.as_deref(), &output);
+    if asked.run.asynchronous {
+        background::route(asked, [&mut input, &mut output, &mut error], of_error.as_deref());
+    }
     let exported = capture::export(Tool::Srun, &het::without_among(vars), asked.export.as_deref())?;
     let program = TaskProgram {
         commands: commands(asked, command, spec.ntasks)?,
@@ -202,7 +206,9 @@ fn spec(asked: &SubmitOptions, command: &[OsString], vars: &Vars, inside: bool) 
 /// root's help on the node is left to the node.
 fn is_inside(asked: &SubmitOptions, vars: &Vars) -> bool {
     let helped = asked.run.bcast.is_some() || asked.spec.options.x11.is_some() || asked.spec.options.bundle().is_some();
-    number(vars, INSIDE) == Some(1) && job_of_environment(asked) && het::among(vars).is_none() && !helped
+    // The script runs on the first node, and a keeper starts only what serves steps of the script.
+    let first = number(vars, "SLURM_NODEID").is_none_or(|node| node == 0);
+    number(vars, INSIDE) == Some(1) && first && job_of_environment(asked) && het::among(vars).is_none() && !helped
 }
 
 /// Returns the generic resources of each node that the command line of srun asks for, as `scontrol show` displays them.

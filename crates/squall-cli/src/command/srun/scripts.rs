@@ -6,12 +6,23 @@ use std::process::Command;
 
 use squall_engine::environment::job_env;
 use squall_host::sys::command::unblock_signals;
+use squall_model::config::SrunDefaults;
 use squall_model::job::options::TaskScripts;
 use squall_model::step::JobFacts;
 
 use crate::capture::Vars;
 use squall_text::options::Stop;
 use squall_text::options::submit::SubmitOptions;
+
+/// Takes the site's programs around a step where the user names none. Their paths are absolute.
+pub(super) fn complete(asked: &mut SubmitOptions, usual: SrunDefaults) {
+    let TaskScripts { prolog, epilog } = &mut asked.run.around;
+    for (own, usual) in [(prolog, usual.prolog), (epilog, usual.epilog)] {
+        if own.is_empty() {
+            *own = usual;
+        }
+    }
+}
 
 /// Replaces the names of prolog and epilog programs by their absolute paths. A name without a file is reported and
 /// stays; running it fails later.

@@ -1,5 +1,6 @@
 //! Whatever is killed while jobs are checkpointed and restored, their results are right.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{cluster, counted, state};
+use super::{cluster, counted, gone, rooms, state};
 use crate::harness::{Cluster, PATIENCE, text};
 use crate::traces::processes;
 
@@ -38,15 +39,21 @@ pub(super) fn criu(c: &Cluster) -> Option<u32> {
 
 fn is_criu(c: &Cluster, pid: u32) -> bool {
     // A trial of CRIU works in another folder.
-    let of_job = |cwd: &PathBuf| cwd.starts_with(c.dir.join("checkpoints")) && !cwd.ends_with("trial");
+    let trial = |cwd: &PathBuf| cwd.file_name().is_some_and(|name| name.to_string_lossy().starts_with("trial"));
+    let of_job = |cwd: &PathBuf| cwd.starts_with(c.dir.join("checkpoints")) && !trial(cwd);
     let at_work = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| of_job(&cwd));
     at_work && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name != "squall\n")
 }
 
-/// Returns the id of the batch supervisor while it serves jobs.
+/// Returns the id of the batch supervisor while it serves jobs; of two, that of the first node.
 pub(super) fn supervisor(c: &Cluster) -> Option<u32> {
+    supervisors(c).first().copied()
+}
+
+/// Returns the ids of the batch supervisors and step daemons.
+fn supervisors(c: &Cluster) -> Vec<u32> {
     let serves = |(_, line): &(u32, String)| line.starts_with("squall step --spool ");
-    processes(&c.dir).into_iter().find(serves).map(|(pid, _)| pid)
+    processes(&c.dir).into_iter().filter(serves).map(|(pid, _)| pid).collect()
 }
 
 fn kill(pid: u32) -> bool {
@@ -68,7 +75,7 @@ impl Chance {
 }
 
 /// Kills one of all that takes part in a checkpoint, and returns its name. None: it was not there.
-fn kill_one(c: &Cluster, chance: &mut Chance) -> Option<&'static str> {
+fn kill_one(c: &Cluster, nodes: &[&str], chance: &mut Chance) -> Option<&'static str> {
     match chance.below(8) {
         0 => {
             c.kill("controller");
@@ -76,11 +83,16 @@ fn kill_one(c: &Cluster, chance: &mut Chance) -> Option<&'static str> {
             Some("controller")
         }
         1 | 2 => {
-            c.kill("node-n1");
+            let node = nodes[chance.below(nodes.len() as u64) as usize];
+            c.kill(&format!("node-{node}"));
             c.said(&["up"]);
             Some("node daemon")
         }
-        3 => supervisor(c).filter(|pid| kill(*pid)).map(|_| "step daemon"),
+        3 => {
+            let found = supervisors(c);
+            let at = chance.below(found.len().min(nodes.len()).max(1) as u64) as usize;
+            found.get(at).filter(|pid| kill(**pid)).map(|_| "step daemon")
+        }
         _ => {
             let until = Instant::now() + Duration::from_millis(500);
             while criu(c).is_none() && Instant::now() < until {
@@ -108,9 +120,9 @@ fn end(mut command: Child) {
 /// restore. Every line of the output is there once, and the job ends as it would have without checkpoints.
 #[test]
 fn kills_at_random_moments_change_no_result() {
-    let Some(c) = cluster("random") else { return };
+    let Some(c) = cluster("random-script") else { return };
     c.write("job.sh", COUNTER);
-    change_no_result(&c, KILLS);
+    change_no_result(&c, &["n1"], KILLS);
 }
 
 /// The same of a job that counts in a step of `srun`.
@@ -119,17 +131,19 @@ fn kills_at_random_moments_change_no_result_of_a_step() {
     let Some(c) = cluster("random-step") else { return };
     c.write("counter.sh", COUNTER);
     c.script("job.sh", "exec 2>>errors\nSQUALL srun -n 1 bash counter.sh $1");
-    change_no_result(&c, KILLS / 2);
+    change_no_result(&c, &["n1"], KILLS / 2);
 }
 
-fn change_no_result(c: &Cluster, kills: u32) {
+/// Submits `job.sh` on all of the nodes, and makes so many kills while it is checkpointed and restored.
+pub(super) fn change_no_result(c: &Cluster, nodes: &[&str], kills: u32) {
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let mut chance = Chance(seed);
     // A job without a checkpoint begins again, and its output too.
     let asks = ["--requeue", "--open-mode=truncate", "--checkpoint=signal"];
-    c.ok(&[&["sbatch"], &asks[..], &["-o", "out", "job.sh", "40000000"]].concat());
+    let count = nodes.len().to_string();
+    c.ok(&[&["sbatch", "-N", &count], &asks[..], &["-o", "out", "job.sh", "40000000"]].concat());
     let most = std::env::var("SQUALL_CHECKPOINT_KILLS").map_or(kills, |text| text.parse().unwrap());
-    let (begin, mut kills) = (Instant::now(), 0);
+    let (begin, mut kills, mut seen) = (Instant::now(), 0, BTreeSet::new());
     // On a slow machine half of the kills must do, but these take their time.
     let is_time = |kills| begin.elapsed() < TIME * most * if kills < most / 2 { 8 } else { 1 };
     let mut told = String::new();
@@ -140,33 +154,37 @@ fn change_no_result(c: &Cluster, kills: u32) {
         let said = fs::File::options().append(true).create(true).open(c.dir.join("orders")).unwrap();
         let order = order.stdout(Stdio::null()).stderr(said).spawn().unwrap();
         chance.pause(300);
-        let victim = kill_one(c, &mut chance);
+        let victim = kill_one(c, nodes, &mut chance);
         writeln!(told, "killed {victim:?} at {:?}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap())
             .unwrap();
         kills += u32::from(victim.is_some());
         end(order);
+        seen.append(&mut rooms(c));
         chance.pause(200);
     }
     awaits_result(c, || format!("seed {seed}, {kills} kills\n{told}"));
     assert!(kills >= most / 2, "seed {seed}, {kills} kills\n{told}");
+    gone(c, &seen);
 }
 
 /// Tells the job that it is enough, and checks its end: each line of its output is there once, and its exit code is its own.
 /// `more`: what a failure shows.
 pub(super) fn awaits_result(c: &Cluster, more: impl Fn() -> String) {
     c.write("enough", "");
-    let over = || !["PENDING", "RUNNING", "COMPLETING"].iter().any(|word| state(c).starts_with(word));
+    let goes_on = |stands: &str| ["PENDING", "RUNNING", "COMPLETING"].iter().any(|word| stands.starts_with(word));
     let until = Instant::now() + PATIENCE;
-    while !over() {
+    let mut stands = state(c);
+    while goes_on(&stands) {
         assert!(Instant::now() < until, "it does not end\n{}\n{}", more(), stand(c));
         std::thread::sleep(Duration::from_millis(50));
+        stands = state(c);
     }
     let out = c.read("out");
     let lines: Vec<&str> = out.lines().collect();
     let said = || {
         let read = |name| fs::read_to_string(c.dir.join(name)).unwrap_or_default();
         let errors = [read("errors"), read("orders")].concat();
-        format!("{}\n{out}\n{errors}\n{}", more(), text(&c.squall(&["scontrol", "show", "job", "1"])))
+        format!("{}\n{stands}\n{out}\n{errors}\n{}", more(), text(&c.squall(&["scontrol", "show", "job", "1"])))
     };
     let Some((sum, numbers)) = lines.split_last() else { panic!("{}", said()) };
     let expected: Vec<String> = (1..=numbers.len()).map(|n| n.to_string()).collect();

@@ -197,14 +197,15 @@ fn a_job_comes_back_whoever_has_its_process_ids() {
     awaits_result(&c, || c.read("errors"));
 }
 
-/// Kills a node: its daemon, and all processes of the job there.
-fn kill_node(c: &Cluster, name: &str) {
+/// Kills a node's daemon, and writes to a file of the job's cgroup there. `word`: in the command line of the first of the job's
+/// processes.
+pub(super) fn strike_node(c: &Cluster, name: &str, word: &str, (file, value): (&str, &str)) {
     c.kill(&format!("node-{name}"));
-    let script = crate::traces::processes(&c.dir).into_iter().find(|(_, line)| line.contains("/slurm_script"));
+    let script = crate::traces::processes(&c.dir).into_iter().find(|(_, line)| line.contains(word));
     let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", script.expect("the job runs").0)).unwrap();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned();
-    let places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(|root| format!("{root}{group}/cgroup.kill"));
-    assert!(places.iter().any(|place| std::fs::write(place, "1").is_ok()), "{group}");
+    let places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(|root| format!("{root}{group}/{file}"));
+    assert!(places.iter().any(|place| std::fs::write(place, value).is_ok()), "{group}");
 }
 
 /// Where all nodes share the folder of checkpoints, a job goes on on another node, with its step; also by itself when its own
@@ -230,7 +231,7 @@ fn a_job_goes_on_on_another_node() {
     c.until("it counts", || numbers_in(&c.read("out")).len() > there + 5);
     c.ok(&["scontrol", "update", "nodename=n2", "state=resume"]);
     c.ok(&["scontrol", "checkpoint", "create", "1"]);
-    kill_node(&c, "n1");
+    strike_node(&c, "n1", "/slurm_script", ("cgroup.kill", "1"));
     c.until("it runs elsewhere", || c.ok(&["squeue", "-h", "-t", "running", "-o", "%N"]) == "n2");
     awaits_result(&c, || c.read("errors"));
     assert!(!c.ok(&["scontrol", "show", "job", "1"]).contains("RestoreFailed="));

@@ -27,24 +27,26 @@ const PMIX_HEADERS: &str = "/usr/lib/x86_64-linux-gnu/pmix2/include";
 /// A cluster of eight nodes of four CPUs, and programs of one MPI library.
 struct Site {
     folder: PathBuf,
+    /// What was in shared memory before.
+    before: BTreeSet<String>,
     /// One at a time: each has eight nodes.
     _alone: MutexGuard<'static, ()>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Folders of steps in shared memory that have something. Their names do not say of which cluster they are; other tests kill
-/// jobs that may go on from a checkpoint, and the folder of such a job's step stays, empty.
+/// Folders of steps in shared memory. Their names do not say of which cluster they are.
 fn folders_of_steps() -> BTreeSet<String> {
     let entries = Path::new("/dev/shm").read_dir().into_iter().flatten().flatten();
-    let entries = entries.filter(|e| e.path().read_dir().is_ok_and(|mut within| within.next().is_some()));
     let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("squall-") && name.contains(',')).collect()
 }
 
-/// Asserts that no folder of a step is left in shared memory. Those of other tests' clusters go while it waits.
-fn no_folder_is_left() {
-    let (mut left, end) = (folders_of_steps(), Instant::now() + Duration::from_mins(1));
+/// Asserts that no folder of a step is left in shared memory but those of `before`. Those of other tests' clusters go while it
+/// waits.
+fn no_folder_is_left(before: &BTreeSet<String>) {
+    let mut left: BTreeSet<String> = folders_of_steps().difference(before).cloned().collect();
+    let end = Instant::now() + Duration::from_mins(1);
     while !left.is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(100));
         left = left.intersection(&folders_of_steps()).cloned().collect();
@@ -69,7 +71,7 @@ impl Site {
         }
         let config = "[[nodes]]\nname = \"n[1-8]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n";
         fs::write(folder.join("site.toml"), config).unwrap();
-        let site = Self { folder, _alone: alone };
+        let site = Self { folder, before: folders_of_steps(), _alone: alone };
         let up =
             site.run(&["up", "--nodes", "8", "--config", &site.path("site.toml"), "--state", &site.path("state")], &[]);
         assert_eq!(up.0, 0, "{}", up.2);
@@ -241,7 +243,7 @@ impl Drop for Site {
             assert!(left.is_empty(), "left over: {left:#?}");
             let left: Vec<PathBuf> = witnesses.into_iter().filter(|path| path.exists()).collect();
             assert!(left.is_empty(), "left over: {left:#?}");
-            no_folder_is_left();
+            no_folder_is_left(&self.before);
         }
         drop(fs::remove_dir_all(&self.folder));
     }

@@ -1,6 +1,7 @@
 //! A cluster over several machines: state folders of their own, connected by TCP only; on one host, and, where network
 //! namespaces can be made, in some of their own whose links can be cut.
 
+mod elsewhere;
 mod hostile;
 mod keys;
 mod login;

@@ -219,7 +219,8 @@ impl Site {
     pub(crate) fn end_of(&self, job: &str) -> String {
         self.until(&format!("job {job} has ended"), || {
             let said = self.ok(&["sacct", "-n", "-X", "-P", "-o", "State,End", "-j", job]);
-            !said.is_empty() && said.lines().all(|l| !l.ends_with("Unknown"))
+            // A job that goes back to the queue has an end as well, of its last attempt.
+            !said.is_empty() && said.lines().all(|l| !l.ends_with("Unknown") && !l.starts_with("REQUEUED"))
         });
         self.ok(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", job])
     }

@@ -23,7 +23,7 @@ pub(crate) fn checkpoint(c: &mut Controller, ask: &Ask<'_>, id: JobId, verb: Che
     if c.waits.checkpoints.contains_key(&id) {
         return Err(wrong("another checkpoint of the job is being made: wait for it"));
     }
-    give(c, id, verb, (Some(ask.caller), false))?;
+    give(c, ask.now, id, verb, (Some(ask.caller), false))?;
     Ok(None)
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn priorities(c: &Controller, ask: &Ask<'_>, jobs: &JobSelection) -> 
     let mut all = Priorities::default();
     if reckon::is_multifactor(config) {
         all.weights = reckon::weights(config);
+        all.tres = Some(config.priority_weight_tres.as_str().to_owned()).filter(|text| !text.is_empty());
     }
     let selected = select_to_show(&c.state, Some(&Sight::of(&c.state, ask.who)), jobs, false)?;
     let arrays = selected.tasks.into_iter().map(|tasks| Item { id: tasks.array, array: true });
@@ -34,6 +35,8 @@ pub(crate) fn priorities(c: &Controller, ask: &Ask<'_>, jobs: &JobSelection) -> 
 
 fn one(c: &Controller, ask: &Ask<'_>, waiting: &Pending<'_>, partition: usize) -> JobPriority {
     let (state, job) = (&c.state, Standee::of(waiting));
+    let points = c.queue.reckoning.points(state, &job, partition);
+    let points: Vec<String> = points.into_iter().map(|(name, points)| format!("{name}={points:.0}")).collect();
     JobPriority {
         id: waiting.item.id,
         task: waiting.task,
@@ -46,6 +49,7 @@ fn one(c: &Controller, ask: &Ask<'_>, waiting: &Pending<'_>, partition: usize) -
         fixed: job.fixed().is_some(),
         nice: waiting.spec.nice,
         factors: c.queue.reckoning.factors(state, &job, partition, ask.now),
+        tres: (!points.is_empty()).then(|| points.join(",")),
     }
 }
 

@@ -136,6 +136,7 @@ pub(crate) fn ping(c: &Controller) -> Answer {
         next_job: c.state.next_id(),
         cluster_version: c.state.cluster_version,
         speaks: c.speaks,
+        records: None,
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn reboot(
     let jobs: Vec<JobId> = jobs.filter(|_| asap).collect();
     c.commit(ask.now, Event::NodesReboot { nodes, reboot }, out);
     for id in jobs {
-        checkpoint::leave(c, id);
+        checkpoint::leave(c, ask.now, id);
     }
     Ok(Some(Answer::Done))
 }

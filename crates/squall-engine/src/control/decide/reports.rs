@@ -27,6 +27,7 @@ use crate::control::effects::nodes::Loss;
 use crate::control::effects::notice;
 use crate::control::effects::preempt;
 use crate::control::effects::steps;
+use crate::control::index::facts;
 use crate::control::index::leases::line_of;
 use crate::control::port::{LinkId, Out};
 use crate::control::state::job::{Phase, Run, Step};
@@ -313,13 +314,19 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let &LaunchFailure { key, ref error, node_fault } = failure;
     let StepKey { job: id, attempt, step } = key;
     lease::begun(c, now, key, out);
+    let fresh = running(c, &NodeSet::one(node), key);
     // because a report may come twice, or after the step's attempt is over
-    let Some(nodes) = running(c, &NodeSet::one(node), key) else { return };
+    if fresh.is_none() && !keeps(c, node, key) {
+        return;
+    }
     let exit = ExitCode { code: 1, signal: 0 };
     let note = Some(error.clone());
-    let (usage, oom, lost) = (Usage::default(), false, false);
-    let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone(), ..StepEnd::default() };
-    c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end, cut: None }, out);
+    if let Some(nodes) = fresh {
+        let (usage, oom, lost) = (Usage::default(), false, false);
+        let end =
+            StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone(), ..StepEnd::default() };
+        c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end, cut: None }, out);
+    }
     if node_fault {
         count_failure(c, now, node, error, out);
         faults::found(c, now, node, (FaultKind::Launch, Some(id)), out);
@@ -335,11 +342,19 @@ fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFa
     let retry = node_fault && (may_requeue(&c.state, job) || job.restore().is_some());
     let failures = job.launch_failures + 1;
     let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));
-    let requeue =
-        retry.then_some(Requeue { hold: false, not_before: Some(now + delay), special: None, expedite: None });
+    let hold = c.state.config.max_batch_requeue.is_some_and(|most| failures > most);
+    let not_before = (!hold).then(|| now + delay);
+    let requeue = retry.then_some(Requeue { hold, not_before, special: None, expedite: None });
     let state = if node_fault { EndState::BootFail } else { EndState::Failed };
     let outcome = Outcome { state, exit, reason: note };
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}
+
+/// Returns whether this is the keeper of a job's steps on a node, in place of the script that runs on another one.
+fn keeps(c: &Controller, node: NodeId, key: StepKey) -> bool {
+    let attempt = JobAttempt { job: key.job, attempt: key.attempt };
+    let held = held(c, &NodeSet::one(node), attempt).is_some_and(|(_, run)| run.batch_node() != Some(node));
+    key.step == StepNo::BATCH && held && facts::facts(&c.state, key.job).is_some_and(|facts| facts.inside == Some(true))
 }
 
 /// Counts a launch that failed by the node's fault. A node that fails so many in a row is drained. Those that fail at

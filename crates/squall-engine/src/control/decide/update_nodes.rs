@@ -14,6 +14,7 @@ use crate::control::controller::Controller;
 use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::select::nodes_of;
 use crate::control::effects::checkpoint;
+use crate::control::index::elsewhere;
 use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::reading::keep_used;
@@ -43,10 +44,11 @@ pub(crate) fn update_nodes(
         // They can go on elsewhere at once.
         let leave = admin == NodeAdmin::Drain && c.state.config.checkpoint_shared;
         let jobs = nodes.iter().filter_map(|id| c.state.node(id)).flat_map(|node| node.jobs.iter().copied());
-        let jobs: Vec<JobId> = jobs.filter(|_| leave).collect();
+        let free = |id: &JobId| c.state.jobs.get(id).is_some_and(|job| elsewhere::is_free(job));
+        let jobs: Vec<JobId> = jobs.filter(|id| leave && free(id)).collect();
         c.commit(ask.now, Event::NodesSet { nodes, admin, reason, by: ask.who.owner.uid }, out);
         for id in jobs {
-            checkpoint::leave(c, id);
+            checkpoint::leave(c, ask.now, id);
         }
         return Ok(Some(Answer::Done));
     }

@@ -108,6 +108,7 @@ impl Edits {
                 self.with(WhyChange::WithoutSegments, |spec| {
                     (spec.options.segment, spec.options.segments) = (None, None);
                 });
+                self.with(WhyChange::WithoutGroups, |spec| spec.options.network.groups = None);
             }
             TopologyKind::Flat | TopologyKind::Ring(_) => {}
         }

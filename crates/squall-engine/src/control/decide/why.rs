@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use squall_model::gres::GPU;
 use squall_model::id::{JobId, NodeId};
-use squall_model::job::network::Network;
+use squall_model::job::network::{GroupKind, Network};
 use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
 use squall_model::license;
 use squall_model::places::Vacancy;
@@ -13,8 +13,9 @@ use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart, WhyVacant};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhySpan, WhyStart, WhyVacant};
 use squall_sched::topology::Wish;
+use squall_sched::topology::groups::{self, Groups, Reach};
 use squall_sched::{Explained, Misfit, Queues, Scratch, explain};
 
 use crate::control::controller::Controller;
@@ -125,7 +126,24 @@ fn of_running(c: &Controller, id: JobId, told: &mut Why) {
             let wish = Wish::of_job(&job.spec.options).unwrap_or_default();
             (names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish))
         });
+        told.spans = spans(&c.state, job).unwrap_or_default();
     }
+}
+
+/// Returns how far the groups of a running job reach, as a step of all its tasks lays its ranks. None: it has no groups, or
+/// the network has no blocks or switches.
+fn spans(state: &State, job: &Job) -> Option<Vec<WhySpan>> {
+    let kinds = &job.spec.options.get()?.network.groups.as_ref()?.value;
+    let groups = Groups::of(kinds)?;
+    let (topology, nodes) = (&state.index.topology, job.run()?.working_nodes());
+    let order = groups::order(topology, &nodes, &groups)?;
+    let spans = groups::spans(topology, &order, &groups)?;
+    let told = |(kind, span): (&GroupKind, Reach)| WhySpan {
+        name: kind.name.clone(),
+        most: span.most,
+        mean_hundredths: (span.mean * 100.0).round() as u32,
+    };
+    Some(kinds.iter().zip(spans).map(told).collect())
 }
 
 /// Returns the places of a running job that wait for another node.
@@ -270,7 +288,7 @@ fn passes(test: NodeTest) -> bool {
 /// Describes what free nodes lack as a set (such as contiguity), with the job's options that ask for it.
 fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     let Misfit { together, free, shapes } = misfit.clone();
-    let Network { class, geometry, grid, stencil, switches } = &spec.options.network;
+    let Network { class, geometry, grid, stencil, switches, groups } = &spec.options.network;
     let empty = String::new();
     let network = class.as_ref().map(|given| ("network", &given.text));
     let grid = grid.as_ref().map(|given| ("grid", &given.text));
@@ -290,6 +308,7 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
                 segment.as_ref().map(|nodes| ("segment", nodes)),
                 apart,
                 flag(placing.together, "consolidate-segments"),
+                groups.as_ref().map(|given| ("groups", &given.text)),
             ]
         }
     };

@@ -2,28 +2,38 @@
 //!
 //! A checkpoint counts from the journal's event on. A job that leaves its node is ended by the same record, so its
 //! frozen processes are killed only when the checkpoint counts.
+//!
+//! Of a job of several nodes each makes its part, and stays frozen until all have. The parts fit together if every
+//! connection of the job ends in another part, and both ends agree on what has arrived ([`Made::links`]): then whatever the
+//! parts are restored from is one state of the job. If they don't, all are made again: nothing runs meanwhile, so what was
+//! under way has arrived.
 
 use std::sync::Arc;
 
-use squall_model::checkpoint::{CheckpointChange, CheckpointNote, CheckpointOrder, CheckpointVerb};
+use squall_model::checkpoint::{Checkpoint, CheckpointChange, CheckpointNote, CheckpointOrder, CheckpointVerb, Made};
 use squall_model::event::{Event, JobChange, Requeue};
 use squall_model::id::{JobId, NodeId, StepNo};
-use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, JobSpec, Outcome};
 use squall_model::limits::{CHECKPOINT_DAMAGES_MAX, CHECKPOINT_TEXT_BYTES};
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::version::ClusterVersion;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::Down;
 
 use crate::control::controller::Controller;
 use crate::control::effects::{periodic, preempt};
+use crate::control::index::elsewhere;
+use crate::control::index::facts::contains_steps;
 use crate::control::index::waits::Ordered;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase, Run, Step};
 use crate::control::state::reading::{UNSAVED, VACATED, may_requeue};
+use crate::invariant::invariant;
 
+/// How often the parts of a checkpoint are made that don't fit together.
+const TRIES: u32 = 5;
 /// Number of the signal SIGKILL on Linux.
 const KILL: u8 = 9;
 
@@ -36,28 +46,29 @@ pub(crate) fn wrong(why: impl Into<String>) -> Refusal {
 /// `preempts`: the job is preempted.
 pub(crate) fn give(
     c: &mut Controller,
+    now: Time,
     id: JobId,
     verb: CheckpointVerb,
     (caller, preempts): (Option<CallerId>, bool),
 ) -> Result<(), Refusal> {
-    let (node, order) = order(&c.state, id, verb)?;
+    let (nodes, order) = order(&c.state, now, id, verb)?;
     let damages = c.state.jobs.get(&id).and_then(|job| job.checkpoints.as_ref()).map_or(0, |all| all.damages);
     if caller.is_none() && damages >= CHECKPOINT_DAMAGES_MAX {
         return Err(wrong(format!("{damages} dumps of it were killed, one after the other")));
     }
-    c.links.push(node, Down::Checkpoint(Box::new(order.clone())));
-    c.waits.checkpoints.insert(id, Ordered { caller, preempts, node, order });
+    c.links.put(&nodes, Down::Checkpoint(Box::new(order.clone())));
+    c.waits.checkpoints.insert(id, Ordered { caller, preempts, left: nodes, order, made: None, tries: 0 });
     Ok(())
 }
 
 /// Orders that a preempted job leaves its node by a checkpoint, after one that is being made. Err: it can't be
 /// checkpointed.
-pub(crate) fn vacate(c: &mut Controller, id: JobId) -> Result<(), Refusal> {
+pub(crate) fn vacate(c: &mut Controller, now: Time, id: JobId) -> Result<(), Refusal> {
     if let Some(ordered) = c.waits.checkpoints.get_mut(&id) {
         ordered.preempts = true;
         return Ok(());
     }
-    give(c, id, CheckpointVerb::Vacate, (None, true))
+    give(c, now, id, CheckpointVerb::Vacate, (None, true))
 }
 
 /// Waits no longer for the checkpoint by which a preempted job was to leave its node. False: nothing was awaited.
@@ -72,8 +83,8 @@ pub(crate) fn give_up(c: &mut Controller, id: JobId) -> bool {
     awaited
 }
 
-/// Returns the order to the job's node, or why the job can't be checkpointed. What only the node knows it says itself.
-fn order(state: &State, id: JobId, verb: CheckpointVerb) -> Result<(NodeId, CheckpointOrder), Refusal> {
+/// Returns the order to the job's nodes, or why the job can't be checkpointed. What only a node knows it says itself.
+fn order(state: &State, now: Time, id: JobId, verb: CheckpointVerb) -> Result<(NodeSet, CheckpointOrder), Refusal> {
     let job = state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     let run = match &job.phase {
         Phase::Running(run) if !run.configures() => run,
@@ -83,15 +94,16 @@ fn order(state: &State, id: JobId, verb: CheckpointVerb) -> Result<(NodeId, Chec
     if let Some(problem) = without_checkpoints(state) {
         return Err(wrong(problem));
     }
-    let node = fits(state, id, job, run).map_err(wrong)?;
+    let nodes = fits(state, id, job, run).map_err(wrong)?;
     let all = job.checkpoints.as_deref();
     let order = CheckpointOrder {
         job: JobAttempt { job: id, attempt: job.attempt },
         number: all.map_or(0, |all| all.last) + 1,
         verb,
         kept: all.iter().flat_map(|all| &all.kept).map(|one| one.number).collect(),
+        given: now,
     };
-    Ok((node, order))
+    Ok((nodes, order))
 }
 
 /// Returns why the cluster has no checkpoints. None: it has.
@@ -107,16 +119,18 @@ pub(crate) fn without_checkpoints(state: &State) -> Option<&'static str> {
     }
 }
 
-/// Returns the node of a job that is of a kind which can be checkpointed, or why it is not.
-fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeId, String> {
+/// Returns the nodes of a job that is of a kind which can be checkpointed, or why it is not.
+fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeSet, String> {
     if job.spec.kind != JobKind::Batch {
         return Err("only batch jobs are checkpointed".into());
     }
     let nodes = run.alloc.nodes();
-    let only = nodes.first().filter(|_| nodes.len() == 1 && run.places.is_none() && state.het_of(id).is_none());
-    let Some(node) = only else {
-        return Err("jobs with several nodes or components are not checkpointed yet".into());
-    };
+    if run.places.is_some() || state.het_of(id).is_some() {
+        return Err("jobs with spare nodes or several components are not checkpointed yet".into());
+    }
+    if nodes.len() > 1 && !contains_steps(state, id, job, run) {
+        return Err("jobs with several nodes are checkpointed only if they are submitted with --checkpoint".into());
+    }
     if !run.gres.is_empty() {
         return Err("jobs with GPUs or other devices are not checkpointed yet".into());
     }
@@ -130,7 +144,7 @@ fn fits(state: &State, id: JobId, job: &Job, run: &Run) -> Result<NodeId, String
     if let Some((no, _)) = run.steps.iter().find(|(no, step)| outside(**no, step)) {
         return Err(format!("step {no} runs outside of the script: submit the job with --checkpoint"));
     }
-    Ok(node)
+    Ok(nodes)
 }
 
 /// Handles a node's answer to an order. A repeated one changes nothing.
@@ -139,55 +153,174 @@ pub(crate) fn noted(c: &mut Controller, now: Time, node: NodeId, note: &Checkpoi
     let held = |job: &&Job| job.attempt == attempt && job.run().is_some_and(|run| run.left.contains(node));
     // because the attempt may be over
     let Some(job) = c.state.jobs.get(&id).map(|job| &**job).filter(held).filter(|job| job.is_running()) else { return };
-    let last = job.checkpoints.as_ref().map_or(0, |all| all.last);
-    // One node's word ends no job of several, and numbers nothing that was not ordered.
-    let alone = job.run().is_some_and(|run| run.alloc.nodes() == NodeSet::one(node));
+    let nodes = job.run().map(|run| run.alloc.nodes()).unwrap_or_default();
     if note.damaged && damaged(c, now, id, note.error.as_deref().unwrap_or_default(), out) {
         return;
     }
-    if let Some(made) = note.made.filter(|_| alone && last.checked_add(1) == Some(note.number)) {
-        let change =
-            CheckpointChange { job: note.job, number: note.number, node, made: Some(made), error: None, damaged: None };
-        c.commit(now, Event::Checkpoint(Box::new(change)), out);
-        bind(c, now, id, Some(node), out);
-        if note.verb.vacates() {
-            let preempted = c.state.jobs.get(&id).is_some_and(|job| job.run().is_some_and(|run| run.grace.is_some()));
-            let state = if preempted { EndState::Preempted } else { EndState::Requeued };
-            let outcome = Outcome { state, exit: ExitCode::OK, reason: Some(VACATED.to_owned()) };
-            let hold = note.verb == CheckpointVerb::Hold;
-            let requeue = Some(Requeue { hold, not_before: None, special: None, expedite: None });
-            c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
-        }
+    // A job that has given back nodes has parts as before.
+    if nodes.len() > 1 || note.made.is_some_and(|made| made.links.is_some()) {
+        return part_noted(c, now, (node, &nodes), note, out);
+    }
+    if let Some(made) = note.made {
+        counts(c, now, &nodes, (note, made), out);
     }
     let answers = |ordered: &Ordered| ordered.order.number == note.number && ordered.order.job == note.job;
     if c.waits.checkpoints.get(&id).is_some_and(answers)
         && let Some(ordered) = c.waits.checkpoints.remove(&id)
     {
         let problem = note.error.as_deref().map(line);
-        let answer = match &problem {
-            Some(problem) => Answer::Refused(wrong(problem.as_str())),
-            None if ordered.order.verb == note.verb => Answer::Done,
-            None => Answer::Refused(wrong(
-                "the job runs on, as the controller did not answer its node in time; the checkpoint counts",
-            )),
-        };
-        let own = ordered.caller.is_none();
-        out.answers.extend(ordered.caller.map(|caller| (caller, answer)));
-        if ordered.preempts {
-            preempt::answered(c, now, id, problem.is_some(), out);
-        } else {
-            answered(c, now, id, (own, problem.as_deref()), out);
+        let late = "the job runs on, as the controller did not answer its node in time; the checkpoint counts";
+        let late = (ordered.order.verb != note.verb).then_some(late);
+        tell(c, now, &ordered, (problem.as_deref(), late), out);
+    }
+}
+
+/// Records that a checkpoint counts, unless its number was not ordered. `nodes`: those of the job. Ends the attempt of a job
+/// that leaves them.
+fn counts(c: &mut Controller, now: Time, nodes: &NodeSet, (note, made): (&CheckpointNote, Made), out: &mut Out) {
+    let id = note.job.job;
+    let last = c.state.jobs.get(&id).and_then(|job| job.checkpoints.as_ref()).map_or(0, |all| all.last);
+    // because a node may number what was not ordered
+    let Some(node) = nodes.first().filter(|_| last.checked_add(1) == Some(note.number)) else { return };
+    let several = (nodes.len() > 1).then(|| nodes.clone());
+    let CheckpointNote { job, number, .. } = *note;
+    let interfaces = elsewhere::interfaces(&c.state, id, nodes);
+    let change = CheckpointChange {
+        job,
+        number,
+        node,
+        made: Some(made),
+        error: None,
+        damaged: None,
+        nodes: several,
+        interfaces,
+    };
+    c.commit(now, Event::Checkpoint(Box::new(change)), out);
+    bind(c, now, id, nodes, out);
+    if note.verb.vacates() {
+        let preempted = c.state.jobs.get(&id).is_some_and(|job| job.run().is_some_and(|run| run.grace.is_some()));
+        let state = if preempted { EndState::Preempted } else { EndState::Requeued };
+        let outcome = Outcome { state, exit: ExitCode::OK, reason: Some(VACATED.to_owned()) };
+        let hold = note.verb == CheckpointVerb::Hold;
+        let requeue = Some(Requeue { hold, not_before: None, special: None, expedite: None });
+        c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+    }
+}
+
+/// Answers the client of an order, or goes on by itself. `problem`: why there is no checkpoint; `late`: why the job runs on
+/// although there is one.
+fn tell(
+    c: &mut Controller,
+    now: Time,
+    ordered: &Ordered,
+    (problem, late): (Option<&str>, Option<&str>),
+    out: &mut Out,
+) {
+    let (id, own) = (ordered.order.job.job, ordered.caller.is_none());
+    let answer = problem.or(late).map_or(Answer::Done, |why| Answer::Refused(wrong(why)));
+    out.answers.extend(ordered.caller.map(|caller| (caller, answer)));
+    if ordered.preempts {
+        preempt::answered(c, now, id, problem.is_some(), out);
+    } else {
+        answered(c, now, id, (own, problem), out);
+    }
+}
+
+/// Handles the answer of one of the nodes of a job. What all have made counts if it fits together.
+fn part_noted(c: &mut Controller, now: Time, (node, nodes): (NodeId, &NodeSet), note: &CheckpointNote, out: &mut Out) {
+    let id = note.job.job;
+    if note.verb == CheckpointVerb::Go {
+        return part_restored(c, (node, nodes), note);
+    }
+    let answers = |ordered: &Ordered| {
+        let order = &ordered.order;
+        (order.job, order.number, order.given) == (note.job, note.number, note.given)
+    };
+    if !c.waits.checkpoints.get(&id).is_some_and(answers) {
+        // Its order was given up, or given by an earlier controller, and it stands still.
+        let made = note.made.is_some() && !c.waits.checkpoints.contains_key(&id);
+        if made {
+            go(c, &NodeSet::one(node), (note.job, note.number));
         }
+        return;
+    }
+    let Some(mut ordered) = c.waits.checkpoints.remove(&id) else { return invariant!("it was there just now") };
+    let tested = (note.verb == CheckpointVerb::Able) != (ordered.order.verb == CheckpointVerb::Able);
+    let other = tested.then_some("its nodes were at work on another order: try again");
+    if let Some(problem) = note.error.as_deref().or(other).map(line) {
+        go(c, nodes, (note.job, note.number));
+        return tell(c, now, &ordered, (Some(&problem), None), out);
+    }
+    if ordered.left.remove(node) {
+        ordered.made = together(ordered.made, note.made, nodes.first() == Some(node));
+    }
+    if !ordered.left.is_empty() {
+        c.waits.checkpoints.insert(id, ordered);
+        return;
+    }
+    let Some(made) = ordered.made else { return tell(c, now, &ordered, (None, None), out) };
+    if made.links != Some(0) {
+        return again_or_not(c, now, ordered, nodes, out);
+    }
+    let verb = ordered.order.verb;
+    let whole = CheckpointNote { verb, ..note.clone() };
+    counts(c, now, nodes, (&whole, Made { links: None, ..made }), out);
+    if !verb.vacates() {
+        go(c, nodes, (note.job, note.number));
+    }
+    tell(c, now, &ordered, (None, None), out);
+}
+
+/// Returns what two nodes have made, or one and those before. `first`: the latter is the first node, which has the script.
+fn together(before: Option<Made>, part: Option<Made>, first: bool) -> Option<Made> {
+    let Some((before, part)) = before.zip(part) else { return before.or(part) };
+    let links = before.links.zip(part.links).map(|(before, part)| before ^ part);
+    Some(Made {
+        bytes: before.bytes.saturating_add(part.bytes),
+        stood: before.stood.max(part.stood),
+        pid: if first { part.pid } else { before.pid },
+        links,
+    })
+}
+
+/// Orders the parts of a checkpoint again that did not fit together, or gives it up.
+fn again_or_not(c: &mut Controller, now: Time, mut ordered: Ordered, nodes: &NodeSet, out: &mut Out) {
+    let id = ordered.order.job.job;
+    ordered.tries += 1;
+    if ordered.tries < TRIES {
+        ordered.order.given = now.max(ordered.order.given + Span(1));
+        (ordered.left, ordered.made) = (nodes.clone(), None);
+        c.links.put(nodes, Down::Checkpoint(Box::new(ordered.order.clone())));
+        c.waits.checkpoints.insert(id, ordered);
+        return;
+    }
+    go(c, nodes, (ordered.order.job, ordered.order.number));
+    let problem = "a connection of the job by TCP leads to a process that is none of the job's";
+    tell(c, now, &ordered, (Some(problem), None), out);
+}
+
+/// Has nodes go on with a job.
+fn go(c: &mut Controller, nodes: &NodeSet, (job, number): (JobAttempt, u64)) {
+    let (kept, verb) = (Vec::new(), CheckpointVerb::Go);
+    c.links.put(nodes, Down::Checkpoint(Box::new(CheckpointOrder { job, number, verb, kept, given: Time(0) })));
+}
+
+/// Has a job go on when all of its nodes have restored their parts: not before, as connections between them would be lost.
+fn part_restored(c: &mut Controller, (node, nodes): (NodeId, &NodeSet), note: &CheckpointNote) {
+    let restored = c.waits.restored.entry(note.job.job).or_default();
+    restored.insert(node);
+    if nodes.is_subset(restored) {
+        c.waits.restored.remove(&note.job.job);
+        go(c, nodes, (note.job, note.number));
     }
 }
 
 /// Sends a job back of which a dump was killed: its node has ended its processes, which may be damaged. It goes back to its
-/// last checkpoint, begins again from the start, or ends if it may not be requeued. False: it has several nodes, or its end
-/// is decided already.
+/// last checkpoint, begins again from the start, or ends if it may not be requeued. False: its end is decided already.
 pub(crate) fn damaged(c: &mut Controller, now: Time, id: JobId, error: &str, out: &mut Out) -> bool {
     let job = c.state.jobs.get(&id).filter(|job| job.is_running());
     let found = job.and_then(|job| Some((job, job.run()?.alloc.nodes())));
-    let found = found.and_then(|(job, nodes)| Some((job, nodes.first().filter(|_| nodes.len() == 1)?)));
+    let found = found.and_then(|(job, nodes)| Some((job, nodes.first()?)));
     // because the end of the job may be decided already
     let Some((job, node)) = found else { return false };
     let back = job.restore().map(|restore| restore.number);
@@ -203,8 +336,16 @@ pub(crate) fn damaged(c: &mut Controller, now: Time, id: JobId, error: &str, out
     let ordered = c.waits.checkpoints.remove(&id);
     let caller = ordered.and_then(|ordered| ordered.caller);
     out.answers.extend(caller.map(|caller| (caller, Answer::Refused(wrong(reason.as_str())))));
-    let change =
-        CheckpointChange { job: attempt, number, node, made: None, error: Some(reason.clone()), damaged: Some(true) };
+    let change = CheckpointChange {
+        job: attempt,
+        number,
+        node,
+        made: None,
+        error: Some(reason.clone()),
+        damaged: Some(true),
+        nodes: None,
+        interfaces: None,
+    };
     c.commit(now, Event::Checkpoint(Box::new(change)), out);
     let (state, exit) = if requeued {
         (EndState::Requeued, ExitCode::OK)
@@ -232,7 +373,7 @@ pub(crate) fn due(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
         () if begun || job.checkpoints.is_some() => CheckpointVerb::Create,
         () => CheckpointVerb::Able,
     };
-    match give(c, id, verb, (None, false)) {
+    match give(c, now, id, verb, (None, false)) {
         Ok(()) => {}
         Err(Refusal::WrongState(problem)) => answered(c, now, id, (true, Some(&problem)), out),
         // because a job whose nodes are being prepared has done nothing yet
@@ -242,11 +383,11 @@ pub(crate) fn due(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
 
 /// Orders that a job with `--checkpoint` leaves its node, which is to reboot or is drained. One that can't be checkpointed
 /// runs on.
-pub(crate) fn leave(c: &mut Controller, id: JobId) {
+pub(crate) fn leave(c: &mut Controller, now: Time, id: JobId) {
     let planned =
         c.state.jobs.get(&id).is_some_and(|job| job.spec.options.get().is_some_and(|o| o.checkpoint.is_some()));
     if planned && !c.waits.checkpoints.contains_key(&id) {
-        drop(give(c, id, CheckpointVerb::Vacate, (None, false)));
+        drop(give(c, now, id, CheckpointVerb::Vacate, (None, false)));
     }
 }
 
@@ -269,7 +410,9 @@ fn answered(c: &mut Controller, now: Time, id: JobId, (own, problem): (bool, Opt
         Some(problem) if known != Some(problem) => {
             if let Some(node) = node {
                 let error = Some(problem.to_owned());
-                let change = CheckpointChange { job, number: last + 1, node, made: None, error, damaged: None };
+                let number = last + 1;
+                let (damaged, nodes, interfaces) = (None, None, None);
+                let change = CheckpointChange { job, number, node, made: None, error, damaged, nodes, interfaces };
                 c.commit(now, Event::Checkpoint(Box::new(change)), out);
             }
         }
@@ -278,17 +421,12 @@ fn answered(c: &mut Controller, now: Time, id: JobId, (own, problem): (bool, Opt
     periodic::arm(c, id, Some((now, problem.is_some())));
 }
 
-/// Binds a job to the node that has its checkpoints, unless it asks for nodes by name; or frees it again.
-fn bind(c: &mut Controller, now: Time, id: JobId, node: Option<NodeId>, out: &mut Out) {
-    let name = node
-        .filter(|_| !c.state.config.checkpoint_shared)
-        .and_then(|node| c.state.node(node))
-        .map(|node| node.name.clone());
-    let job = c.state.jobs.get(&id).filter(|job| job.checkpoints.as_ref().is_some_and(|all| all.bound));
-    // because most jobs have the node already, or ask for nodes themselves
-    let Some(spec) = job.map(|job| &job.spec).filter(|spec| spec.need.nodelist != name) else { return };
-    let mut spec = (**spec).clone();
-    spec.need.nodelist = name;
+/// Binds a job to the nodes that have its checkpoints, if it can't go on from them elsewhere; or frees it again (no nodes).
+fn bind(c: &mut Controller, now: Time, id: JobId, nodes: &NodeSet, out: &mut Out) {
+    // because the job may have ended
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(need) = elsewhere::need(&c.state, job, nodes).filter(|need| *need != job.spec.need) else { return };
+    let spec = JobSpec { need, ..(*job.spec).clone() };
     let change = JobChange { spec: Some(Arc::new(spec)), ..JobChange::default() };
     c.commit(now, Event::JobUpdated { id, change, whole: false }, out);
 }
@@ -308,11 +446,12 @@ pub(crate) fn restore_failed(
     let Some((attempt, number)) = found else { return false };
     let error = line(error);
     let job = JobAttempt { job: id, attempt };
-    let change = CheckpointChange { job, number, node, made: None, error: Some(error.clone()), damaged: None };
+    let (failed, damaged, nodes, interfaces) = (Some(error.clone()), None, None, None);
+    let change = CheckpointChange { job, number, node, made: None, error: failed, damaged, nodes, interfaces };
     c.commit(now, Event::Checkpoint(Box::new(change)), out);
-    if c.state.jobs.get(&id).is_some_and(|job| job.restore().is_none()) {
-        bind(c, now, id, None, out);
-    }
+    // The one before may be of other nodes.
+    let before = c.state.jobs.get(&id).and_then(|job| job.checkpoints.as_ref()?.kept.last()).map(Checkpoint::holders);
+    bind(c, now, id, &before.unwrap_or_default(), out);
     let reason = Some(format!("checkpoint {number} could not be restored: {error}"));
     let outcome = Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason };
     let requeue = Some(Requeue { hold: false, not_before: None, special: None, expedite: None });
@@ -326,6 +465,9 @@ pub(crate) fn settle(c: &mut Controller, id: JobId, out: &mut Out) {
         let running = c.state.jobs.get(&id).filter(|job| job.is_running());
         running.is_none_or(|job| job.attempt != ordered.order.job.attempt)
     };
+    if !c.waits.restored.is_empty() && c.state.jobs.get(&id).is_none_or(|job| !job.is_running()) {
+        c.waits.restored.remove(&id);
+    }
     if c.waits.checkpoints.get(&id).is_some_and(over)
         && let Some(ordered) = c.waits.checkpoints.remove(&id)
     {
@@ -335,7 +477,7 @@ pub(crate) fn settle(c: &mut Controller, id: JobId, out: &mut Out) {
 
 /// Sends a node that registers the orders which it may not have got. It does nothing about those that it has.
 pub(crate) fn again(c: &mut Controller, node: NodeId) {
-    let orders = c.waits.checkpoints.values().filter(|ordered| ordered.node == node);
+    let orders = c.waits.checkpoints.values().filter(|ordered| ordered.left.contains(node));
     for order in orders.map(|ordered| ordered.order.clone()).collect::<Vec<_>>() {
         c.links.push(node, Down::Checkpoint(Box::new(order)));
     }

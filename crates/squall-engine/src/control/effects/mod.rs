@@ -25,6 +25,7 @@ pub(crate) mod reboot;
 pub(crate) mod replace;
 pub(crate) mod reserve;
 pub(crate) mod restart;
+pub(crate) mod resume;
 pub(crate) mod shutdown;
 pub(crate) mod signals;
 pub(crate) mod spares;
@@ -38,8 +39,7 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::Event;
-use squall_model::id::{Epoch, JobId};
-use squall_model::limits::OWNER_GRACE_S;
+use squall_model::id::{Epoch, JobId, NodeId};
 use squall_model::time::{Span, Time};
 
 use crate::control::controller::Controller;
@@ -118,14 +118,15 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
             c.timers.set(Timer::Warn(id), now + Span::from_secs(WARN_AGAIN_S));
         }
         if owned && c.state.jobs.get(&id).is_none_or(|job| job.outcome().is_none()) {
-            c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
+            work::await_owner(c, now, id);
         }
     }
     c.leases.rebuild(&c.state);
     reserve::arm(c, now);
-    preempt::again(c);
+    preempt::again(c, now);
     nodes::watch_all(c, now);
     reboot::started(c, now);
+    resume::arm(c, (0..c.state.nodes.len() as u32).map(NodeId));
     power::started(c, now, out);
     members::started(c);
     gang::started(c);

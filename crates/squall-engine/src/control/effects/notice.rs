@@ -19,6 +19,7 @@ use crate::control::effects::programs;
 use crate::control::effects::replace;
 use crate::control::effects::reserve;
 use crate::control::effects::restart;
+use crate::control::effects::resume;
 use crate::control::effects::signals;
 use crate::control::index::facts;
 use crate::control::index::pending::item_of;
@@ -116,7 +117,10 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             refresh(c, *node);
             c.queue.wake_parked(&c.state);
         }
-        Event::NodesSet { nodes, admin, .. } => nodes_changed(c, nodes, *admin == NodeAdmin::Down),
+        Event::NodesSet { nodes, admin, .. } => {
+            resume::arm(c, nodes.iter());
+            nodes_changed(c, nodes, *admin == NodeAdmin::Down);
+        }
         Event::NodesPower { nodes, phase, .. } => {
             if *phase == PowerPhase::On {
                 returned(c, nodes);
@@ -129,7 +133,11 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             }
             nodes_changed(c, nodes, false);
         }
-        Event::NodesChanged { nodes, .. } | Event::PowerWished { nodes, .. } => nodes_changed(c, nodes, false),
+        Event::NodesChanged { nodes, .. } => {
+            resume::arm(c, nodes.iter());
+            nodes_changed(c, nodes, false);
+        }
+        Event::PowerWished { nodes, .. } => nodes_changed(c, nodes, false),
         Event::JobSubmitted { id, .. } => submitted(c, now, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::JobLeased { id, .. } => leased(c, *id),

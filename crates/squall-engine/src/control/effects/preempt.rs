@@ -29,7 +29,7 @@ pub(crate) fn evict(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     if warned {
         return end(c, now, id, out);
     }
-    let aside = terms(&c.state, job, run).mode == PreemptMode::Checkpoint && checkpoint::vacate(c, id).is_ok();
+    let aside = terms(&c.state, job, run).mode == PreemptMode::Checkpoint && checkpoint::vacate(c, now, id).is_ok();
     if !aside {
         return warn(c, now, id, out);
     }
@@ -57,7 +57,7 @@ fn warn(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
 pub(crate) fn answered(c: &mut Controller, now: Time, id: JobId, refused: bool, out: &mut Out) {
     // because the job is leaving its node, or has ended
     let Some(_) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { return };
-    if refused || checkpoint::vacate(c, id).is_err() {
+    if refused || checkpoint::vacate(c, now, id).is_err() {
         warn(c, now, id, out);
     }
 }
@@ -98,7 +98,7 @@ fn goes_back(c: &Controller, id: JobId) -> Option<Requeue> {
 
 /// Sets the timers of preempted jobs' grace times that began before a restart of the controller, and orders their
 /// checkpoints again.
-pub(crate) fn again(c: &mut Controller) {
+pub(crate) fn again(c: &mut Controller, now: Time) {
     let graces = c.state.jobs.iter().filter_map(|(id, job)| {
         let run = job.run()?;
         Some((*id, run.grace?, terms(&c.state, job, run).mode))
@@ -108,7 +108,7 @@ pub(crate) fn again(c: &mut Controller) {
         c.timers.set(Timer::Grace(id), until);
         if mode == PreemptMode::Checkpoint {
             // A job that can't be checkpointed is ended by the timer.
-            _ = checkpoint::vacate(c, id);
+            _ = checkpoint::vacate(c, now, id);
         }
     }
 }

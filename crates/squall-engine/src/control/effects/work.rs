@@ -8,6 +8,8 @@ use squall_model::config::{Config, SchedulerType};
 use squall_model::event::{Event, JobChange, NodeAdmin, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
+use squall_model::limits::OWNER_GRACE_S;
+use squall_model::set::NodeSet;
 use squall_model::step::{BatchStart, JobFacts};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
@@ -26,6 +28,7 @@ use crate::control::effects::preempt;
 use crate::control::effects::programs;
 use crate::control::effects::reboot;
 use crate::control::effects::reserve;
+use crate::control::effects::resume;
 use crate::control::effects::shutdown;
 use crate::control::index::depend::Verdict;
 use crate::control::index::facts;
@@ -69,6 +72,7 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         }
         Timer::Owner(id) => abandon(c, now, id, out),
         Timer::Reboot(node) => reboot::failed(c, now, node, "reboot timed out", out),
+        Timer::Resume(node) => resume::due(c, now, node, out),
         Timer::Power(node) => _ = c.powers.over.insert(node),
         // The settling of the power of nodes looks at the rates.
         Timer::PowerRate => {}
@@ -94,6 +98,31 @@ fn spend(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.wake_budgeted();
 }
 
+/// Finds the jobs that are completing for so short a time that no others start in their partitions (`CompleteWait`). When
+/// that time is over, another pass is made.
+fn await_completion(c: &mut Controller, now: Time) {
+    let wait = Span::from_secs(c.state.config.complete_wait_s);
+    let mut nodes = NodeSet::new();
+    if wait == Span(0) {
+        c.queue.completing = nodes;
+        return;
+    }
+    let mut first: Option<Time> = None;
+    for id in c.state.nodes.iter().flat_map(|node| &node.jobs) {
+        // because most jobs run
+        let Some(Phase::Completing(run, ending)) = c.state.jobs.get(id).map(|job| &job.phase) else { continue };
+        let until = ending.time + wait;
+        if until > now {
+            nodes.union_with(&run.left);
+            first = Some(first.map_or(until, |first| first.min(until)));
+        }
+    }
+    c.queue.completing = nodes;
+    if let Some(time) = first {
+        c.timers.set(Timer::Pass, time);
+    }
+}
+
 /// Returns the end state of a running job when its time is up: by its time limit, or by its deadline if that came
 /// first.
 fn limit_met(c: &Controller, id: JobId) -> EndState {
@@ -101,6 +130,14 @@ fn limit_met(c: &Controller, id: JobId) -> EndState {
     let end = run.and_then(|(job, run)| facts::kill_time(&c.state, id, job, run));
     let deadline = run.and_then(|(job, run)| facts::deadline_end(&c.state, id, job, run));
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
+}
+
+/// Gives the client of an allocation, from which it is cut off, time to connect again (`InactiveLimit`).
+pub(crate) fn await_owner(c: &mut Controller, now: Time, id: JobId) {
+    match c.state.config.inactive_limit_s.unwrap_or(OWNER_GRACE_S) {
+        0 => c.timers.clear(Timer::Owner(id)),
+        seconds => c.timers.set(Timer::Owner(id), now + Span::from_secs(seconds)),
+    }
 }
 
 /// Ends an allocation because its client's connection has ended, or has not been made again in time after a restart of
@@ -214,6 +251,7 @@ pub(crate) fn rules(config: &Config) -> Rules {
 /// preempts any.
 pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) -> bool {
     c.queue.look_around(&c.state, now);
+    await_completion(c, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let config = &c.state.config;
     let mut room = Nodes::new(&sight, &mut c.scratch, now, config.scheduler_parameters.window());
@@ -291,11 +329,13 @@ pub(crate) fn send_starts(c: &mut Controller) {
             invariant!("a job that starts has resources");
             continue;
         };
-        // The script goes to the first node only.
-        if let Some(first) = batch_node(job) {
-            nodes.remove(first);
-            let message = start_message(c, Arc::clone(&facts), id, first);
-            c.links.extend(first, message);
+        // The script goes to the first node only; if checkpoints contain the job's steps, the others get a keeper of these.
+        let kept: Vec<NodeId> = if facts.inside == Some(true) { nodes.iter().collect() } else { Vec::new() };
+        for node in batch_node(job).into_iter().chain(kept) {
+            if nodes.remove(node) {
+                let message = start_message(c, Arc::clone(&facts), id, node);
+                c.links.extend(node, message);
+            }
         }
         if !nodes.is_empty() {
             c.links.put(&nodes, Down::StartJob { facts, batch: None });
@@ -312,8 +352,9 @@ fn batch_node(job: &Job) -> Option<NodeId> {
 pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, node: NodeId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let run = job.run()?;
-    let waits = batch_node(job) == Some(node) && programs::are_awaited(c, id);
-    let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node) && !waits);
+    let begins = batch_node(job) == Some(node) || facts.inside == Some(true);
+    let waits = begins && programs::are_awaited(c, id);
+    let share = run.alloc.on(node).filter(|_| begins && !waits);
     let kill_wait_s = c.state.config.kill_wait_s;
     // A job behind others in a line waits for them at the node, even if it is recorded as begun: a daemon that died may
     // have forgotten how the earlier ones ended.

@@ -1,6 +1,6 @@
 //! What reservations keep from a job: nodes and licenses.
 
-use squall_model::id::NodeId;
+use squall_model::checkpoint::Checkpoint;
 use squall_model::job::{JobSpec, Owner, PendingReason};
 use squall_model::license;
 use squall_model::reservation::{Asker, Flag, Reservation};
@@ -22,9 +22,9 @@ pub(crate) struct Claims<'a> {
     known: Vec<&'a Reservation>,
     /// Magnetic reservations that the job may use although it names none.
     drawn: Vec<&'a Reservation>,
-    /// The node that alone has the job's checkpoint, which no partition keeps from it as a spare one: another node becomes
-    /// spare then. None: there is none, or no partition has spare nodes.
-    home: Option<NodeId>,
+    /// The nodes that alone have the job's checkpoint, which no partition keeps from it as spare ones: other nodes become
+    /// spare then. Empty: there are none, or no partition has spare nodes.
+    home: NodeSet,
 }
 
 impl<'a> Claims<'a> {
@@ -50,6 +50,7 @@ impl<'a> Claims<'a> {
         };
         let keeps_spares = all().any(|one| one.spares_of().is_some());
         let home = if keeps_spares { pending(state, item).and_then(|job| job.home) } else { None };
+        let home = home.map(Checkpoint::holders).unwrap_or_default();
         Self { own, known, drawn, home }
     }
 
@@ -98,9 +99,11 @@ pub(crate) fn bars(state: &State, time: Time, claims: &Claims<'_>, limit_s: Opti
         // A reservation with the flag overlap or maint was made to share its nodes with other reservations.
         let shared = on.iter().any(|own| own.is(Flag::Overlap) || own.is(Flag::Maint));
         if !shared && other.meets(time, end) {
-            let home = claims.home.filter(|home| other.spares_of().is_some() && !barred.contains(*home));
-            barred.union_with(&other.nodes);
-            home.map(|home| barred.remove(home));
+            let mut kept = other.nodes.clone();
+            if other.spares_of().is_some() {
+                kept.subtract(&claims.home);
+            }
+            barred.union_with(&kept);
         }
     }
     if barred.is_empty() { Bars::Open } else { Bars::Barred(barred) }

@@ -13,7 +13,9 @@ use squall_model::runs::Runs;
 use squall_model::set::NodeSet;
 use squall_model::step::{Addresses, JobFacts};
 use squall_model::time::{Span, Time};
+use squall_model::version::ClusterVersion;
 
+use crate::control::index::elsewhere;
 use crate::control::index::terms::terms;
 use crate::control::state::State;
 use crate::control::state::gang::InTurn;
@@ -57,7 +59,8 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         components: Vec::new(),
         changed: None,
         restore: run.restore,
-        inside: contains_steps(state, job, run).then_some(true),
+        inside: contains_steps(state, id, job, run).then_some(true),
+        moved: elsewhere::moves(state, job, run),
     };
     for group in order.iter().filter_map(|node| run.alloc.on(*node)) {
         facts.cpus.push(group.cores.len() as u32);
@@ -73,15 +76,14 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     Some(facts)
 }
 
-/// Returns whether checkpoints of a job are to contain its steps: it has one node, and asks for checkpoints, or is preempted
-/// by one.
-fn contains_steps(state: &State, job: &Job, run: &Run) -> bool {
-    if state.config.checkpoint_dir.is_empty() {
+/// Returns whether checkpoints of a job are to contain its steps: it asks for checkpoints, or is preempted by one.
+pub(crate) fn contains_steps(state: &State, id: JobId, job: &Job, run: &Run) -> bool {
+    if state.config.checkpoint_dir.is_empty() || state.cluster_version < ClusterVersion::CHECKPOINTS {
         return false;
     }
     let asks = job.spec.options.get().is_some_and(|options| options.checkpoint.is_some());
-    let one = job.spec.kind == JobKind::Batch && run.alloc.nodes().len() == 1 && run.gres.is_empty();
-    one && (asks || terms(state, job, run).mode == PreemptMode::Checkpoint)
+    let plain = job.spec.kind == JobKind::Batch && run.gres.is_empty() && run.places.is_none();
+    plain && state.het_of(id).is_none() && (asks || terms(state, job, run).mode == PreemptMode::Checkpoint)
 }
 
 /// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None: it

@@ -55,7 +55,8 @@ pub(crate) struct Want {
     /// Uid of the user, if the queue keeps jobs of different users on separate nodes (`--exclusive=user`); otherwise
     /// None.
     pub(crate) user: Option<u32>,
-    /// The node that has the job's checkpoint: it may start there even where the node is a spare one. None: it has none.
+    /// The first node that has the job's checkpoint: it may start on the nodes that have it even where these are spare ones.
+    /// None: it has none.
     pub(crate) home: Option<NodeId>,
     /// Hash of user, account and QOS, if the queue keeps jobs apart that magnetic reservations may treat differently;
     /// otherwise None.

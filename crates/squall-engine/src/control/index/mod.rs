@@ -4,6 +4,7 @@
 pub(crate) mod bars;
 pub(crate) mod depend;
 pub(crate) mod desk;
+pub(crate) mod elsewhere;
 pub(crate) mod facts;
 pub(crate) mod fair;
 pub(crate) mod feed;

@@ -11,6 +11,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
 use squall_sched::Closed;
 use squall_sched::layout::{Grid, shapes};
+use squall_sched::topology::groups::Groups;
 use squall_sched::topology::segments::{self, Segments};
 use squall_sched::topology::{TopologyKind, Torus, Wish, block_sizes};
 
@@ -117,6 +118,32 @@ fn admit_segments(state: &State, spec: &JobSpec, segments: Segments) -> Result<(
     Err(format!("{other} says itself which nodes the job gets: leave one of them out"))
 }
 
+/// Checks the job's groups of ranks. The error says why no job can have them here.
+fn admit_groups(state: &State, spec: &JobSpec, groups: &Groups) -> Result<(), String> {
+    let need = &spec.need;
+    let ranks = groups.tasks();
+    let nodes = need.nodes_min.filter(|nodes| need.nodes_max.is_none_or(|most| most == *nodes));
+    let each = need.ntasks_per_node.unwrap_or(1);
+    let tasks = need.ntasks.or_else(|| Some(nodes?.saturating_mul(each)));
+    if tasks != Some(ranks) {
+        let has = tasks.map_or_else(String::new, |tasks| format!(", and the job has {tasks}"));
+        return Err(format!("these are {ranks} ranks{has}: --ntasks must be {ranks}"));
+    }
+    if let Some(nodes) = nodes.filter(|nodes| groups.each_on(*nodes as usize).is_none()) {
+        return Err(format!("{ranks} ranks don't lie evenly on {nodes} nodes"));
+    }
+    if spec.options.network.grid.is_some() {
+        return Err("--grid says itself where ranks go: leave one of them out".to_owned());
+    }
+    match state.index.topology.kind {
+        TopologyKind::Flat | TopologyKind::Tree { .. } | TopologyKind::Block { .. } => Ok(()),
+        TopologyKind::Ring(_) => Err("a ring has no blocks in which groups could stand: leave it out".to_owned()),
+        TopologyKind::Torus(_) => {
+            Err("on a torus --grid says which ranks exchange messages: use it instead".to_owned())
+        }
+    }
+}
+
 /// Refuses network placements that no job on this network can have, and names the nearest possible one. `tasks_each`:
 /// most tasks of the job that fit on a node; 0: not known yet.
 pub(crate) fn admit(state: &State, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
@@ -126,6 +153,7 @@ pub(crate) fn admit(state: &State, spec: &JobSpec, tasks_each: impl Fn() -> u32)
     let wish = Wish::of_job(options).map_err(|fault| {
         let needed = match fault.option {
             "geometry" => "extents like 4x4x8 are needed",
+            "groups" => "names and numbers of ranks like tp:8,pp:4,dp:16 are needed, each name once",
             "grid" => "1 to 4 extents like 32x32x32 are needed, and :periodic if the last are neighbours of the first",
             _ => "what neighbours exchange along each dimension of the grid is needed, like 4,4,1",
         };
@@ -148,6 +176,9 @@ pub(crate) fn admit(state: &State, spec: &JobSpec, tasks_each: impl Fn() -> u32)
             "",
             "--spread-segments and --consolidate-segments need it: give the number of nodes of a segment".to_owned(),
         ));
+    }
+    if let (Some(groups), Some(given)) = (&wish.groups, &asked.groups) {
+        admit_groups(state, spec, groups).map_err(|problem| invalid("groups", &given.text, problem))?;
     }
     let TopologyKind::Torus(tori) = &topology.kind else { return Ok(()) };
     if let Some(size) = wish.geometry

@@ -10,8 +10,9 @@ use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::gates;
 use crate::control::state::job::{Job, Queue as Standing};
+use squall_model::checkpoint::Checkpoint;
 use squall_model::foreign::Question;
-use squall_model::id::{JobId, NodeId};
+use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, Het, JobSpec, Outcome, Owner};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::{Limit, Whose};
@@ -46,8 +47,8 @@ pub(crate) struct Pending<'a> {
     pub(crate) last: Option<&'a Outcome>,
     /// The heterogeneous job of which the job is a component; None: it is not a component.
     pub(crate) het: Option<Het>,
-    /// The node that alone has the checkpoint from which the job goes on. None: it may start elsewhere.
-    pub(crate) home: Option<NodeId>,
+    /// The checkpoint from which the job goes on, if only the nodes that have it can restore it. None: it may start elsewhere.
+    pub(crate) home: Option<&'a Checkpoint>,
 }
 
 /// Returns the queue entry for an id: the job or task itself if it has a record of its own, otherwise the array that

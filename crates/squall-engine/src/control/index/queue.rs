@@ -95,6 +95,8 @@ pub(crate) struct Queue {
     pub(crate) dirty: BTreeSet<Item>,
     /// Whether a scheduling pass is needed because some job may be able to start.
     pub(crate) kick: bool,
+    /// Nodes of jobs that are completing and for which others in the same partitions wait (`CompleteWait`).
+    pub(crate) completing: NodeSet,
 }
 
 /// The result of examining a pending job or array.
@@ -113,7 +115,7 @@ impl Queue {
     }
 
     fn shaped(&self, pending: &Pending<'_>, kind: ClassId) -> Shape {
-        let (het, home) = (pending.het.map(|het| het.leader), pending.home);
+        let (het, home) = (pending.het.map(|het| het.leader), pending.home.map(|home| home.node));
         let kin = self.magnetic.then(|| kin(pending));
         let want = Want { kind, het, user: self.user(pending.owner), home, kin };
         Shape { want, limit_s: pending.limit_s() }
@@ -291,7 +293,8 @@ impl Queue {
         let starts = !waits && later.is_none() && full.is_none() && self.is_whole(state, now, pending);
         // The job ends when its timer fires, which may be after this turn.
         let starts = starts && too_late.is_none_or(|time| time > now);
-        let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
+        let limited = || pending.broken(state).is_some() || self.uses_too_much(state, pending);
+        let broken = starts && !state.policy.is_empty() && limited();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
         (starts && !broken, entered)
     }
@@ -559,12 +562,27 @@ impl Queue {
         if let Some((whose, limit)) = pending.broken(state) {
             return Some(PendingReason::Limit(whose, limit));
         }
+        if self.uses_too_much(state, pending) {
+            return Some(PendingReason::UsageThreshold);
+        }
         let mut own = pending.spec.reservations().filter_map(|name| state.reservations.get(name)).peekable();
         match own.peek() {
             _ if pending.spec.reservation.is_none() => None,
             None => Some(PendingReason::ReservationDeleted),
             Some(_) => own.all(|own| own.start > now && !own.is(Flag::Flex)).then_some(PendingReason::Reservation),
         }
+    }
+
+    /// Returns whether a job waits until the fair-share factor of its user is at the threshold of its QOS again.
+    fn uses_too_much(&self, state: &State, pending: &Pending<'_>) -> bool {
+        let qos = gates::qos_of(state, pending.spec).filter(|qos| qos.has("EnforceUsageThreshold"));
+        // because most QOS have no threshold
+        let Some(least) = qos.and_then(|qos| qos.usage_threshold) else { return false };
+        let partition = partitions_of(state, pending.spec).next().and_then(|at| state.partitions.get(at));
+        let name = partition.map_or("", |partition| partition.config.name.as_str());
+        let own = gates::association_of(state, pending.owner, pending.spec, name);
+        let factor = own.and_then(|own| self.reckoning.fair_share(own.id));
+        factor.is_some_and(|factor| factor * 1e6 < least as f64)
     }
 
     /// Returns the dependency terms of a pending job or array that are not satisfied, each with whether it can never

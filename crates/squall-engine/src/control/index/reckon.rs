@@ -14,8 +14,10 @@ use squall_model::wire::priority_info::Factors;
 
 use crate::control::index::fair;
 use crate::control::index::pending::{Pending, priority};
-use crate::control::index::size::size;
+use crate::control::index::size::{Size, size};
 use crate::control::state::State;
+use crate::control::state::billing;
+use crate::control::state::billing::Amount;
 use crate::control::state::gates;
 use crate::control::state::job::Queue as Standing;
 
@@ -52,6 +54,8 @@ pub(crate) struct Reckoning {
     nodes: f64,
     /// Preemption rank of each QOS, by name. Empty unless QOS preempt each other.
     ranks: BTreeMap<String, u64>,
+    /// What each partition has, for points by resources. Empty: there are no such points.
+    wholes: Vec<Amount>,
 }
 
 /// A job, pending or not, with what its priority depends on.
@@ -107,6 +111,8 @@ pub(crate) fn weights(config: &Config) -> Factors {
         size: real(config.priority_weight_job_size),
         partition: real(config.priority_weight_partition),
         qos: real(config.priority_weight_qos),
+        // The factor has the points.
+        tres: real(u32::from(!config.priority_weight_tres.is_empty())),
     }
 }
 
@@ -117,6 +123,7 @@ fn worth(factors: &Factors, weights: &Factors) -> f64 {
         + factors.size.0 * weights.size.0
         + factors.partition.0 * weights.partition.0
         + factors.qos.0 * weights.qos.0
+        + factors.tres.0 * weights.tres.0
 }
 
 /// Returns the age of a job as a fraction of `PriorityMaxAge`; negative if the job is not eligible yet.
@@ -132,7 +139,9 @@ impl Reckoning {
             return Self { at: now, ranks: ranks(state), ..Self::default() };
         }
         let most = |all: &mut dyn Iterator<Item = u32>| f64::from(all.max().unwrap_or_default());
-        let shared = state.config.priority_weight_fairshare > 0 && !state.policy.associations.is_empty();
+        let asked = state.config.priority_weight_fairshare > 0
+            || state.policy.qos.values().any(|qos| qos.usage_threshold.is_some());
+        let shared = asked && !state.policy.associations.is_empty();
         Self {
             at: now,
             places: if shared { fair::places(state, now) } else { BTreeMap::new() },
@@ -142,7 +151,24 @@ impl Reckoning {
             cpus: state.nodes.iter().map(|node| f64::from(node.hardware.cpus)).sum(),
             nodes: state.nodes.len() as f64,
             ranks: ranks(state),
+            wholes: wholes(state),
         }
+    }
+
+    /// Returns the fair-share factor of the association with a number. None: it is not known.
+    pub(crate) fn fair_share(&self, association: u32) -> Option<f64> {
+        self.places.get(&association).copied()
+    }
+
+    /// Returns a job's points for each resource that it requests in a partition (`PriorityWeightTRES`).
+    pub(crate) fn points(&self, state: &State, job: &Standee<'_>, partition: usize) -> Vec<(String, f64)> {
+        // because most sites give no such points
+        let (Some(whole), Some(at)) = (self.wholes.get(partition), state.partitions.get(partition)) else {
+            return Vec::new();
+        };
+        let Size { nodes, tasks, cpus, memory_mb } = size(&job.spec.need, state.config.def_mem_per_cpu_mb);
+        let asked = billing::requested(state, job.spec, &at.config.name, (nodes, tasks, cpus, memory_mb));
+        state.config.priority_weight_tres.of(&asked.amounts(), &whole.amounts()).collect()
     }
 
     /// Returns all priority factors of a job in a partition, each between 0 and 1; age is as of `now`.
@@ -161,6 +187,7 @@ impl Reckoning {
             size: Real(size),
             partition: part(config.map_or(0.0, |c| f64::from(c.priority_job_factor)), self.partition_most),
             qos: part(gates::qos_of(state, job.spec).map_or(0.0, |qos| f64::from(qos.priority)), self.qos_most),
+            tres: Real(self.points(state, job, partition).iter().map(|(_, points)| points).sum()),
         }
     }
 
@@ -206,6 +233,14 @@ impl Reckoning {
             f64::from,
         )
     }
+}
+
+/// Returns what each partition has, for points by resources. Empty: there are no such points.
+fn wholes(state: &State) -> Vec<Amount> {
+    if state.config.priority_weight_tres.is_empty() {
+        return Vec::new();
+    }
+    state.partitions.iter().map(|partition| billing::whole(state, partition)).collect()
 }
 
 /// Returns the preemption rank of each QOS: the length of the longest chain of QOS below it that it may preempt. A QOS

@@ -31,6 +31,8 @@ pub(crate) enum Timer {
     Fence(NodeId),
     /// A node that was ordered to reboot should be back.
     Reboot(NodeId),
+    /// A node that is down or drained is resumed (`ResumeAfter`).
+    Resume(NodeId),
     /// A node has been idle for `SuspendTime`, or should have come or gone.
     Power(NodeId),
     /// More nodes may be powered up or down without exceeding the rate.

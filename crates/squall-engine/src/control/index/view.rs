@@ -66,7 +66,8 @@ impl Queues for Sight<'_> {
     }
     fn tier(&self, partition: usize) -> Option<u32> {
         let partition = &self.state.partitions[partition];
-        partition.starts_jobs().then_some(partition.config.priority_tier)
+        let waits = !self.queue.completing.is_disjoint(&partition.nodes);
+        (partition.starts_jobs() && !waits).then_some(partition.config.priority_tier)
     }
     fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_>> {
         Ordered::new(*self, partition)

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::checkpoint::CheckpointOrder;
-use squall_model::id::{JobId, NodeId};
+use squall_model::checkpoint::{CheckpointOrder, Made};
+use squall_model::id::JobId;
+use squall_model::set::NodeSet;
 
 use crate::control::port::CallerId;
 
@@ -16,21 +17,27 @@ pub(crate) struct Waits {
     pub(crate) owners: BTreeMap<JobId, Owning>,
     /// Orders to checkpoint jobs that nodes have not answered, by job.
     pub(crate) checkpoints: BTreeMap<JobId, Ordered>,
+    /// Nodes that have restored their part of a job and wait for the others, by job.
+    pub(crate) restored: BTreeMap<JobId, NodeSet>,
     /// Jobs that each connection waits for or owns.
     by_caller: BTreeMap<CallerId, Vec<JobId>>,
 }
 
-/// An order to a node to checkpoint a job, and who waits for it.
+/// An order to the nodes of a job to checkpoint it, and the client that waits for it.
 #[derive(Debug)]
 pub(crate) struct Ordered {
     /// The connection of the client that waits. None: the controller gave the order by itself.
     pub(crate) caller: Option<CallerId>,
     /// Whether the job is preempted, so that it leaves its node in one way or another when the answer comes.
     pub(crate) preempts: bool,
-    /// The node.
-    pub(crate) node: NodeId,
+    /// The nodes that have not answered.
+    pub(crate) left: NodeSet,
     /// The order.
     pub(crate) order: CheckpointOrder,
+    /// What the others have made, together. None: nothing.
+    pub(crate) made: Option<Made>,
+    /// How often the parts of all nodes were made before and did not fit together.
+    pub(crate) tries: u32,
 }
 
 /// The client that owns an allocation.

@@ -72,6 +72,7 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
         cloud: state.is_cloud(id),
         kept: kept(state, id, node),
         faults: node.faults.clone(),
+        resumes: node.resumes,
         next: node.reboot.as_ref().and_then(|reboot| reboot.next),
         extra: text(|change| change.extra.as_ref()),
         instance: (text(|change| change.instance_id.as_ref()), text(|change| change.instance_type.as_ref())),

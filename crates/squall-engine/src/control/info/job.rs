@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use squall_model::checkpoint::CheckpointInfo;
 use squall_model::gres::{self, Grant, NodeGres};
+use squall_model::hostlist::HostList;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner, PendingReason};
 use squall_model::resource::{Alloc, AllocGroup};
@@ -184,7 +185,9 @@ fn last_checkpoint(state: &State, job: &Job) -> Option<Box<CheckpointInfo>> {
     let mut info = CheckpointInfo { number: all.last, failed: all.failed.clone(), ..CheckpointInfo::default() };
     info.refused.clone_from(&all.refused);
     if let Some(last) = all.kept.last() {
-        info.node = state.node(last.node).map(|node| node.name.clone()).unwrap_or_default();
+        let names =
+            last.holders().iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect::<HostList>();
+        names.as_str().clone_into(&mut info.node);
         (info.number, info.time, info.made) = (last.number, Some(last.time), last.made);
     }
     Some(Box::new(info))

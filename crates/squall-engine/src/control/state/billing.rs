@@ -1,5 +1,6 @@
 //! What jobs are billed by the weights of their partitions. A job without weights is billed for its CPUs.
 
+use squall_model::billing::points::Amounts;
 use squall_model::billing::{Billing, BillingWeights, Combine, Held, billing};
 use squall_model::gres;
 use squall_model::job::JobSpec;
@@ -70,4 +71,54 @@ pub(crate) fn of_whole(state: &State, partition: &Partition) -> Option<Billing> 
         licenses: None,
     };
     Some(billing(&held, weights, combine))
+}
+
+/// What a job requests or a partition has, with what is billed for it.
+#[derive(Debug, Default)]
+pub(crate) struct Amount {
+    cpus: u64,
+    memory_mb: u64,
+    nodes: u64,
+    devices: Vec<gres::Count>,
+    billing: Billing,
+}
+
+impl Amount {
+    /// Returns the amounts, to be compared with others.
+    pub(crate) fn amounts(&self) -> Amounts<'_> {
+        let Self { cpus, memory_mb, nodes, devices, billing } = self;
+        let held = Held { cpus: *cpus, memory_mb: *memory_mb, nodes: *nodes, gres: devices, licenses: None };
+        Amounts { held, billing: *billing }
+    }
+}
+
+/// Returns what a partition has.
+pub(crate) fn whole(state: &State, partition: &Partition) -> Amount {
+    let hardware = || partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.hardware);
+    let gres = partition.nodes.iter().filter_map(|id| state.index.gres.get(&id));
+    let cpus = hardware().map(|has| u64::from(has.cpus)).sum();
+    Amount {
+        cpus,
+        memory_mb: hardware().map(|has| has.memory_mb).sum(),
+        nodes: partition.nodes.len() as u64,
+        devices: gres.flat_map(gres::NodeGres::whole).collect(),
+        billing: of_whole(state, partition).unwrap_or(Billing::of_cpus(cpus)),
+    }
+}
+
+/// Returns what a job requests of a partition: nodes, tasks, CPUs and memory (MiB), and what else its options say.
+pub(crate) fn requested(
+    state: &State,
+    spec: &JobSpec,
+    partition: &str,
+    (nodes, tasks, cpus, memory_mb): (u32, u32, u32, u64),
+) -> Amount {
+    let billed = of_request(state, spec, partition, (nodes, tasks, cpus, memory_mb));
+    Amount {
+        cpus: u64::from(cpus),
+        memory_mb,
+        nodes: u64::from(nodes),
+        devices: gres::Ask::of_job(spec).map(|asked| asked.kinds(nodes, tasks)).unwrap_or_default(),
+        billing: billed.unwrap_or(Billing::of_cpus(u64::from(cpus))),
+    }
 }

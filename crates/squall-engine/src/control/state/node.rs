@@ -68,6 +68,9 @@ pub struct Node {
     #[n(25)]
     #[cbor(default)]
     pub faults: Vec<Fault>,
+    /// When the node is resumed by itself (`ResumeAfter`). None: it is not. The numbers from 26 to 28 are left out.
+    #[n(29)]
+    pub resumes: Option<Time>,
 }
 
 /// Why a node is down or drained.

@@ -13,7 +13,7 @@ use squall_model::policy::{PolicyChange, Qos};
 use squall_model::report::Report;
 use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
-use squall_model::time::Span;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::hook::NodeNote;
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
@@ -34,9 +34,10 @@ fn order(d: &mut Driver) -> CheckpointOrder {
 }
 
 fn answer(d: &mut Driver, order: &CheckpointOrder, error: Option<&str>) {
-    let made = error.is_none().then_some(Made { bytes: 8 << 20, stood: Span::from_millis(190), pid: 4711 });
-    let CheckpointOrder { job, number, verb, .. } = *order;
-    let note = CheckpointNote { job, number, verb, made, error: error.map(str::to_owned), damaged: false };
+    let made =
+        error.is_none().then_some(Made { bytes: 8 << 20, stood: Span::from_millis(190), pid: 4711, links: None });
+    let CheckpointOrder { job, number, verb, given, .. } = *order;
+    let note = CheckpointNote { job, number, verb, made, error: error.map(str::to_owned), damaged: false, given };
     d.note("n1", NodeNote::Checkpoint(Box::new(note)));
 }
 
@@ -186,7 +187,7 @@ fn a_note_that_was_not_ordered_ends_no_job_of_several_nodes_and_uses_up_no_numbe
         let id = d.submit(spec);
         assert_eq!(d.state_of(id), Some(JobState::Running));
         let (job, verb) = (d.attempt(id), CheckpointVerb::Vacate);
-        answer(&mut d, &CheckpointOrder { job, number, verb, kept: Vec::new() }, None);
+        answer(&mut d, &CheckpointOrder { job, number, verb, kept: Vec::new(), given: Time(0) }, None);
         assert_eq!((kept(&d, id), d.state_of(id)), (Vec::new(), Some(JobState::Running)), "number {number}");
         assert_eq!(d.c.state().jobs[&id].spec.need.nodelist, None);
         d.finish(id, 0);
@@ -265,9 +266,9 @@ fn a_job_that_its_node_can_not_restore_now_tries_again_although_it_may_not_be_re
 
 /// Reports that the dump of an order was killed.
 fn killed(d: &mut Driver, order: &CheckpointOrder) {
-    let CheckpointOrder { job, number, verb, .. } = *order;
+    let CheckpointOrder { job, number, verb, given, .. } = *order;
     let error = Some("CRIU was killed by signal 9".to_owned());
-    let note = CheckpointNote { job, number, verb, made: None, error, damaged: true };
+    let note = CheckpointNote { job, number, verb, made: None, error, damaged: true, given };
     d.note("n1", NodeNote::Checkpoint(Box::new(note)));
 }
 
@@ -489,8 +490,8 @@ fn the_controller_tries_a_job_and_then_checkpoints_it_now_and_then() {
     let id = d.submit(planned(300, false));
     let trial = order_after(&mut d, CHECKPOINT_TRIAL_S);
     assert_eq!((trial.verb, trial.number), (CheckpointVerb::Able, 1));
-    let CheckpointOrder { job, number, verb, .. } = trial;
-    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false };
+    let CheckpointOrder { job, number, verb, given, .. } = trial;
+    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false, given };
     d.note("n1", NodeNote::Checkpoint(Box::new(note)));
     for number in 1..=3 {
         let ordered = order_after(&mut d, 300);
@@ -510,8 +511,8 @@ fn the_controller_chooses_the_interval_by_cost_and_faults() {
     let id = d.submit(planned(CheckpointPlan::AUTO_S, false));
     let trial = order_after(&mut d, CHECKPOINT_TRIAL_S);
     assert_eq!(trial.verb, CheckpointVerb::Able);
-    let CheckpointOrder { job, number, verb, .. } = trial;
-    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false };
+    let CheckpointOrder { job, number, verb, given, .. } = trial;
+    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false, given };
     d.note("n1", NodeNote::Checkpoint(Box::new(note)));
     // The square root of twice a second and a year.
     let first = order_after(&mut d, 7945);

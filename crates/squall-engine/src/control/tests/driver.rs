@@ -5,6 +5,7 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::interface::Interface;
 use squall_model::job::network;
 use squall_model::job::options::{Chosen, Options};
 use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner};
@@ -67,6 +68,11 @@ struct Node {
     old: Option<(LinkId, Child)>,
 }
 
+/// The address of a node `n1`, `n2` …: 10.0.0.1, 10.0.0.2 …
+pub(super) fn interface(node: u8) -> Interface {
+    Interface { address: 0xffff_0a00_0000 + u128::from(node), prefix: 120 }
+}
+
 pub(super) fn who(uid: u32) -> Who {
     let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("u{uid}"), group: format!("g{uid}") };
     Who { owner: Arc::new(owner), operator: uid == 0, by: None, job: None }
@@ -86,6 +92,7 @@ pub(super) fn in_network(pairs: &[(&str, &str)]) -> Options {
             "grid" => chosen.network.grid = network::grid(value),
             "stencil" => chosen.network.stencil = network::stencil(value),
             "switches" => chosen.network.switches = network::switches(value),
+            "groups" => chosen.network.groups = network::groups(value),
             other => panic!("{other}"),
         }
     }
@@ -213,7 +220,10 @@ impl Driver {
     /// A registration under the session that was offered last.
     pub(super) fn registration(&mut self, name: &str, jobs: &[JobAttempt], steps: &[StepKey]) -> Registration {
         let node = self.node(name);
-        let hardware = Hardware { cpus: node.cpus, memory_mb: 1000 * u64::from(node.cpus), ..Hardware::default() };
+        let interfaces =
+            name.strip_prefix('n').and_then(|number| number.parse().ok()).map(|number| vec![interface(number)]);
+        let memory_mb = 1000 * u64::from(node.cpus);
+        let hardware = Hardware { cpus: node.cpus, memory_mb, interfaces, ..Hardware::default() };
         Registration {
             unstarted: Vec::new(),
             name: name.into(),

@@ -21,8 +21,8 @@ const USER: u64 = 7;
 
 /// Asks for a step; returns the answers' refusals.
 fn step(d: &mut Driver, job: JobId, key: ClientKey, inside: Option<Inside>) -> Vec<Answer> {
+    let program = Box::new(TaskProgram { inside: inside.as_ref().map(|_| true), ..TaskProgram::default() });
     let spec = Box::new(StepSpec { inside, ..StepSpec::default() });
-    let program = Box::new(TaskProgram { inside: inside.map(|_| true), ..TaskProgram::default() });
     d.ask(SRUN, ADA, Request::CreateStep { job, spec, program, key })
 }
 
@@ -35,9 +35,16 @@ fn made(d: &mut Driver) {
     let sent = std::mem::take(&mut d.sent).into_iter();
     let order = sent.filter_map(|(_, said)| if let Down::Checkpoint(order) = said { Some(order) } else { None }).last();
     let order = order.expect("an order");
-    let made = Some(Made { bytes: 1 << 20, stood: Span::from_millis(50), pid: 4711 });
-    let note =
-        CheckpointNote { job: order.job, number: order.number, verb: order.verb, made, error: None, damaged: false };
+    let made = Some(Made { bytes: 1 << 20, stood: Span::from_millis(50), pid: 4711, links: None });
+    let note = CheckpointNote {
+        job: order.job,
+        number: order.number,
+        verb: order.verb,
+        made,
+        error: None,
+        damaged: false,
+        given: order.given,
+    };
     d.note("n1", NodeNote::Checkpoint(Box::new(note)));
 }
 
@@ -63,21 +70,21 @@ fn a_step_outside_of_the_script_is_in_the_way_and_one_inside_is_not() {
 fn a_restored_step_has_its_number_again_and_nobody_else_chooses_one() {
     let mut d = cluster("checkpoint_dir = \"/c\"\n");
     let id = d.submit(batch());
-    let chosen = Some(Inside { resumes: Some(StepNo(5)) });
+    let chosen = Some(Inside { resumes: Some(StepNo(5)), places: None });
     let (first, second) = (d.key(), d.key());
-    assert_eq!(number(&step(&mut d, id, first, chosen)), Some(StepNo(0)), "this attempt was not restored");
+    assert_eq!(number(&step(&mut d, id, first, chosen.clone())), Some(StepNo(0)), "this attempt was not restored");
     d.ask(USER, ADA, Request::Checkpoint(id, CheckpointVerb::Vacate));
     made(&mut d);
     let reports = d.script_end(id, 0);
     d.report("n1", &reports);
     assert!(d.c.state().jobs[&id].run().is_some_and(|run| run.restore.is_some()), "it goes on");
-    assert_eq!(number(&step(&mut d, id, first, chosen)), Some(StepNo(5)));
-    assert_eq!(number(&step(&mut d, id, first, chosen)), Some(StepNo(5)), "it is the same step");
-    let other = Some(Inside { resumes: Some(StepNo(5)) });
+    assert_eq!(number(&step(&mut d, id, first, chosen.clone())), Some(StepNo(5)));
+    assert_eq!(number(&step(&mut d, id, first, chosen.clone())), Some(StepNo(5)), "it is the same step");
+    let other = Some(Inside { resumes: Some(StepNo(5)), places: None });
     let spec = Box::new(StepSpec { inside: other, overlap: true, ..StepSpec::default() });
     let again = d.ask(SRUN, ADA, Request::CreateStep { job: id, spec, program: Box::default(), key: second });
     assert_eq!(number(&again), Some(StepNo(6)), "the number is taken");
-    let wild = Some(Inside { resumes: Some(StepNo::BATCH) });
+    let wild = Some(Inside { resumes: Some(StepNo::BATCH), places: None });
     let (spec, key) = (Box::new(StepSpec { inside: wild, overlap: true, ..StepSpec::default() }), d.key());
     let wild = d.ask(SRUN, ADA, Request::CreateStep { job: id, spec, program: Box::default(), key });
     assert_eq!(number(&wild), Some(StepNo(7)));

@@ -4,9 +4,13 @@
 use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, TopologyFile};
-use squall_model::id::JobId;
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::options::Chosen;
 use squall_model::job::{JobSpec, JobState, Need, NodeTest};
+use squall_model::places::OnNodeFail;
+use squall_model::report::Report;
+use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::control::port::{Input, Who};
@@ -104,6 +108,26 @@ fn blocks() -> Driver {
 fn own_blocks(spec: JobSpec) -> JobSpec {
     let need = Need { exclusive: true, ..spec.need };
     JobSpec { need, options: Chosen { exclusive_topo: Some(true), ..Chosen::default() }.into(), ..spec }
+}
+
+#[test]
+fn a_script_does_not_start_again_in_the_block_of_a_job_that_has_it_alone() {
+    let mut d = blocks();
+    let options = Chosen { on_node_fail: Some(OnNodeFail::Replace), ..Chosen::default() };
+    let need = Need { nodes_min: Some(2), exclusive: true, ..Need::default() };
+    let id = submit(&mut d, ADA, JobSpec { need, options: options.into(), ..batch() });
+    let job = d.attempt(id);
+    d.commit(Event::NodesSet { nodes: NodeSet::one(NodeId(0)), admin: NodeAdmin::Down, reason: None, by: 0 });
+    let kept: Vec<_> = d.c.kept.values().map(|kept| kept.alloc.nodes()).collect();
+    assert_eq!(kept, [[NodeId(1), NodeId(2)].into_iter().collect()], "with the first node of the other block");
+    let alone = submit(&mut d, BOB, own_blocks(tasks(1)));
+    assert_eq!(has(&d, alone), Some((4, 3)));
+    for node in ["n1", "n2"] {
+        d.report(node, &[Report::JobGone { job }]);
+    }
+    assert_eq!(d.state_of(id), Some(JobState::Pending));
+    d.finish(alone, 0);
+    assert_eq!(d.state_of(id), Some(JobState::Running));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::{CHECKPOINT_FROZEN_S, CHECKPOINT_S};
 use squall_model::report::Report;
-use squall_model::time::Span;
+use squall_model::time::{Span, Time};
 use squall_model::wire::hook::NodeNote;
 use squall_model::wire::node::{Down, EndReason};
 use squall_model::wire::stepd::ToStepd;
@@ -24,7 +24,7 @@ impl World {
         let mut world = Self::new();
         world.start(1, 1);
         world.run();
-        let order = CheckpointOrder { job: script().1, number: 1, verb, kept: Vec::new() };
+        let order = CheckpointOrder { job: script().1, number: 1, verb, kept: Vec::new(), given: Time(0) };
         world.order(Down::Checkpoint(Box::new(order.clone())));
         world.order(Down::Checkpoint(Box::new(order)));
         assert_eq!(world.checkpoint_acts().len(), 1, "an order that comes twice is one");
@@ -37,7 +37,7 @@ impl World {
     }
 
     fn made(&mut self) {
-        let made = Ok(Some(Made { bytes: 1, stood: Span(1), pid: 7 }));
+        let made = Ok(Some(Made { bytes: 1, stood: Span(1), pid: 7, links: None }));
         self.inputs.extend([NodeInput::Checkpointed { job: script().1, number: 1, result: made }]);
         self.run();
         self.tick(Span::from_secs(1));
@@ -119,4 +119,73 @@ fn a_job_of_which_a_dump_was_killed_is_ended_at_once_whatever_its_script_ends_wi
         _ => None,
     });
     assert!(end.is_some_and(|end| end.damage() == Some("CRIU was killed") && !end.is_own()), "{end:?}");
+}
+
+/// Starts a job of two nodes, and orders a checkpoint of it.
+fn ordered() -> (World, CheckpointOrder) {
+    let mut world = World::new();
+    world.start(1, 2);
+    world.run();
+    let (number, kept) = (1, Vec::new());
+    let order = CheckpointOrder { job: script().1, number, verb: CheckpointVerb::Create, kept, given: Time(5) };
+    world.order(Down::Checkpoint(Box::new(order.clone())));
+    (world, order)
+}
+
+/// The same, with the node's part made.
+fn part() -> (World, CheckpointOrder) {
+    let (mut world, order) = ordered();
+    world.made();
+    (world, order)
+}
+
+#[test]
+fn a_part_of_a_job_stands_still_until_all_are_made() {
+    let (mut world, order) = part();
+    assert_eq!((world.noted().len(), world.thaws()), (1, 0));
+    world.order(Down::Checkpoint(Box::new(order.clone())));
+    assert_eq!(world.checkpoint_acts().len(), 1, "the same order again changes nothing");
+    // The parts did not fit together: the next one is made while the job still stands still.
+    world.order(Down::Checkpoint(Box::new(CheckpointOrder { given: Time(6), ..order.clone() })));
+    assert!(matches!(world.checkpoint_acts()[..], [_, CheckpointAct::Make(_)]));
+    world.made();
+    assert_eq!(world.noted().last().map(|note| note.given), Some(Time(6)));
+    world.order(Down::Checkpoint(Box::new(CheckpointOrder { verb: CheckpointVerb::Go, ..order.clone() })));
+    assert_eq!(world.thaws(), 1);
+    world.order(Down::Checkpoint(Box::new(CheckpointOrder { verb: CheckpointVerb::Go, ..order })));
+    assert_eq!(world.thaws(), 1);
+}
+
+#[test]
+fn a_part_of_a_job_goes_on_in_the_end_and_counts_for_nothing() {
+    let (mut world, _) = part();
+    world.tick(Span::from_secs(CHECKPOINT_S + 1));
+    assert_eq!(world.thaws(), 1);
+    assert!(world.noted().last().is_some_and(|note| note.made.is_none() && note.error.is_some()));
+}
+
+#[test]
+fn an_order_during_another_one_is_answered_by_that() {
+    let (mut world, order) = ordered();
+    world.order(Down::Checkpoint(Box::new(CheckpointOrder { given: Time(9), ..order })));
+    assert_eq!(world.checkpoint_acts().len(), 1);
+    world.made();
+    assert_eq!(world.noted().last().map(|note| (note.given, note.made.is_some())), Some((Time(9), true)));
+}
+
+#[test]
+fn a_restored_part_waits_for_the_word_of_the_controller() {
+    let mut world = World::new();
+    world.start(1, 2);
+    world.run();
+    let job = script().1;
+    let go = CheckpointOrder { job, number: 3, verb: CheckpointVerb::Go, kept: Vec::new(), given: Time(0) };
+    world.order(Down::Checkpoint(Box::new(go.clone())));
+    assert_eq!(world.checkpoint_acts().len(), 0, "it is not there yet");
+    world.inputs.extend([NodeInput::Restored { job, number: 3 }]);
+    world.run();
+    world.tick(Span::from_secs(1));
+    assert_eq!(world.noted().last().map(|note| (note.verb, note.number)), Some((CheckpointVerb::Go, 3)));
+    world.order(Down::Checkpoint(Box::new(go)));
+    assert!(matches!(world.checkpoint_acts()[..], [CheckpointAct::Go { .. }]));
 }

@@ -3,8 +3,10 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +17,11 @@ use squall_model::encoding::ByteBuf;
 use squall_model::id::StepKey;
 use squall_model::limits::CHECKPOINT_S;
 
-use super::{BatchSupervisor, Environment, Prepared, Ready, Script, Streams, Ward, null};
+use super::{BatchSupervisor, Environment, FromSupervisor, Prepared, Ready, Script, Streams, Ward, null};
 use crate::cgroup::members;
 use crate::processes::inner_pid;
-use crate::stepd::checkpoint::{read_text, restore_command, text_file, told};
+use crate::stepd::checkpoint::{Manifest, read_text, restore_command, restored_from, text_file, told};
+use crate::stepd::redirects::redirect;
 use crate::sys::identity::Identity;
 
 /// Time limit of a restore from a checkpoint.
@@ -38,7 +41,59 @@ pub(crate) struct Restoring {
     pub(crate) dir: ByteBuf,
 }
 
+/// How a restored part of a job of several nodes waits for the others.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// The socket of the process that restores. None: the job has one node, or is not being restored.
+    link: Option<UnixStream>,
+    /// Whether the part is there.
+    held: bool,
+    /// Process id of the script or keeper, as the job sees it. None: that of the launch.
+    pid: Option<u32>,
+}
+
+impl Gate {
+    /// Returns what is readable when the part is there, as long as it is not.
+    pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().filter(|_| !self.held).map(AsFd::as_fd)
+    }
+
+    /// Has the part go on.
+    pub(super) fn open(&mut self) {
+        if let Some(mut link) = self.link.take() {
+            // The process that restores may have been killed.
+            drop(link.write_all(b"g"));
+        }
+    }
+
+    /// Returns whether the part has come since the last call.
+    fn hear(&mut self) -> bool {
+        let Some(link) = self.link.as_mut().filter(|_| !self.held) else { return false };
+        match link.read(&mut [0]) {
+            Ok(1..) => {
+                self.held = true;
+                true
+            }
+            // The process that restores has ended.
+            Ok(0) => {
+                self.link = None;
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
+
 impl BatchSupervisor {
+    /// Reports the parts of jobs that are restored.
+    pub(super) fn hear_gates(&mut self) {
+        for ward in self.wards.values_mut() {
+            if ward.gate.hear() {
+                self.words.extend(ward.held());
+            }
+        }
+    }
+
     /// Handles the end of the process that restores a script. What ended or was asked for meanwhile comes after it.
     pub(super) fn restored(&mut self, key: StepKey, done: bool) {
         let Some(ward) = self.wards.get_mut(&key) else { return };
@@ -81,7 +136,15 @@ impl BatchSupervisor {
 impl Ward {
     /// Whether a process of the step is its script, restored: the job sees it under the id that it had.
     fn is_restored_as(&self, pid: u32) -> bool {
-        self.order.launch.facts.restore.is_some_and(|restore| inner_pid(pid) == Some(restore.pid))
+        let restore = self.order.launch.facts.restore;
+        restore.is_some_and(|restore| inner_pid(pid) == Some(self.gate.pid.unwrap_or(restore.pid)))
+    }
+
+    /// Returns what is said of a part of a job that is restored and waits for the others. None: it is no such one.
+    pub(super) fn held(&self) -> Option<FromSupervisor> {
+        let waits = self.gate.held && self.gate.link.is_some();
+        let number = self.order.launch.facts.restore.filter(|_| waits)?.number;
+        Some(FromSupervisor::Held(self.order.launch.key, number))
     }
 
     /// Returns the process, still root's, that restores the script in place of starting it.
@@ -89,12 +152,25 @@ impl Ward {
         let log = text_file()?;
         let Some(restoring) = &self.order.restoring else { return Err(io::ErrorKind::InvalidInput.into()) };
         let dir = Path::new(OsStr::from_bytes(&restoring.dir));
+        let mut stdin = null()?;
+        if self.order.launch.facts.nodes.len() > 1 {
+            let (own, theirs) = UnixStream::pair()?;
+            own.set_nonblocking(true)?;
+            stdin = File::from(OwnedFd::from(theirs));
+            let from = restored_from(dir, &self.order.launch).ok_or(io::ErrorKind::InvalidInput)?;
+            self.gate = Gate { link: Some(own), held: false, pid: Manifest::of(&from)?.pid };
+        }
+        if let Some(moved) = &self.order.launch.facts.moved
+            && let Err(e) = redirect(self.group(), moved)
+        {
+            tracing::warn!(step = %self.order.launch.key, error = %e, "it can't connect to its nodes by addresses of before");
+        }
         let task = Prepared {
             program: Ok(c"/proc/self/exe".to_owned()),
             argv: restore_command(&restoring.criu, dir, &self.folder.path),
             env: Environment::parse(b"PATH=/usr/sbin:/usr/bin:/sbin:/bin\0"),
             env_pid: None,
-            stdio: [null()?, log.try_clone()?, log.try_clone()?],
+            stdio: [stdin, log.try_clone()?, log.try_clone()?],
             ..script
         };
         self.log = Some(log);

@@ -33,7 +33,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::environment::Environment;
 use super::frames::Frames;
 use crate::poller::Interest;
-use crate::removal::remove_apart;
+use crate::removal::remove_soon;
 use crate::sys::clock::steady;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use gate::Gate;
@@ -41,6 +41,7 @@ use linked::Linked;
 use mesh::{Heard, Kinship, Manner, Mesh, Way, is_yes, said};
 use pmi::PmiTasks;
 use pmix::PmixServer;
+pub(super) use pmix::is_shared_folder;
 use trial::Trials;
 pub(super) use variables::clear;
 
@@ -142,10 +143,17 @@ pub(super) struct Wireup {
 pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
     match &launch.program {
         Program::Tasks(program) if launch.layout.nodes.len() > 1 => {
-            Manner::of(&Environment::parse(&program.env)).way == Way::Tree
+            manner_of(launch, &Environment::parse(&program.env)).way == Way::Tree
         }
         _ => false,
     }
+}
+
+/// Returns how the step daemons of a step exchange messages. Checkpoints that contain the step can contain only what goes by
+/// TCP.
+fn manner_of(launch: &StepLaunch, env: &Environment) -> Manner {
+    let manner = Manner::of(env);
+    if launch.is_inside() { Manner { way: Way::Tcp, ucx: false, ..manner } } else { manner }
 }
 
 /// Returns the nodes of a step, ordered by their index in the step.
@@ -156,12 +164,16 @@ fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
 
 /// Removes what a killed step daemon has left in shared memory.
 pub(crate) fn sweep_up(launch: &StepLaunch) {
-    if let Program::Tasks(program) = &launch.program {
-        let shared = pmix::shared_folder(&Kinship::of(launch, program), launch);
-        if shared.symlink_metadata().is_ok() {
-            remove_apart(vec![shared]);
-        }
+    if let Some(shared) = shared_folder_of(launch) {
+        remove_soon(&shared);
     }
+}
+
+/// Returns the folder of a step in shared memory, if it is there.
+pub(super) fn shared_folder_of(launch: &StepLaunch) -> Option<PathBuf> {
+    let Program::Tasks(program) = &launch.program else { return None };
+    let shared = pmix::shared_folder(&Kinship::of(launch, program), launch);
+    shared.symlink_metadata().is_ok().then_some(shared)
 }
 
 /// Progress of tasks in PMIx or PMI.
@@ -186,7 +198,7 @@ impl Wireup {
             return Ok(None);
         }
         let env = Environment::parse(&program.env);
-        let manner = Manner::of(&env);
+        let manner = manner_of(launch, &env);
         let kinship = Kinship::of(launch, program);
         let several = launch.layout.nodes.len() > 1;
         let mut mesh = several.then(|| Mesh::open(kinship.clone(), manner, srun)).transpose()?;

@@ -1,5 +1,6 @@
 //! The PMIx server of a step on this node: libpmix, once a task has come through the gate.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -146,6 +147,13 @@ impl PmixServer {
 pub(super) fn shared_folder(kinship: &Kinship, launch: &StepLaunch) -> PathBuf {
     let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
     Path::new(room).join(format!("squall-{},{}", kinship.name(), launch.node))
+}
+
+/// Whether a path can be that of a folder which tasks of a step share.
+pub(in crate::stepd) fn is_shared_folder(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let here = path.parent().is_some_and(|room| room == Path::new(SHARED_MEMORY) || room == Path::new("/tmp"));
+    here && name.starts_with("squall-") && name.contains(',')
 }
 
 /// Converts a fault to libpmix's status.

@@ -1,6 +1,6 @@
 //! Keys about programs of the site: around jobs, on nodes, and before submissions are decided.
 
-use super::Shown::{In, Limit, Means, Or};
+use super::Shown::{In, Limit, Means, Never, Or};
 use super::{Key, key};
 
 #[rustfmt::skip]
@@ -92,8 +92,32 @@ pub(super) const SUBMIT: &[Key] = &[
 
 #[rustfmt::skip]
 pub(super) const READERS: &[Key] = &[
+    key("store", &[], "text", "\"postgresql://squall@db.example.org/squall\"",
+        "Database in PostgreSQL that keeps the records, from the controller's next start on; no password: name a `passfile`.")
+        .or("SQLite, in the state folder"),
     key("readers", &[], "text", "\"root\"",
         "Group whose members may read `records/records.db` in the state folder; empty: there is no such file."),
+    key("purge_job_after", &["PurgeJobAfter"], "text", "\"12months\"",
+        "Time after which the records of ended jobs are removed: `12months` (of 30 days), `90days`, `24hours`.").or("never")
+        .shown_as(Never),
+    key("purge_step_after", &["PurgeStepAfter"], "text", "\"3months\"",
+        "Time after which the records of ended steps are removed.").or("with their jobs").shown_as(Never),
+    key("job_comp_type", &["JobCompType"], "text", "\"none\"",
+        "How other programs are told of ended jobs: `jobcomp/filetxt` (a line in a file) or `jobcomp/elasticsearch` (a document by HTTP).")
+        .or("`none`").shown_as(Or("jobcomp/none")),
+    key("job_comp_loc", &["JobCompLoc"], "text", "\"/var/log/squall/jobs\"",
+        "Path of the file, or address such as `http://HOST:9200/slurm/_doc`.").or("none"),
+];
+
+#[rustfmt::skip]
+pub(super) const ENERGY: &[Key] = &[
+    key("acct_gather_energy_type", &["AcctGatherEnergyType"], "text", "\"rapl\"",
+        "`rapl`: the counters of processors and memory; `pm_counters`: `file`; `none`.").or("`none`")
+        .shown_as(Or("(null)")),
+    key("acct_gather_node_freq_s", &["AcctGatherNodeFreq"], "number", "60",
+        "Time between two readings.").of("seconds"),
+    key("file", &[], "path", "\"/run/energy\"",
+        "File with a number of joules that grows, as Cray's nodes have it; also what a site's own program leaves."),
 ];
 
 #[rustfmt::skip]

@@ -174,6 +174,9 @@ pub enum Answer {
         #[n(8)]
         #[cbor(default)]
         speaks: ClusterVersion,
+        /// Why the records of accounting lag behind, in a sentence. None: they do not.
+        #[n(9)]
+        records: Option<String>,
     },
     /// Counters of the controller, for `sdiag`.
     #[n(13)]

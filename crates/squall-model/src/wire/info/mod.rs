@@ -11,7 +11,7 @@ pub use fabric::FabricCounts;
 pub use page::JobsPage;
 pub use resources::{LicenseInfo, SpecResources};
 use std::sync::Arc;
-pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhyStart, WhyVacant};
+pub use why::{Why, WhyChange, WhyMisfit, WhyPartition, WhySilent, WhySpan, WhyStart, WhyVacant};
 
 use minicbor::{Decode, Encode};
 
@@ -366,6 +366,9 @@ pub struct NodeInfo {
     #[n(60)]
     #[cbor(default)]
     pub faults: Vec<Fault>,
+    /// When the node is resumed by itself (`ResumeAfter`). None: it is not. The numbers from 61 to 63 are left out.
+    #[n(64)]
+    pub resumes: Option<Time>,
 }
 
 /// Configuration and size of a partition, as clients show it.

@@ -57,6 +57,25 @@ pub struct Why {
     #[n(14)]
     #[cbor(default)]
     pub vacant: Vec<WhyVacant>,
+    /// For a running job with parallel groups (`--groups`): how far each kind reaches. Empty: it has none, or the network
+    /// has no blocks or switches.
+    #[n(15)]
+    #[cbor(default)]
+    pub spans: Vec<WhySpan>,
+}
+
+/// How far the groups of one kind of a job reach.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct WhySpan {
+    /// Name of the kind, such as `tp`.
+    #[n(0)]
+    pub name: String,
+    /// Number of blocks, or of leaf switches, of the group that has the most.
+    #[n(1)]
+    pub most: u32,
+    /// Mean of that number over all groups of the kind, hundredths.
+    #[n(2)]
+    pub mean_hundredths: u32,
 }
 
 /// A place of a running job that waits for a node.
@@ -123,6 +142,7 @@ impl Default for Why {
             changes: Vec::new(),
             silent: None,
             vacant: Vec::new(),
+            spans: Vec::new(),
         }
     }
 }
@@ -252,4 +272,7 @@ pub enum WhyChange {
     /// The job could start sooner without its `--segment`.
     #[n(18)]
     WithoutSegments,
+    /// The job could start sooner without its `--groups`.
+    #[n(19)]
+    WithoutGroups,
 }

@@ -1,6 +1,6 @@
 //! What jobs were billed by the weights of their partitions. Jobs without a row were billed for their CPUs.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use squall_model::billing::{Billing, Held, billing};
 use squall_model::gres;
 use squall_model::id::{Attempt, JobId};
@@ -20,16 +20,22 @@ CREATE TABLE IF NOT EXISTS billed (
 impl Book {
     /// Stores what a run of a job is billed from now on.
     pub(super) fn set_billed(&self, job: JobId, attempt: Attempt, billing: Billing) -> SqlResult {
-        let sql = "INSERT OR REPLACE INTO billed (job, attempt, amount) VALUES (?1, ?2, ?3)";
+        self.put_billed(job, i64::from(attempt.0), billing)
+    }
+
+    /// Stores what a run of a job was billed, by the number of its attempt as it is stored.
+    pub(in crate::accounts) fn put_billed(&self, job: JobId, attempt: i64, billing: Billing) -> SqlResult {
+        let sql = "INSERT INTO billed (job, attempt, amount) VALUES (?1, ?2, ?3)
+            ON CONFLICT (job, attempt) DO UPDATE SET amount = excluded.amount";
         let amount = i64::try_from(billing.0).unwrap_or(i64::MAX);
-        self.db.prepare_cached(sql)?.execute(params![job.0, attempt.0, amount]).map(drop)
+        self.db.write(sql, params![job.0, attempt, amount])
     }
 
     /// Returns what a run of a job was billed, by the number of its attempt as it is stored. None: for its CPUs.
     pub(in crate::accounts) fn billed(&self, job: JobId, attempt: i64) -> rusqlite::Result<Option<Billing>> {
         let sql = "SELECT amount FROM billed WHERE job = ?1 AND attempt = ?2";
-        let amount = self.db.prepare_cached(sql)?.query_row(params![job.0, attempt], |r| r.get::<_, i64>(0));
-        Ok(amount.optional()?.map(|amount| Billing(amount as u64)))
+        let amount = self.db.one(sql, params![job.0, attempt], |r| r.get::<i64>(0))?;
+        Ok(amount.map(|amount| Billing(amount as u64)))
     }
 
     /// Returns what a job would be billed now for what it requests. None: for its CPUs.

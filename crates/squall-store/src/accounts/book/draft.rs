@@ -12,7 +12,7 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
-use super::{Book, SqlResult, is_of_the_event};
+use super::{Book, SqlResult};
 use crate::accounts::encode::{Packed, state_columns};
 
 /// A job that has no row yet.
@@ -116,10 +116,7 @@ impl Book {
     /// Writes the rows of all drafts.
     pub(super) fn write_drafts(&mut self) -> SqlResult {
         for (id, draft) in std::mem::take(&mut self.recent.drafts) {
-            match self.write_draft(id, &draft) {
-                Err(error) if is_of_the_event(&error) => tracing::error!(job = %id, %error, "accounting skips the job"),
-                other => other?,
-            }
+            self.part(&format_args!("job {id}"), |book| book.write_draft(id, &draft))?;
         }
         Ok(())
     }
@@ -136,10 +133,9 @@ impl Book {
         let nodes = alloc.map(Alloc::nodes).unwrap_or_default();
         let limit = draft.limit.or_else(|| run.as_ref().and_then(|_| self.limit(spec, &draft.partition)));
         // Parameters by position: looking up two dozen names took half as long as the row itself.
-        let sql =
-            "INSERT OR IGNORE INTO jobs (id, attempt, uid, owner, spec, name, partition, account, qos, state, state_by,
+        let sql = "INSERT INTO jobs (id, attempt, uid, owner, spec, name, partition, account, qos, state, state_by,
             code, signal, reason, submit, eligible, start, end, limit_s, nodes, num_nodes, num_cpus, memory_mb, left)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
         let values = params![
             id.0,
             run.as_ref().map_or(1, |run| run.attempt.0),
@@ -166,7 +162,7 @@ impl Book {
             alloc.map_or(0, Alloc::memory_mb) as i64,
             run.as_ref().map_or(0, |run| run.left)
         ];
-        self.db.prepare_cached(sql)?.execute(values)?;
+        self.db.write(sql, values)?;
         let billing = run.as_ref().and_then(|run| Some((run.attempt, run.billing?)));
         billing.map_or(Ok(()), |(attempt, billing)| self.set_billed(id, attempt, billing))?;
         let run = run.as_ref().filter(|_| spec.kind == JobKind::Batch);
@@ -181,9 +177,9 @@ impl Book {
         let end = run.script.as_ref();
         let (state, _) = state_columns(end.map_or(JobState::Running, |_| JobState::Ended(EndState::Completed)));
         let usage = end.map_or_else(Usage::default, |end| end.usage);
-        let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, state, reason, start, end, nodes, num_nodes,
+        let sql = "INSERT INTO steps (job, attempt, step, name, state, reason, start, end, nodes, num_nodes,
             num_cpus, num_tasks, left, usage, submit_line)
-            VALUES (?1, ?2, ?3, 'batch', ?4, ?5, ?6, ?7, ?8, 1, ?9, 1, ?10, ?11, '')";
+            VALUES (?1, ?2, ?3, 'batch', ?4, ?5, ?6, ?7, ?8, 1, ?9, 1, ?10, ?11, '') ON CONFLICT DO NOTHING";
         let values = params![
             id.0,
             run.attempt.0,
@@ -197,7 +193,7 @@ impl Book {
             u32::from(end.is_none()),
             Packed(usage)
         ];
-        self.db.prepare_cached(sql)?.execute(values).map(drop)
+        self.db.write(sql, values)
     }
 }
 

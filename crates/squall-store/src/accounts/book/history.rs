@@ -1,7 +1,9 @@
 //! The history of nodes, reservations and accounts: infrequent events of the journal, in its order, with names in place
 //! of ids.
 
-use rusqlite::{OptionalExtension, params};
+use std::ops::ControlFlow;
+
+use rusqlite::params;
 use squall_model::event::Event;
 use squall_model::id::JobId;
 use squall_model::job::{ExitCode, JobSpec};
@@ -52,7 +54,7 @@ impl Book {
     pub(super) fn recorded(&mut self, job: JobId, values: &[(String, String)]) -> SqlResult {
         self.touch(job)?;
         let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
-        let spec = self.db.prepare_cached(sql)?.query_row([job.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        let spec = self.db.one(sql, params![job.0], |r| r.get::<Packed<JobSpec>>(0))?;
         let Some(Packed(mut spec)) = spec else { return Ok(()) };
         for (name, value) in values {
             match name.as_str() {
@@ -65,39 +67,43 @@ impl Book {
                 _ => {}
             }
         }
-        let row = self.shared("specs", &spec)?;
-        self.db.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1 AND latest")?.execute(params![job.0, row])?;
+        let row = self.shared(&spec)?;
+        self.db.write("UPDATE jobs SET spec = ?2 WHERE id = ?1 AND latest", params![job.0, row])?;
         Ok(())
     }
 
     pub(super) fn het_formed(&self, leader: JobId, size: u32) -> SqlResult {
-        self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
+        let sql = "INSERT INTO hets (leader, size) VALUES (?1, ?2)
+            ON CONFLICT (leader) DO UPDATE SET size = excluded.size";
+        self.db.write(sql, params![leader.0, size])
     }
 
     fn keep(&self, time: Time, what: Happening) -> SqlResult {
         let sql = "INSERT INTO history (time, what) VALUES (?1, ?2)";
-        self.db.prepare_cached(sql)?.execute(params![time.0 as i64, Packed(what)]).map(drop)
+        self.db.write(sql, params![time.0 as i64, Packed(what)])
     }
 }
 
 /// Returns the next page of rows after row `after`, and sets `after` to the last one. An empty page is the end.
 pub(in crate::accounts) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<HistoryRow>> {
-    let sql = "SELECT number, time, what, length(what) FROM history WHERE number > ?1 ORDER BY number";
-    let mut statement = book.db.prepare_cached(sql)?;
-    let mut found = statement.query([*after])?;
-    let (mut rows, mut bytes) = (Vec::new(), 0);
-    while let Some(row) = found.next()? {
-        bytes += row.get::<_, u32>(3)? as usize + ROW_BYTES;
+    let sql = "SELECT number, time, what, length(what) FROM history WHERE number > ?1 ORDER BY number LIMIT ?2";
+    let (mut rows, mut bytes, mut last) = (Vec::new(), 0, *after);
+    book.db.stream(sql, params![*after, ROWS_MAX], |row| {
+        bytes += row.get::<u32>(3)? as usize + ROW_BYTES;
         // A single row always fits into a frame.
         if bytes > PAGE_BYTES && !rows.is_empty() {
-            break;
+            return Ok(ControlFlow::Break(()));
         }
-        *after = row.get(0)?;
+        last = row.get(0)?;
         let Packed(what) = row.get(2)?;
-        rows.push(HistoryRow { time: Time(row.get::<_, i64>(1)? as u64), what });
-    }
+        rows.push(HistoryRow { time: Time(row.get::<i64>(1)? as u64), what });
+        Ok(ControlFlow::Continue(()))
+    })?;
+    *after = last;
     Ok(rows)
 }
 
+/// Most rows of a page.
+const ROWS_MAX: i64 = 4096;
 /// Size of a row without its texts, bytes.
 const ROW_BYTES: usize = 32;

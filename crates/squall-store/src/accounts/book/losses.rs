@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS losses (
 impl Book {
     /// Returns the jobs whose work stopped as they lost a node, and has neither started again nor ended.
     pub(super) fn losing(&self) -> rusqlite::Result<BTreeSet<JobId>> {
-        let mut jobs = self.db.prepare("SELECT DISTINCT job FROM losses WHERE again IS NULL")?;
-        jobs.query_map([], |r| Ok(JobId(r.get(0)?)))?.collect()
+        let jobs = self.db.all("SELECT DISTINCT job FROM losses WHERE again IS NULL", &[], |r| r.get(0).map(JobId))?;
+        Ok(jobs.into_iter().collect())
     }
 
     /// Stores what an event tells of lost nodes.
@@ -32,13 +32,14 @@ impl Book {
         match event {
             Event::NodeLost { id, attempt, node, heard, kept } => {
                 self.losing.insert(*id);
-                let sql = "INSERT OR IGNORE INTO losses (job, attempt, node, lost, heard, kept) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+                let sql = "INSERT INTO losses (job, attempt, node, lost, heard, kept) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                    ON CONFLICT DO NOTHING";
                 let values = params![id.0, attempt.0, node.0, at, heard.0 as i64, kept.0 as i64];
-                self.db.prepare_cached(sql)?.execute(values).map(drop)
+                self.db.write(sql, values)
             }
             Event::NodeReplaced { id, lost, .. } if self.losing.contains(id) => {
                 let sql = "UPDATE losses SET replaced = ?3 WHERE job = ?1 AND node = ?2 AND again IS NULL";
-                self.db.prepare_cached(sql)?.execute(params![id.0, lost.0, at]).map(drop)
+                self.db.write(sql, params![id.0, lost.0, at])
             }
             Event::StepStarted { job, step, .. } if *step != StepNo::BATCH => self.goes_on(*job, at),
             Event::JobEnding { id, .. } => self.goes_on(*id, at),
@@ -52,7 +53,7 @@ impl Book {
             return Ok(());
         }
         let sql = "UPDATE losses SET again = ?2 WHERE job = ?1 AND again IS NULL";
-        self.db.prepare_cached(sql)?.execute(params![job.0, at]).map(drop)
+        self.db.write(sql, params![job.0, at])
     }
 
     /// Returns the nodes that a job has lost until the end of a run, by the number of its attempt. None: it has lost none.
@@ -60,18 +61,17 @@ impl Book {
         let time = |value: i64| Time(value as u64);
         let sql = "SELECT kept, heard, lost, replaced, again FROM losses WHERE job = ?1 AND attempt <= ?2
             ORDER BY attempt, lost LIMIT ?3";
-        let mut rows = self.db.prepare_cached(sql)?;
-        let losses = rows.query_map(params![job.0, attempt, LOSSES_MAX as i64], |r| {
-            let (replaced, again) = (r.get::<_, Option<i64>>(3)?, r.get::<_, Option<i64>>(4)?);
+        let losses = self.db.all(sql, params![job.0, attempt, LOSSES_MAX as i64], |r| {
+            let (replaced, again) = (r.get::<Option<i64>>(3)?, r.get::<Option<i64>>(4)?);
             let (kept, heard, lost) = (time(r.get(0)?), time(r.get(1)?), time(r.get(2)?));
             Ok(Loss { kept, heard, lost, replaced: replaced.map(time), again: again.map(time) })
         })?;
-        let losses = losses.collect::<rusqlite::Result<Vec<_>>>()?;
         if losses.is_empty() {
             return Ok(None);
         }
-        let sql = "SELECT coalesce(sum(max(end - start - suspended, 0)), 0) FROM jobs WHERE id = ?1 AND attempt < ?2";
-        let earlier = self.db.prepare_cached(sql)?.query_row(params![job.0, attempt], |r| r.get::<_, i64>(0))?;
-        Ok(Some(Box::new(Losses { earlier: Span(earlier as u64), losses })))
+        let sql = "SELECT CAST(coalesce(sum(max(end - start - suspended, 0)), 0) AS BIGINT) FROM jobs
+            WHERE id = ?1 AND attempt < ?2";
+        let earlier = self.db.one(sql, params![job.0, attempt], |r| r.get::<i64>(0))?;
+        Ok(Some(Box::new(Losses { earlier: Span(earlier.unwrap_or_default() as u64), losses })))
     }
 }

@@ -1,10 +1,13 @@
 //! The accounting database and what each event writes into it.
 
+mod batch;
 mod billed;
+pub(super) mod blocks;
 mod change;
 mod draft;
 pub(super) mod history;
 mod losses;
+mod purge;
 mod retire;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,9 +15,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
+use rusqlite::{Connection, OpenFlags, params};
 use squall_model::config::Config;
-use squall_model::encoding::{self, Encoded};
+use squall_model::encoding;
 use squall_model::event::{Event, JobChange, Record};
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, NodeId, StepNo};
@@ -25,10 +28,11 @@ use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::Time;
 
-use crate::accounts::encode::{Packed, state_columns};
+use crate::accounts::encode::{Number, Packed, state_columns};
 use crate::accounts::pages::{self, Raw};
 use crate::accounts::rescue::Lost;
 use crate::accounts::series;
+use crate::accounts::tables::{Params, Plain, Session, Tables};
 use crate::file::free_bytes;
 use draft::Draft;
 pub(super) use retire::GENERATION;
@@ -74,9 +78,9 @@ CREATE TABLE steps (
 ) WITHOUT ROWID;
 ";
 
-/// The open accounting database.
+/// The open accounting database, in a file or on a server.
 pub(super) struct Book {
-    pub(super) db: Connection,
+    pub(super) db: Tables,
     cluster: u128,
     position: u64,
     nodes: HashMap<u32, String>,
@@ -86,8 +90,8 @@ pub(super) struct Book {
     pub(super) recent: Recent,
     /// Jobs whose work stopped as they lost a node, and has neither started again nor ended.
     pub(super) losing: BTreeSet<JobId>,
-    /// When old usage over time was removed last.
-    pub(super) series_swept: Time,
+    /// When old rows were removed last.
+    pub(super) sweep: purge::Sweep,
 }
 
 /// Cache of rows written lately: reading them back would cost more than writing them.
@@ -164,6 +168,16 @@ impl Book {
         for schema in [history::SCHEMA, losses::SCHEMA, series::SCHEMA, billed::SCHEMA] {
             db.execute_batch(schema)?;
         }
+        blocks::prepare(&db)?;
+        Self::of(Tables::File(db))
+    }
+
+    /// Goes on with the tables of a server.
+    pub(super) fn served(session: Session) -> rusqlite::Result<Self> {
+        Self::of(Tables::Server(Box::new(session)))
+    }
+
+    fn of(db: Tables) -> rusqlite::Result<Self> {
         let mut book = Self {
             db,
             cluster: 0,
@@ -173,7 +187,7 @@ impl Book {
             highest: None,
             recent: Recent::default(),
             losing: BTreeSet::new(),
-            series_swept: Time::default(),
+            sweep: purge::Sweep::default(),
         };
         book.load()?;
         Ok(book)
@@ -183,27 +197,27 @@ impl Book {
     pub(super) fn load(&mut self) -> SqlResult {
         let cluster: Option<Packed<u128>> = self.meta("cluster")?;
         self.cluster = cluster.map_or(0, |c| c.0);
-        self.position = self.meta::<i64>("position")?.unwrap_or(0) as u64;
+        self.position = self.meta::<Number>("position")?.map_or(0, |seq| seq.0 as u64);
+        self.db.forget_shared();
         self.config = self.meta::<Packed<Config>>("config")?.map(|c| Arc::new(c.0)).unwrap_or_default();
         let sql = "SELECT max((SELECT coalesce(max(id), -1) FROM jobs),
             coalesce((SELECT last FROM arrays WHERE id >= 0 ORDER BY id DESC LIMIT 1), -1))";
-        let highest: i64 = self.db.query_row(sql, [], |r| r.get(0))?;
-        self.highest = u32::try_from(highest).ok().map(JobId);
-        let mut nodes = self.db.prepare("SELECT id, name FROM nodes")?;
-        self.nodes = nodes.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+        let highest: Option<i64> = self.db.one(sql, &[], |r| r.get(0))?;
+        self.highest = highest.and_then(|id| u32::try_from(id).ok()).map(JobId);
+        let nodes = self.db.all("SELECT id, name FROM nodes", &[], |r| Ok((r.get(0)?, r.get(1)?)))?;
+        self.nodes = nodes.into_iter().collect();
         self.losing = self.losing()?;
         Ok(())
     }
 
     fn meta<T: rusqlite::types::FromSql>(&self, key: &str) -> rusqlite::Result<Option<T>> {
-        self.db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0)).optional()
+        self.db.one("SELECT value FROM meta WHERE key = ?1", params![key], |r| r.get(0))
     }
-
     fn set_meta<T: rusqlite::ToSql>(&self, key: &str, value: T) -> SqlResult {
-        let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?;
-        set.execute(params![key, value]).map(drop)
+        let sql =
+            "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+        self.db.write(sql, params![key, value])
     }
-
     /// Returns the random number of the journal that is followed; 0: not set yet.
     pub(super) fn cluster(&self) -> u128 {
         self.cluster
@@ -219,6 +233,7 @@ impl Book {
     /// Sets the journal that a new database follows.
     pub(super) fn begin(&mut self, cluster: u128) -> SqlResult {
         self.set_meta("cluster", Packed(cluster))?;
+        self.db.settle()?;
         self.cluster = cluster;
         Ok(())
     }
@@ -236,46 +251,21 @@ impl Book {
     }
     /// Continues after the record `seq`, although not all records before it are stored.
     pub(super) fn skip_to(&mut self, seq: u64) -> SqlResult {
-        self.set_meta("position", seq as i64)?;
+        self.set_meta("position", Number(seq as i64))?;
+        self.db.settle()?;
         self.position = seq;
         Ok(())
     }
     /// Returns the database's file, to be read while this holds its lock.
     pub(super) fn raw(&self) -> rusqlite::Result<Raw<'_>> {
-        Raw::of(&self.db).map_err(crate::accounts::unreadable)
+        Raw::of(self.db.file()?).map_err(crate::accounts::unreadable)
     }
-    /// Makes everything stored durable.
+    /// Makes everything stored durable. On a server it is so when a transaction has ended.
     pub(super) fn checkpoint(&self) -> SqlResult {
-        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-    }
-
-    /// Stores records in one transaction; those already stored are skipped.
-    pub(super) fn store<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> SqlResult {
-        self.db.execute_batch("BEGIN")?;
-        let before = self.position;
-        let result = records.filter(|r| r.seq > before).try_for_each(|record| {
-            for event in &record.events {
-                match self.event(record, event) {
-                    Err(error) if is_of_the_event(&error) => {
-                        tracing::error!(record = record.seq, %error, "accounting skips an event");
-                    }
-                    other => other?,
-                }
-            }
-            self.position = record.seq;
-            if self.recent.drafts.len() >= DRAFTS_MAX { self.write_drafts() } else { Ok(()) }
-        });
-        let result = result.and_then(|()| self.write_drafts());
-        let result = result.and_then(|()| self.close_array());
-        let result = result.and_then(|()| self.set_meta("position", self.position as i64));
-        let result = result.and_then(|()| self.db.execute_batch("COMMIT"));
-        if result.is_err() {
-            // A failed commit may have rolled back already.
-            drop(self.db.execute_batch("ROLLBACK"));
-            self.recent = Recent::default();
-            self.load()?;
+        match &self.db {
+            Tables::File(db) => db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())),
+            Tables::Server(_) => Ok(()),
         }
-        result
     }
 
     #[expect(clippy::too_many_lines, reason = "a table: a row for each event")]
@@ -302,8 +292,9 @@ impl Book {
             }
             Event::NodeRegistered { node, name, .. } => {
                 self.nodes.insert(node.0, name.clone());
-                let sql = "INSERT OR REPLACE INTO nodes (id, name) VALUES (?1, ?2)";
-                self.db.prepare_cached(sql)?.execute(params![node.0, name])?;
+                let sql = "INSERT INTO nodes (id, name) VALUES (?1, ?2)
+                    ON CONFLICT (id) DO UPDATE SET name = excluded.name";
+                self.db.write(sql, params![node.0, name])?;
                 self.happened(time, event)
             }
             Event::NodeDown { .. }
@@ -319,7 +310,7 @@ impl Book {
                 self.step_started(time, *job, *step, spec, alloc, layout)
             }
             Event::StepNodesEnded { job, attempt, step, nodes, end, cut } => {
-                let (at, step_of) = ((time, &mut self.series_swept), (*job, *attempt, *step));
+                let (at, step_of) = ((time, &mut self.sweep.series), (*job, *attempt, *step));
                 series::note(&self.db, at, step_of, end.series.as_deref())?;
                 self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end, *cut)
             }
@@ -372,12 +363,12 @@ impl Book {
         self.retire(id, JobId(id.0 + size.max(1) - 1))?;
         let owner_row = match &self.recent.owner {
             Some((known, row)) if known == owner => *row,
-            _ => self.shared("owners", &**owner)?,
+            _ => self.shared(&**owner)?,
         };
         self.recent.owner = Some((Arc::clone(owner), owner_row));
         let spec_row = match &self.recent.spec {
             Some((known, row)) if known == spec => *row,
-            _ => self.shared("specs", &**spec)?,
+            _ => self.shared(&**spec)?,
         };
         self.recent.spec = Some((Arc::clone(spec), spec_row));
         let partition = self.partition(spec);
@@ -406,30 +397,29 @@ impl Book {
             eligible.0 as i64,
             limit
         ];
-        let sql = "INSERT OR IGNORE INTO arrays (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, last, tasks, pending)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        let sql = "INSERT INTO arrays (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, last, tasks, pending)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+            ON CONFLICT DO NOTHING";
         let last = id.0 + array.indices.len().saturating_sub(1) as u32;
         let own = params![last, Packed(array), Packed(&array.indices)];
-        self.db.prepare_cached(sql)?.execute(&*[common, own].concat()).map(drop)
+        self.db.write(sql, &[common, own].concat())
     }
 
     /// Returns the row id of a value that many rows share, inserting it if needed.
-    pub(super) fn shared<T: Encoded>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
-        let (find, insert) = match table {
-            "owners" => {
-                ("SELECT id FROM owners WHERE digest = ?1", "INSERT INTO owners (digest, body) VALUES (?1, ?2)")
-            }
-            _ => ("SELECT id FROM specs WHERE digest = ?1", "INSERT INTO specs (digest, body) VALUES (?1, ?2)"),
-        };
+    pub(super) fn shared<T: Plain>(&self, value: &T) -> rusqlite::Result<i64> {
         let body = encoding::to_vec(value);
         let digest = blake3::hash(&body);
-        let digest = &digest.as_bytes()[..];
-        let known = self.db.prepare_cached(find)?.query_row([digest], |r| r.get(0)).optional()?;
-        if let Some(id) = known {
-            return Ok(id);
+        match &self.db {
+            Tables::File(db) => {
+                let digest = &digest.as_bytes()[..];
+                if let Some(id) = self.db.one(T::FIND, params![digest], |r| r.get(0))? {
+                    return Ok(id);
+                }
+                db.prepare_cached(T::ADD)?.execute(params![digest, body])?;
+                Ok(db.last_insert_rowid())
+            }
+            Tables::Server(session) => session.shared(value, *digest.as_bytes(), body),
         }
-        self.db.prepare_cached(insert)?.execute(params![digest, body])?;
-        Ok(self.db.last_insert_rowid())
     }
 
     pub(super) fn account<'a>(&'a self, spec: &'a JobSpec) -> &'a String {
@@ -455,7 +445,7 @@ impl Book {
     /// Makes sure that a job, or an array task without changes so far, has a row of its own.
     pub(super) fn touch(&mut self, id: JobId) -> SqlResult {
         if self.recent.jobs.contains_key(&id)
-            || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND latest")?.exists([id.0])?
+            || self.db.one("SELECT 1 FROM jobs WHERE id = ?1 AND latest", params![id.0], |_| Ok(()))?.is_some()
         {
             return Ok(());
         }
@@ -465,9 +455,10 @@ impl Book {
         array.pending.remove(index);
         array.written = false;
         let (first, spec) = (array.id, Arc::clone(&array.spec));
-        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
-            SELECT ?1, 1, id, ?2, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s FROM arrays WHERE id = ?3";
-        self.db.prepare_cached(sql)?.execute(params![id.0, index, first.0])?;
+        let sql = "INSERT INTO jobs (id, attempt, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+            SELECT ?1, 1, id, ?2, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s FROM arrays WHERE id = ?3
+            ON CONFLICT DO NOTHING";
+        self.db.write(sql, params![id.0, index, first.0])?;
         self.recent.has_row(id, spec);
         Ok(())
     }
@@ -478,17 +469,16 @@ impl Book {
             self.close_array()?;
             let sql = "SELECT a.id, a.last, a.tasks, a.pending, s.body FROM arrays a JOIN specs s ON s.id = a.spec
                 WHERE a.id <= ?1 AND a.last >= ?1 ORDER BY a.id DESC LIMIT 1";
-            let found = self.db.prepare_cached(sql)?.query_row([id.0], |r| {
+            self.recent.array = self.db.one(sql, params![id.0], |r| {
                 Ok(Array {
                     id: JobId(r.get(0)?),
                     last: JobId(r.get(1)?),
-                    tasks: r.get::<_, Packed<ArraySpec>>(2)?.0,
-                    pending: r.get::<_, Packed<IndexSet>>(3)?.0,
-                    spec: Arc::new(r.get::<_, Packed<JobSpec>>(4)?.0),
+                    tasks: r.get::<Packed<ArraySpec>>(2)?.0,
+                    pending: r.get::<Packed<IndexSet>>(3)?.0,
+                    spec: Arc::new(r.get::<Packed<JobSpec>>(4)?.0),
                     written: true,
                 })
-            });
-            self.recent.array = found.optional()?;
+            })?;
         }
         Ok(self.recent.array.as_mut())
     }
@@ -497,25 +487,28 @@ impl Book {
     pub(super) fn close_array(&mut self) -> SqlResult {
         let Some(array) = self.recent.array.take().filter(|array| !array.written) else { return Ok(()) };
         let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
-        self.db.prepare_cached(sql)?.execute(params![array.id.0, Packed(array.pending)]).map(drop)
+        self.db.write(sql, params![array.id.0, Packed(array.pending)])
     }
 
     fn started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> SqlResult {
         self.touch(id)?;
         let nodes = self.names(&alloc.nodes());
         let Some(spec) = self.spec(id)? else { return Ok(()) };
-        let sql = "UPDATE OR REPLACE jobs SET attempt = :attempt, state = 1, start = :time, partition = :partition, nodes = :nodes,
-            num_nodes = :num_nodes, num_cpus = :num_cpus, memory_mb = :memory, left = :num_nodes, requeue = 0,
-            limit_s = CASE WHEN :fixed THEN limit_s ELSE coalesce(limit_s, :limit) END,
-            eligible = CASE WHEN eligible = 0 THEN :time ELSE min(eligible, :time) END
-            WHERE id = :id AND latest";
-        let count = alloc.nodes().len();
-        self.db.prepare_cached(sql)?.execute(named_params! {
-            ":attempt": attempt.0, ":time": time.0 as i64, ":partition": partition,
-            ":nodes": nodes, ":num_nodes": count as i64, ":num_cpus": alloc.cpus(),
-            ":memory": alloc.memory_mb() as i64, ":fixed": spec.time_limit_s.is_some(),
-            ":limit": self.limit(&spec, partition), ":id": id.0,
-        })?;
+        self.db.make_way(
+            "DELETE FROM jobs WHERE id = ?1 AND attempt = ?2 AND NOT latest
+                AND EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND latest)",
+            params![id.0, attempt.0],
+        )?;
+        let sql = "UPDATE OR REPLACE jobs SET attempt = ?2, state = 1, start = ?3, partition = ?4, nodes = ?5,
+            num_nodes = ?6, num_cpus = ?7, memory_mb = ?8, left = ?6, requeue = FALSE,
+            limit_s = CASE WHEN ?9 THEN limit_s ELSE coalesce(limit_s, ?10) END,
+            eligible = CASE WHEN eligible = 0 THEN ?3 ELSE min(eligible, ?3) END
+            WHERE id = ?1 AND latest";
+        let (memory_mb, limit) = (alloc.memory_mb() as i64, self.limit(&spec, partition));
+        let (count, fixed) = (alloc.nodes().len() as i64, spec.time_limit_s.is_some());
+        let values =
+            params![id.0, attempt.0, time.0 as i64, partition, nodes, count, alloc.cpus(), memory_mb, fixed, limit];
+        self.db.write(sql, values)?;
         if spec.kind != JobKind::Batch {
             return Ok(());
         }
@@ -531,7 +524,7 @@ impl Book {
             return Ok(Some(Arc::clone(spec)));
         }
         let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
-        let found = self.db.prepare_cached(sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        let found = self.db.one(sql, params![id.0], |r| r.get::<Packed<JobSpec>>(0))?;
         Ok(found.map(|Packed(spec)| Arc::new(spec)))
     }
 
@@ -546,11 +539,12 @@ impl Book {
         (num_cpus, num_tasks): (u32, u32),
         submit_line: &str,
     ) -> SqlResult {
-        let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, start, nodes, num_nodes, num_cpus, num_tasks, left, usage, submit_line)
-            SELECT id, attempt, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6, ?9, ?10 FROM jobs WHERE id = ?1 AND latest";
-        self.db
-            .prepare_cached(sql)?
-            .execute(params![
+        let sql = "INSERT INTO steps (job, attempt, step, name, start, nodes, num_nodes, num_cpus, num_tasks, left, usage, submit_line)
+            SELECT id, attempt, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6, ?9, ?10 FROM jobs WHERE id = ?1 AND latest
+            ON CONFLICT DO NOTHING";
+        self.db.write(
+            sql,
+            params![
                 job.0,
                 step.0,
                 name,
@@ -561,8 +555,8 @@ impl Book {
                 num_tasks,
                 Packed(Usage::default()),
                 submit_line
-            ])
-            .map(drop)
+            ],
+        )
     }
 
     fn step_started(
@@ -594,27 +588,23 @@ impl Book {
                 WHERE job = ?1 AND attempt = ?2 AND step = ?3 AND num_nodes = 1 AND left = 1 AND state = 1";
             let (how, _) = state_columns(JobState::Ended(EndState::Completed));
             let values = params![job.0, attempt.0, step.0, end.note, Packed(end.usage), how, end.ended.0 as i64];
-            if self.db.prepare_cached(sql)?.execute(values)? > 0 {
+            if self.db.execute(sql, values)? > 0 {
                 return Ok(());
             }
         }
         let sql = "SELECT left, code, signal, oom, lost, reason, usage, state FROM steps WHERE job = ?1 AND attempt = ?2 AND step = ?3";
-        let found = self
-            .db
-            .prepare_cached(sql)?
-            .query_row(params![job.0, attempt.0, step.0], |r| {
-                let exit = ExitCode { code: r.get(1)?, signal: r.get(2)? };
-                let flags: (bool, bool) = (r.get(3)?, r.get(4)?);
-                Ok((
-                    r.get::<_, u32>(0)?,
-                    exit,
-                    flags,
-                    r.get::<_, Option<String>>(5)?,
-                    r.get::<_, Packed<Usage>>(6)?,
-                    r.get::<_, i64>(7)?,
-                ))
-            })
-            .optional()?;
+        let found = self.db.one(sql, params![job.0, attempt.0, step.0], |r| {
+            let exit = ExitCode { code: r.get(1)?, signal: r.get(2)? };
+            let flags: (bool, bool) = (r.get(3)?, r.get(4)?);
+            Ok((
+                r.get::<u32>(0)?,
+                exit,
+                flags,
+                r.get::<Option<String>>(5)?,
+                r.get::<Packed<Usage>>(6)?,
+                r.get::<i64>(7)?,
+            ))
+        })?;
         let Some((left, exit, (oom, lost), reason, Packed(mut usage), state)) = found else { return Ok(()) };
         if left == 0 || state != 1 {
             return Ok(());
@@ -630,11 +620,11 @@ impl Book {
         let (how, by) = state_columns(how);
         let shown = if oom && left == 0 { ExitCode::OUT_OF_MEMORY } else { exit };
         let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
-            state = ?11, state_by = ?13, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
+            state = ?11, state_by = ?13, end = CASE WHEN CAST(?4 AS BIGINT) = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
             WHERE job = ?1 AND attempt = ?2 AND step = ?3";
-        self.db
-            .prepare_cached(sql)?
-            .execute(params![
+        self.db.write(
+            sql,
+            params![
                 job.0,
                 attempt.0,
                 step.0,
@@ -648,14 +638,14 @@ impl Book {
                 how,
                 end.ended.0 as i64,
                 by
-            ])
-            .map(drop)
+            ],
+        )
     }
 
     /// Returns the id of the user who cancelled an attempt. None: no user did.
     fn cancelled_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
         let sql = "SELECT state_by FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
-        Ok(self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()?.flatten())
+        Ok(self.db.one(sql, params![job.0, attempt.0], |r| r.get(0))?.flatten())
     }
 
     fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> SqlResult {
@@ -664,7 +654,7 @@ impl Book {
             WHERE job = ?1 AND step = ?2 AND attempt = (SELECT attempt FROM jobs WHERE id = ?1 AND latest)";
         let Outcome { exit, reason, .. } = outcome;
         let values = params![job.0, step.0, state, by, exit.code, exit.signal, reason, time.0 as i64];
-        self.db.prepare_cached(sql)?.execute(values).map(drop)
+        self.db.write(sql, values)
     }
 
     fn ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> SqlResult {
@@ -691,18 +681,18 @@ impl Book {
 
     /// Runs the change `sql`. If no node holds the job afterwards, it is requeued, provided that this was decided
     /// before.
-    fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> SqlResult {
-        let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
+    fn requeue_perhaps(&self, time: Time, id: JobId, sql: &'static str, values: Params<'_>) -> SqlResult {
+        let back: Option<bool> = self.db.one(sql, values, |r| r.get(0))?;
         if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }
     }
 
     fn back_to_queue(&self, time: Time, id: JobId) -> SqlResult {
-        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
-            SELECT id, attempt + 1, 0, array, task, uid, owner, spec, name, partition, account, qos, submit, ?2, limit_s
-            FROM jobs WHERE id = ?1 AND latest";
-        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64])?;
-        let sql = "UPDATE jobs SET latest = (attempt = (SELECT max(attempt) FROM jobs WHERE id = ?1)), requeue = 0 WHERE id = ?1";
-        self.db.prepare_cached(sql)?.execute([id.0]).map(drop)
+        let sql = "INSERT INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+            SELECT id, attempt + 1, FALSE, array, task, uid, owner, spec, name, partition, account, qos, submit, ?2, limit_s
+            FROM jobs WHERE id = ?1 AND latest ON CONFLICT DO NOTHING";
+        self.db.write(sql, params![id.0, time.0 as i64])?;
+        let sql = "UPDATE jobs SET latest = (attempt = (SELECT max(attempt) FROM jobs WHERE id = ?1)), requeue = FALSE WHERE id = ?1";
+        self.db.write(sql, params![id.0])
     }
 
     fn tasks_ended(&mut self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> SqlResult {
@@ -720,7 +710,7 @@ impl Book {
             SELECT ?1, max(?2, coalesce((SELECT max(number) + 1 FROM array_ends WHERE array = ?1), 0)), ?3, ?4, ?5, ?6, ?7, ?8, ?9";
         let values =
             params![array.0, number as i64, Packed(ended), state, by, exit.code, exit.signal, reason, time.0 as i64];
-        self.db.prepare_cached(sql)?.execute(values).map(drop)
+        self.db.write(sql, values)
     }
 
     fn updated(&mut self, time: Time, id: JobId, change: &JobChange, whole: bool) -> SqlResult {
@@ -739,15 +729,15 @@ impl Book {
                 account = ?5, qos = ?6 WHERE id = ?1 AND latest")
             };
         if let Some(limit) = change.time_limit_s {
-            self.db.prepare_cached(limit_sql)?.execute(params![id.0, limit.map(|s| s as i64)])?;
+            self.db.write(limit_sql, params![id.0, limit.map(|s| s as i64)])?;
         }
         if change.independent == Some(true) {
             return self.may_start(time, id, whole, true);
         }
         let Some(spec) = &change.spec else { return Ok(()) };
-        let row = self.shared("specs", &**spec)?;
+        let row = self.shared(&**spec)?;
         let values = params![id.0, row, spec.name, self.partition(spec), self.account(spec), self.qos(spec)];
-        self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
+        self.db.write(spec_sql, values)
     }
 
     /// Makes a job eligible that was submitted held, or with a dependency that is `met`: now, or at its begin time.
@@ -768,11 +758,10 @@ impl Book {
                 &["UPDATE jobs SET eligible = ?2 WHERE id = ?1 AND latest AND eligible = 0"],
             )
         };
-        let spec =
-            self.db.prepare_cached(spec_sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        let spec = self.db.one(spec_sql, params![id.0], |r| r.get::<Packed<JobSpec>>(0))?;
         let Some(Packed(spec)) = spec.filter(|Packed(spec)| met || spec.dependency.is_none()) else { return Ok(()) };
         for sql in sql {
-            self.db.prepare_cached(sql)?.execute(params![id.0, time.max(spec.begin.unwrap_or_default()).0 as i64])?;
+            self.db.write(sql, params![id.0, time.max(spec.begin.unwrap_or_default()).0 as i64])?;
         }
         Ok(())
     }

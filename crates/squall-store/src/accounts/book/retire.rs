@@ -30,21 +30,41 @@ impl Book {
         } else {
             self.recent.jobs.clear();
         }
+        for by in self.db.steps(GENERATION) {
+            for sql in [
+                "UPDATE jobs SET attempt = attempt - ?3, latest = FALSE WHERE id BETWEEN ?1 AND ?2",
+                "UPDATE steps SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
+                "UPDATE OR REPLACE billed SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
+            ] {
+                self.db.write(sql, params![first.0, last.0, by])?;
+            }
+        }
         let ids = params![first.0, last.0, GENERATION];
         // Arrays do not overlap, so only the last one that begins before these ids can extend into them.
-        for sql in [
-            "UPDATE jobs SET attempt = attempt - ?3, latest = 0 WHERE id BETWEEN ?1 AND ?2",
-            "UPDATE steps SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
-            "UPDATE OR REPLACE billed SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
+        self.db.make_way(
+            "DELETE FROM array_ends WHERE (array, number) IN (SELECT e.array - ?3, e.number FROM array_ends e
+                JOIN arrays a ON a.id = e.array WHERE a.id <= ?2 AND a.last >= ?1
+                AND a.id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1))",
+            ids,
+        )?;
+        self.db.write(
             "UPDATE OR REPLACE array_ends SET array = array - ?3 WHERE array IN (SELECT id FROM arrays WHERE id <= ?2
                 AND last >= ?1 AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1))",
+            ids,
+        )?;
+        self.db.make_way(
+            "DELETE FROM arrays WHERE id IN (SELECT id - ?3 FROM arrays WHERE id <= ?2 AND last >= ?1
+                AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1))",
+            ids,
+        )?;
+        for sql in [
             "UPDATE OR REPLACE arrays SET id = id - ?3, last = last - ?3 WHERE id <= ?2 AND last >= ?1
                 AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1)",
             "DELETE FROM losses WHERE job BETWEEN ?1 AND ?2 AND ?3",
             "DELETE FROM series WHERE job BETWEEN ?1 AND ?2 AND ?3",
             "DELETE FROM hets WHERE leader <= ?2 AND leader + size > ?1 AND ?3",
         ] {
-            self.db.prepare_cached(sql)?.execute(ids)?;
+            self.db.write(sql, ids)?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::locked::Told;
 use crate::accounts::book::Book;
 use crate::accounts::pages::{self, PAGE_BYTES};
 use crate::accounts::query::Course;
-use crate::accounts::{Accounts, Fed, Keeper, Signs, is_damage, open};
+use crate::accounts::{Accounts, Fed, Keeper, Signs, Store, is_damage, open};
 use crate::file::tests::append;
 use crate::file::{FileLog, Options};
 
@@ -131,7 +131,9 @@ fn a_database_of_another_format_is_refused_and_left_as_it_is() {
         drop(db);
         let old = std::fs::read(&path).unwrap();
         let last = kept.bed.records.len() as u64;
-        let accounts = Accounts::start(&kept.place, kept.cluster, last, journal.accounted(), None).unwrap();
+        let accounts =
+            Accounts::start(&kept.place, kept.cluster, last, journal.accounted(), Store::File { readers: None })
+                .unwrap();
         let (to, answers) = sync_channel(64);
         accounts.ask(Some(Box::new(AccountingQuery::default())), 0, Box::new(Told(to)));
         let answer = format!("{:?}", answers.recv().unwrap());
@@ -228,8 +230,7 @@ fn a9_a_database_without_checksums_is_read_and_gets_them() {
 fn a9_a_row_that_makes_no_sense_is_left_out() {
     let kept = Kept::new();
     let book = Book::open(&kept.place.accounts()).unwrap();
-    book.db.execute("UPDATE jobs SET state = 77 WHERE id = 5", []).unwrap();
-    book.db.execute("UPDATE steps SET usage = x'ff' WHERE job = 6", []).unwrap();
+    book.db.run("UPDATE jobs SET state = 77 WHERE id = 5; UPDATE steps SET usage = x'ff' WHERE job = 6").unwrap();
     drop(book);
     let rows = ask(&kept.place.accounts()).0;
     assert_eq!(kept.rows.len() - rows.len(), 3, "job 5 with its script, and the script of job 6");

@@ -10,7 +10,7 @@ use squall_model::wire::client::{AccountingQuery, Answer};
 
 use super::damage::Kept;
 use crate::accounts::book::Book;
-use crate::accounts::{Accounts, Reply};
+use crate::accounts::{Accounts, Reply, Store};
 use crate::file::{FileLog, Options};
 
 /// Variable with the path of the database for the other process.
@@ -63,7 +63,9 @@ fn no_other_process_opens_the_database() {
     for run in ["first start", "restart"] {
         let journal = FileLog::open(&kept.place.journal(), Options::default()).unwrap().log;
         let last = kept.bed.records.len() as u64;
-        let accounts = Accounts::start(&kept.place, kept.cluster, last, journal.accounted(), None).unwrap();
+        let accounts =
+            Accounts::start(&kept.place, kept.cluster, last, journal.accounted(), Store::File { readers: None })
+                .unwrap();
         let (to, answers) = sync_channel(64);
         accounts.ask(Some(Box::new(AccountingQuery::default())), 0, Box::new(Told(to)));
         answers.recv().unwrap();

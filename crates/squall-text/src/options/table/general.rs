@@ -144,9 +144,9 @@ pub const OPTIONS: &[Opt] = &[
         "parsable",
         NO,
         Flag,
-        Tools::SBATCH,
+        Tools::SBATCH.and(Tools::SRUN),
         &[],
-        "print only the job's id (and the cluster's name after `;` if one was asked for)",
+        "print only the job's id (and the cluster's name after `;` if one was asked for), or with --async the step's",
         |asked, _| {
             asked.batch.parsable = true;
             Ok(())

@@ -190,6 +190,20 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     opt(
+        "groups",
+        NO,
+        Needed("NAME:RANKS,..."),
+        Tools::ALL,
+        &["SBATCH_GROUPS", "SALLOC_GROUPS", "SLURM_GROUPS"],
+        "parallel groups of ranks, those with the most traffic first: tp:8,pp:4,dp:16; they stand together in blocks",
+        |asked, given| {
+            let problem = "names and numbers of ranks like tp:8,pp:4,dp:16 are needed, each name once";
+            asked.spec.options.network.groups = read(given, network::groups, problem)?;
+            Ok(())
+        },
+    )
+    .partly("of blocks and switches; it means nothing where all nodes are alike, and is refused on rings and tori"),
+    opt(
         "hint",
         NO,
         Needed("TYPE"),

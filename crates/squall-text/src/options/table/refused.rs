@@ -7,7 +7,6 @@ use crate::options::{Arg, Effect, GivenOption, NO, Opt, Stop, Tools, opt};
 /// Entries of the refused options, which `--help` does not list.
 pub const OPTIONS: &[Opt] = &[
     refused("accel-bind", NO, Needed("FLAGS"), Tools::SRUN, &[], ACCEL_BIND),
-    refused("async", NO, Flag, Tools::SRUN, &[], ASYNC),
     refused(
         "bb",
         NO,
@@ -70,7 +69,7 @@ pub const OPTIONS: &[Opt] = &[
     refused(
         "mem-update",
         NO,
-        Needed("SIZE[@TIME]"),
+        Needed("<margin>@<delay>"),
         Tools::ALL,
         &[],
         "a running job keeps its memory: ask for the most that it needs, by --mem",
@@ -84,7 +83,6 @@ pub const OPTIONS: &[Opt] = &[
         &["SBATCH_POWER", "SALLOC_POWER", "SLURM_POWER"],
         "the power that nodes draw is not limited: leave it out",
     ),
-    refused("parsable", NO, Flag, Tools::SRUN, &[], ASYNC),
     refused(
         "resources",
         NO,
@@ -112,7 +110,6 @@ pub const OPTIONS: &[Opt] = &[
 ];
 
 const ACCEL_BIND: &str = "which GPUs are near which CPUs is not known to tasks: use --gpu-bind=map_gpu:LIST";
-const ASYNC: &str = "srun waits for its step: put `&` behind it, and `wait` at the end of the script";
 const BURST_BUFFER: &str = "there are no burst buffers: stage files in the script";
 
 const fn refused(

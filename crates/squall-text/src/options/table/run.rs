@@ -26,6 +26,18 @@ fn cpu_bind(asked: &mut SubmitOptions, given: &GivenOption<'_>) -> Result<(), St
 /// Entries of the options about tasks.
 pub const OPTIONS: &[Opt] = &[
     opt(
+        "async",
+        NO,
+        Flag,
+        Tools::SRUN,
+        &[],
+        "srun ends when the step runs; the output is in files (slurm-%J.out), and swait waits for the step",
+        |asked, given| {
+            asked.run.asynchronous = given.set;
+            Ok(())
+        },
+    ),
+    opt(
         "bcast",
         NO,
         Maybe("<dest_path>"),

@@ -195,7 +195,7 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
         (Tool::Srun, "--compress=foo x", "--compress=foo: ", 1),
         (Tool::Srun, "--msg-timeout=foo x", "Invalid numeric value \"foo\" for --msg-timeout.", 1),
         (Tool::Srun, "--threads=foo x", "Invalid numeric value \"foo\" for --threads.", 1),
-        (Tool::Srun, "--async x", "--async: srun waits for its step", 1),
+        (Tool::Srun, "--mem-update=20@60 x", "--mem-update=20@60: a running job keeps its memory", 1),
         (Tool::Srun, "--overlap=foo x", "Invalid --overlap specification", 255),
         (Tool::Srun, "--debugger-test x", "--debugger-test: ", 1),
         (Tool::Srun, "--external-launcher x", "--external-launcher: ", 1),

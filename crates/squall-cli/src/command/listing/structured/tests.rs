@@ -33,6 +33,7 @@ fn answer(name: &'static str, main: Main, args: &[&str], version: Version) -> Va
             next_job: squall_model::id::JobId(34),
             cluster_version: squall_model::version::ClusterVersion(2),
             speaks: squall_model::version::ClusterVersion(2),
+            records: None,
         });
     }
     let seen = run_with(&mut fake, name, main, &args, &[]);

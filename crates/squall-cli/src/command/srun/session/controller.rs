@@ -31,8 +31,11 @@ impl Session<'_> {
                 self.manners.kill_on_bad_exit.get_or_insert(usual.kill_on_bad_exit);
                 self.manners.wait.get_or_insert(Duration::from_secs(usual.wait_s));
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
-                self.resume_as(step);
+                self.resume_as(step, &facts.nodes, &layout.nodes);
                 self.created = Some(CreatedStep { step, layout: *layout, kill_wait_s, output, input });
+                if let Some(parting) = self.manners.parting.take() {
+                    parting.leave(self.job, step)?;
+                }
                 for (node, frame) in std::mem::take(&mut self.early) {
                     self.hear_step(node, frame, now);
                 }

@@ -1,28 +1,16 @@
 //! A session whose tasks descend from srun, so that checkpoints of the job contain them: the process that serves the step
 //! is a child of srun, and before a checkpoint srun parts from the controller for a while.
 
-use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use squall_client::random;
-use squall_host::stepd::APART;
-use squall_model::codec;
+use squall_host::stepd::{APART, bear_inside};
+use squall_model::hostlist::HostList;
 use squall_model::id::StepNo;
 use squall_model::step::{Birth, Inside, ToStep};
 use squall_model::wire::client::Request;
 
 use super::Session;
-
-/// The process that serves the step as a child of srun.
-#[derive(Debug)]
-pub(super) struct Inner {
-    /// Name of the abstract socket on which it listens for the node's step daemon.
-    name: String,
-    /// The process. It ends by itself when srun has, and is not waited for.
-    _process: Child,
-}
 
 impl Session<'_> {
     /// Returns whether the step's tasks descend from srun, if the node agrees.
@@ -30,29 +18,41 @@ impl Session<'_> {
         matches!(&self.request, Request::CreateStep { spec, .. } if spec.inside.is_some())
     }
 
-    /// Starts the process that serves the step, unless it runs already, and tells the node's step daemon its name.
+    /// Tells a node's step daemon the name of the abstract socket on which the process listens that serves the step on that
+    /// node. Starts this process unless it runs already, or the node's keeper starts it.
     pub(super) fn bear(&mut self, at: usize, birth: &Birth) {
         if !self.is_inside() {
             return;
         }
-        if self.inner.is_none() {
-            match Inner::start(birth) {
-                Ok(inner) => self.inner = Some(inner),
-                Err(e) => eprintln!("srun: error: the step's tasks can't be started: {e}"),
+        let place = birth.launch.node_index;
+        let known = self.inner.get(&place).cloned();
+        let name = known.unwrap_or_else(|| {
+            let name = format!("squall-step-{:032x}", u128::from_le_bytes(random()));
+            let born = if birth.launch.has_keeper() { Ok(()) } else { bear_inside(&name, birth) };
+            match born {
+                Ok(()) => {
+                    self.inner.insert(place, name.clone());
+                    name
+                }
+                Err(e) => {
+                    eprintln!("srun: error: the step's tasks can't be started: {e}");
+                    String::new()
+                }
             }
-        }
-        let name = self.inner.as_ref().map(|inner| inner.name.clone()).unwrap_or_default();
+        });
         if let Some(link) = self.links.get_mut(at) {
             link.dismiss(&ToStep::Inside(name));
         }
     }
 
-    /// Has later requests say that the step runs already, and as which one.
-    pub(super) fn resume_as(&mut self, step: StepNo) {
+    /// Has later requests say that the step runs already, as which one, and where.
+    pub(super) fn resume_as(&mut self, step: StepNo, of_job: &HostList, of_step: &HostList) {
         if let Request::CreateStep { spec, .. } = &mut self.request
             && let Some(inside) = &mut spec.inside
         {
-            *inside = Inside { resumes: Some(step) };
+            let (job, step_nodes) = (of_job.names(), of_step.names());
+            let places = job.iter().zip(0..).filter(|(name, _)| step_nodes.contains(name)).map(|(_, place)| place);
+            *inside = Inside { resumes: Some(step), places: Some(places.collect()) };
             spec.immediate = false;
         }
     }
@@ -69,20 +69,5 @@ impl Session<'_> {
             self.rejoin_at = None;
             self.look_for_controller();
         }
-    }
-}
-
-impl Inner {
-    fn start(birth: &Birth) -> io::Result<Self> {
-        let name = format!("squall-step-{:032x}", u128::from_le_bytes(random()));
-        let mut bytes = format!("{name}\n").into_bytes();
-        codec::encode(birth, &mut bytes).map_err(io::Error::other)?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("squall").args(["step", "--inside"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut process = command.spawn()?;
-        if let Some(mut stdin) = process.stdin.take() {
-            stdin.write_all(&bytes)?;
-        }
-        Ok(Self { name, _process: process })
     }
 }

@@ -23,6 +23,7 @@ use squall_model::wire::client::Request;
 
 use crate::command::srun::Ended;
 use crate::command::srun::again::Again;
+use crate::command::srun::background::Parting;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::Input;
 use crate::command::srun::link::{Listener, Room, StepConnection};
@@ -31,7 +32,6 @@ use crate::command::srun::prepare::StreamRoutes;
 use crate::command::srun::terminal::Raw;
 use crate::command::srun::x11::{Screen, XClient};
 use crate::contact::Search;
-use inside::Inner;
 use squall_client::Client;
 use squall_text::format::harmless_lines;
 use squall_text::options::Stop;
@@ -81,6 +81,8 @@ pub(crate) struct Manners {
     pub(crate) restarts: bool,
     /// `--restart-only-lost`: how tasks of failed nodes are started again. None: they are not.
     pub(crate) again: Option<Again>,
+    /// `--async`: srun goes on in the background once the step exists. None: it does not, or it has done so.
+    pub(crate) parting: Option<Parting>,
 }
 
 /// State of the step that exists once the controller has created it.
@@ -122,8 +124,9 @@ pub(crate) struct Session<'a> {
     search: Option<Search>,
     /// When srun connects to the controller again after it has parted from it for a checkpoint. None: it has not.
     rejoin_at: Option<Instant>,
-    /// The process that srun has started to serve the step. None: the node serves it.
-    inner: Option<Inner>,
+    /// Names of the sockets of the processes within the job that serve the step, by the indexes of their nodes. Empty: the
+    /// nodes serve it.
+    inner: BTreeMap<u32, String>,
     /// Whether the attempt to reconnect to the controller has failed.
     lost: bool,
     asked: Instant,
@@ -194,7 +197,7 @@ impl<'a> Session<'a> {
             client: None,
             search: None,
             rejoin_at: None,
-            inner: None,
+            inner: BTreeMap::new(),
             lost: false,
             asked: Instant::now(),
             held_up: false,
@@ -277,6 +280,7 @@ impl<'a> Session<'a> {
         for source in ready {
             self.dispatch(source, now)?;
         }
+        self.links.retain(|link| !link.is_dismissed());
         self.timers(now)?;
         Ok(self.finished(now))
     }

@@ -14,12 +14,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use squall_model::event::Event;
-use squall_model::hostlist::compress;
+use squall_model::hostlist::{HostList, compress};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, Outcome};
 use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S, STEPS_RESUMED_MAX};
 use squall_model::set::NodeSet;
-use squall_model::step::TaskProgram;
+use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason};
@@ -31,6 +31,7 @@ use crate::control::effects::steps::launch::{Offer, wanted};
 use crate::control::effects::work;
 use crate::control::index::layout::{Placed, Unplaced};
 use crate::control::port::{CallerId, Out};
+use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 use crate::invariant::invariant;
 
@@ -45,6 +46,7 @@ pub(crate) fn ask_with_job(c: &mut Controller, job: JobId, request: Waiting) {
 /// Handles a new step request: the step starts, waits behind earlier requests, or is refused.
 pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, out: &mut Out) -> Result<(), Refusal> {
     c.steps.served.insert((request.caller, job));
+    let request = in_place(&c.state, job, request);
     if retry(c, now, job, &request, out) {
         return Ok(());
     }
@@ -81,7 +83,7 @@ fn until_replaced(c: &Controller, job: JobId, why: Unplaced) -> Unplaced {
 fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Placed, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return invariant!("a job that gets a step is known") };
     let Some(run) = job.run() else { return invariant!("a job that gets a step has resources") };
-    let resumed = request.spec.inside.and_then(|inside| inside.resumes).filter(|no| resumes(run, *no));
+    let resumed = request.spec.inside.as_ref().and_then(|inside| inside.resumes).filter(|no| resumes(run, *no));
     let key = StepKey { job: id, attempt: job.attempt, step: resumed.unwrap_or(StepNo(run.next_step)) };
     let event = Event::StepStarted {
         job: id,
@@ -98,6 +100,27 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
     adopt(c, now, key, request.caller, &request.program);
     tell_created(c, key, request.caller, out);
     send_start(c, key, &request.program);
+}
+
+/// Has a restored step get the nodes where its tasks are.
+fn in_place(state: &State, job: JobId, mut request: Waiting) -> Waiting {
+    let run = state.jobs.get(&job).and_then(|job| job.run()).filter(|run| run.restore.is_some());
+    let places = request.spec.inside.as_ref().and_then(|inside| inside.places.as_ref());
+    if let Some((run, places)) = run.zip(places) {
+        let nodes = run.working_nodes().into_iter().zip(0..).filter(|(_, place)| places.contains(*place));
+        let names: HostList = nodes.filter_map(|(node, _)| state.node(node)).map(|node| &node.name).collect();
+        let count = Some(names.len() as u32);
+        let spec = StepSpec {
+            nodelist: Some(names.as_str().to_owned()),
+            nodes_min: count,
+            nodes_max: count,
+            exclude: None,
+            relative: None,
+            ..(*request.spec).clone()
+        };
+        request.spec = Arc::new(spec);
+    }
+    request
 }
 
 /// Returns whether a step that runs since before the checkpoint from which its job goes on may have its number again.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use squall_model::checkpoint::{Checkpoint, CheckpointChange, Restore};
+use squall_model::checkpoint::{Asked, Checkpoint, CheckpointChange, Restore};
 use squall_model::id::NodeId;
 use squall_model::limits::CHECKPOINTS_KEPT;
 use squall_model::time::Time;
@@ -18,7 +18,9 @@ impl State {
         // because there it may also have ended
         let Some(run) = job.run() else { return };
         let ran = run.ran(time);
-        let bound = job.spec.need.nodelist.is_none();
+        let need = &job.spec.need;
+        let (nodelist, sizes) = (need.nodelist.clone(), (need.nodes_min, need.nodes_max, need.ntasks_per_node));
+        let bound = nodelist.is_none();
         let all = job.checkpoints.get_or_insert_with(Default::default);
         if change.made.is_none() && change.number > all.last {
             all.refused.clone_from(&change.error);
@@ -29,9 +31,16 @@ impl State {
         all.kept.retain(|one| one.number != change.number);
         if let Some(made) = change.made {
             all.bound |= bound;
+            all.asked.get_or_insert(Asked {
+                nodelist,
+                nodes_min: sizes.0,
+                nodes_max: sizes.1,
+                ntasks_per_node: sizes.2,
+            });
             all.last = all.last.max(change.number);
             all.damages = 0;
-            all.kept.push(Checkpoint { number: change.number, node: change.node, time, made, ran });
+            let (node, nodes, interfaces) = (change.node, change.nodes.clone(), change.interfaces.clone());
+            all.kept.push(Checkpoint { number: change.number, node, time, made, ran, nodes, interfaces });
             let surplus = all.kept.len().saturating_sub(CHECKPOINTS_KEPT);
             all.kept.drain(..surplus);
         }
@@ -45,17 +54,18 @@ impl Job {
         Some(Restore { number: last.number, ran: last.ran, pid: last.made.pid })
     }
 
-    /// Returns the node that alone has the checkpoint from which the job's next attempt goes on. None: it may start elsewhere.
-    pub(in crate::control) fn home(&self) -> Option<NodeId> {
+    /// Returns the checkpoint from which the job's next attempt goes on, if only the nodes that have it can restore it. None: it
+    /// may start elsewhere.
+    pub(in crate::control) fn home(&self) -> Option<&Checkpoint> {
         let last = self.checkpoints.as_ref()?.kept.last()?;
-        self.spec.need.nodelist.is_some().then_some(last.node)
+        self.spec.need.nodelist.is_some().then_some(last)
     }
 
     /// Returns the nodes that may remove the checkpoints of the job, which has ended: those that made them. If all nodes share
     /// the folder (`shared`), also the job's last one, as these may be away.
     pub(in crate::control) fn checkpoint_holders(&self, shared: bool) -> BTreeSet<NodeId> {
-        let kept = self.checkpoints.iter().flat_map(|all| &all.kept).map(|one| one.node);
-        let mut holders: BTreeSet<NodeId> = kept.collect();
+        let kept = self.checkpoints.iter().flat_map(|all| &all.kept).map(Checkpoint::holders);
+        let mut holders: BTreeSet<NodeId> = kept.flat_map(|nodes| nodes.iter().collect::<Vec<_>>()).collect();
         if shared
             && !holders.is_empty()
             && let Phase::Ended(ended) = &self.phase

@@ -9,7 +9,7 @@ use squall_model::id::{Epoch, Incarnation, JobId, NodeId};
 use squall_model::power::Reboot;
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Job, Phase};
@@ -129,6 +129,7 @@ impl State {
             // because a journal of another version may name a node that is not counted here
             let Some(node) = self.nodes.get_mut(id.index()) else { continue };
             node.admin = admin;
+            node.resumes = node.resumes.filter(|_| admin != NodeAdmin::Resume);
             node.reason = match (admin, reason) {
                 (NodeAdmin::Resume, None) => None,
                 (_, Some(text)) => Some(NodeReason { text: text.to_owned(), by: Some(by), time }),
@@ -145,8 +146,11 @@ impl State {
         }
     }
 
-    pub(super) fn nodes_changed(&mut self, nodes: &NodeSet, change: &NodeChange) {
+    pub(super) fn nodes_changed(&mut self, time: Time, nodes: &NodeSet, change: &NodeChange) {
         for id in nodes.iter() {
+            if let (Some(seconds), Some(node)) = (change.resume_after_s, self.nodes.get_mut(id.index())) {
+                node.resumes = (seconds > 0).then(|| time + Span::from_secs(seconds));
+            }
             self.node_changes.entry(id).or_default().follow(change);
             self.describe(id);
         }
@@ -305,6 +309,7 @@ fn effective(reported: &Hardware, entry: Option<&NodeConfig>, unit: Unit) -> Har
         hardware.threads_per_core = 1;
     }
     hardware.memory_mb = bound(entry.memory_mb, reported.memory_mb);
+    hardware.tmp_disk_mb = bound(entry.tmp_disk_mb.filter(|mb| *mb > 0), reported.tmp_disk_mb);
     entry.keep_for_system(&mut hardware);
     // What the node reports is the configuration as it was when its daemon started.
     hardware.features.clone_from(&entry.features);

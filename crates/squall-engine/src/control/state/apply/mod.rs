@@ -64,7 +64,7 @@ impl State {
             Event::PowerProgramEnded { nodes, phase } => self.power_program_ended(nodes, *phase),
             Event::JobAwake { id, attempt } => self.job_awake(time, *id, *attempt),
             Event::NodesReboot { nodes, reboot } => self.nodes_reboot(nodes, reboot.as_deref()),
-            Event::NodesChanged { nodes, change } => self.nodes_changed(nodes, change),
+            Event::NodesChanged { nodes, change } => self.nodes_changed(time, nodes, change),
             Event::NodesRemoved { nodes, .. } => self.nodes_removed(time, nodes),
             Event::NodesCreated { node, .. } => self.nodes_created(time, node),
             Event::Restored { last } => self.restored(time, *last),
