@@ -307,12 +307,24 @@ fn go(c: &mut Controller, nodes: &NodeSet, (job, number): (JobAttempt, u64)) {
 
 /// Has a job go on when all of its nodes have restored their parts: not before, as connections between them would be lost.
 fn part_restored(c: &mut Controller, (node, nodes): (NodeId, &NodeSet), note: &CheckpointNote) {
-    let restored = c.waits.restored.entry(note.job.job).or_default();
-    restored.insert(node);
-    if nodes.is_subset(restored) {
-        c.waits.restored.remove(&note.job.job);
-        go(c, nodes, (note.job, note.number));
+    c.waits.restored.entry(note.job.job).or_default().insert(node);
+    all_restored(c, nodes, (note.job, note.number));
+}
+
+fn all_restored(c: &mut Controller, nodes: &NodeSet, (job, number): (JobAttempt, u64)) {
+    if c.waits.restored.get(&job.job).is_some_and(|restored| nodes.is_subset(restored)) {
+        c.waits.restored.remove(&job.job);
+        go(c, nodes, (job, number));
     }
+}
+
+/// Handles that a running job has given back nodes, for the parts of which it may have waited.
+pub(crate) fn shrunk(c: &mut Controller, id: JobId) {
+    let job = c.state.jobs.get(&id);
+    let found = job.and_then(|job| Some((job.attempt, job.run()?.restore?.number, job.run()?.alloc.nodes())));
+    // because most jobs were not restored
+    let Some((attempt, number, nodes)) = found else { return };
+    all_restored(c, &nodes, (JobAttempt { job: id, attempt }, number));
 }
 
 /// Sends a job back of which a dump was killed: its node has ended its processes, which may be damaged. It goes back to its

@@ -14,6 +14,7 @@ use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
 use crate::control::controller::Controller;
+use crate::control::effects::checkpoint;
 use crate::control::effects::periodic;
 use crate::control::effects::programs;
 use crate::control::effects::replace;
@@ -297,6 +298,7 @@ fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     replace::changed(c, id);
     boots(c, id);
+    checkpoint::shrunk(c, id);
     c.todo.leaving.insert(id);
     c.todo.touched.insert(id);
     let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else {

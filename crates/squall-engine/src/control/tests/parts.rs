@@ -10,7 +10,7 @@ use squall_model::reservation::Reservation;
 use squall_model::set::NodeSet;
 use squall_model::step::{Inside, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
 use squall_model::wire::hook::NodeNote;
 use squall_model::wire::node::Down;
 
@@ -217,6 +217,21 @@ fn restored_parts_go_on_when_all_are_there() {
     held(&mut d, "n1");
     held(&mut d, "n2");
     assert_eq!(gone_on(&mut d), ["n1", "n2"]);
+}
+
+#[test]
+fn restored_parts_do_not_wait_for_a_node_that_is_given_back() {
+    let (mut d, id) = begin();
+    let number = leave_and_return(&mut d, id);
+    let (job, verb, given) = (d.attempt(id), CheckpointVerb::Go, Time(0));
+    let note = CheckpointNote { job, number, verb, made: None, error: None, damaged: false, given };
+    d.note("n1", NodeNote::Checkpoint(Box::new(note)));
+    assert_eq!(gone_on(&mut d).len(), 0);
+    let jobs = JobSelection { ids: vec![JobRef::Job(id)], ..JobSelection::default() };
+    let change = Box::new(JobUpdate { nodes: Some((1, None)), ..JobUpdate::default() });
+    d.ask(USER, ADA, Request::UpdateJob { jobs, change });
+    assert_eq!(d.c.state().jobs[&id].run().expect("it runs").alloc.nodes(), NodeSet::one(NodeId(0)));
+    assert_eq!(gone_on(&mut d), ["n1"]);
 }
 
 /// Makes a checkpoint of a job on the first two nodes.
