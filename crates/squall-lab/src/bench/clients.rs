@@ -2,7 +2,7 @@
 //! a long array, a long queue and `squeue` of it, and the slowdown of other jobs meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use squall_model::wire::client::JobSelection;
@@ -100,8 +100,6 @@ fn rate(cluster: &Cluster, held: u64, from: u64) -> Result<f64, String> {
     let start = Instant::now();
     let requests = (0..BESIDE).map(|number| submission(held + from + number, false));
     cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())?;
-    while Cluster::diag(&mut watch)?.jobs_completed < from + BESIDE {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    Cluster::until_completed(&mut watch, from + BESIDE)?;
     Ok(BESIDE as f64 / start.elapsed().as_secs_f64())
 }

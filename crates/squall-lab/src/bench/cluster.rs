@@ -20,6 +20,8 @@ use crate::client::Client;
 const START_TIME: Duration = Duration::from_mins(1);
 /// Interval at which the cluster is asked whether all nodes have started.
 const START_POLL: Duration = Duration::from_millis(20);
+/// Time without an end of a job after which jobs are not waited for any more.
+const STALLED: Duration = Duration::from_mins(1);
 
 /// Number and kind of a cluster's nodes.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +167,24 @@ impl Cluster {
             Ok(Answer::Diag(diag)) => Ok(*diag),
             Ok(_) => Err(crate::client::unexpected().to_string()),
             Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Waits until this many jobs have completed since the cluster's start.
+    pub(crate) fn until_completed(client: &mut Client, jobs: u64) -> Result<(), String> {
+        let (mut last, mut news) = (0, Instant::now());
+        loop {
+            let done = Self::diag(client)?.jobs_completed;
+            if done >= jobs {
+                return Ok(());
+            }
+            if done > last {
+                (last, news) = (done, Instant::now());
+            }
+            if news.elapsed() > STALLED {
+                return Err(format!("only {done} of {jobs} jobs have completed, none for {STALLED:?}"));
+            }
+            sleep(Duration::from_millis(2));
         }
     }
 

@@ -45,7 +45,7 @@ use readers::Readers;
 use tables::Dial;
 
 /// By how much the thread gives way to others, above all to the one that decides: rows may be late, and lists may wait.
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 5;
 /// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
 /// ended meanwhile is written once.
 const GATHER: Duration = Duration::from_secs(1);
