@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::criu::criu;
-use crate::harness::{Cluster, text};
+use crate::harness::{Cluster, accepted, text};
 use crate::traces::processes;
 
 /// Counts to `$1`, a number each tenth of a second, in a pipeline with a child, and ends with exit code 7.
@@ -163,7 +163,7 @@ fn what_can_not_be_checkpointed_is_refused_by_name() {
         &format!("#!/bin/bash\nsleep 0.1 | exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; read <&3'\n"),
     );
     c.ok(&["sbatch", "connected.sh"]);
-    let _connected = server.accept().unwrap();
+    let _connected = accepted(&server);
     let out = c.squall(&["scontrol", "checkpoint", "able", "3"]);
     let said = text(&out);
     assert!(!out.status.success() && said.contains("(bash) is connected to 127.0.0.1:"), "{said}");

@@ -2,6 +2,8 @@
 //! it leaves on the machine is ended.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -163,6 +165,23 @@ impl Drop for Cluster {
             eprintln!("{}", log_ends(&self.state()));
         }
         drop(fs::remove_dir_all(&self.dir));
+    }
+}
+
+/// Returns the next connection to a server, which must come in time.
+pub(crate) fn accepted(server: &TcpListener) -> TcpStream {
+    server.set_nonblocking(true).unwrap();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match server.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                return stream;
+            }
+            Err(e) => assert!(e.kind() == ErrorKind::WouldBlock && Instant::now() < end, "nobody connects: {e}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -7,7 +7,7 @@ use super::kills::{COUNTER, awaits_result, change_no_result};
 use super::mpi::ring_on;
 use super::restores::strike_node;
 use super::{cluster_with, counted, numbers_in, state};
-use crate::harness::Cluster;
+use crate::harness::{Cluster, accepted};
 
 const SECOND: &str = "[[nodes]]\nname = \"n2\"\n";
 
@@ -164,7 +164,7 @@ fn a_connection_to_elsewhere_is_refused() {
         ),
     );
     c.ok(&[&ASKS[..], &["job.sh"]].concat());
-    let (mut client, _) = server.accept().unwrap();
+    let mut client = accepted(&server);
     c.until("it counts", || counted(&c, 5));
     c.fails(&["scontrol", "checkpoint", "vacate", "1"], "a process that is none of the job's");
     counts_on(&c);
