@@ -7,6 +7,7 @@ pub mod control;
 mod dependency;
 pub mod environment;
 pub mod fabric;
+pub mod filter;
 pub mod front;
 pub mod hook;
 pub mod invariant;

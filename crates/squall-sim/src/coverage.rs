@@ -57,6 +57,8 @@ pub enum Fault {
     FoulWeather,
     /// A client loses its connection.
     ClientLost,
+    /// A process of the submit filter is killed.
+    FilterKilled,
     /// A srun or salloc is killed.
     ClientKilled,
     /// The cluster is shut down and restarted.
@@ -145,7 +147,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 69] = [
+    pub const ALL: [Self; 70] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -173,6 +175,7 @@ impl Fault {
         Self::Storm,
         Self::FoulWeather,
         Self::ClientLost,
+        Self::FilterKilled,
         Self::ClientKilled,
         Self::ShutDown,
         Self::Tar,
@@ -247,6 +250,7 @@ impl Fault {
             Self::Storm => "storm",
             Self::FoulWeather => "foul-weather",
             Self::ClientLost => "client-lost",
+            Self::FilterKilled => "filter-killed",
             Self::ClientKilled => "client-killed",
             Self::ShutDown => "shut-down",
             Self::Tar => "tar",

@@ -238,6 +238,12 @@ mutations! {
     CompletionUnawaited = "completion-unawaited",
     /// Nodes that are to be resumed by themselves are not.
     ResumptionForgotten = "resumption-forgotten",
+    /// Requests amid which a process of the submit filter ends pass unfiltered.
+    FilterSkipped = "filter-skipped",
+    /// Requests amid which a process of the submit filter ends are never answered.
+    FilterForgets = "filter-forgets",
+    /// A submission that was accepted is refused as a filter ends amid its retry.
+    AcceptedRefused = "accepted-refused",
     /// A node does not notice that its parent in the tree says nothing.
     SilentParentKept = "silent-parent-kept",
     /// Nodes are not told that the controller asks them more often than every 10 s, so they leave a silent parent too late.
@@ -341,6 +347,11 @@ impl Mutation {
     /// Returns whether the bug shows only with programs around jobs.
     pub(crate) fn is_of_programs(self) -> bool {
         matches!(self, Self::PrologUnawaited | Self::EpilogSkipped | Self::ProgramsForgotten)
+    }
+
+    /// Returns whether the bug shows only with a submit filter.
+    pub(crate) fn is_of_filter(self) -> bool {
+        matches!(self, Self::FilterSkipped | Self::FilterForgets | Self::AcceptedRefused)
     }
 
     /// Returns whether the bug shows only with power saving.

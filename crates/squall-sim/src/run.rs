@@ -191,8 +191,11 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     setup
 }
 
-/// Has nodes run programs: around jobs, after faults, and for checkpoints.
+/// Adds programs: the submit filter, and what nodes run around jobs, after faults, and for checkpoints.
 fn run_programs(setup: &mut Setup, settings: &Settings) {
+    if settings.mutation.map_or(settings.seed % 9 == 4, Mutation::is_of_filter) {
+        setup.filter = Some(Span::from_millis(1 + settings.seed.wrapping_mul(619) % 2000));
+    }
     if settings.mutation.map_or(settings.seed % 6 == 1, Mutation::is_of_places) {
         setup.check_after_faults(300_000);
     }

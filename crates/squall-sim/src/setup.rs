@@ -45,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) boots: Span,
     /// Whether the controller signs what it sends, and some nodes are rooted.
     pub(crate) signed: bool,
+    /// How long the submit filter takes for a verdict at most. None: there is no filter.
+    pub(crate) filter: Option<Span>,
     /// Whether jobs have node fences.
     pub(crate) fences: bool,
     pub(crate) trace: bool,
@@ -72,6 +74,7 @@ impl Setup {
             boot_fails: 0,
             boots: Span::from_secs(25),
             signed: false,
+            filter: None,
             fences: false,
             trace: false,
         }

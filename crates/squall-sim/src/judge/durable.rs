@@ -44,6 +44,7 @@ impl Judge {
             self.check_members(event);
             self.check_drains(event);
             self.check_waits(record.time, event);
+            self.check_filtered(event);
         }
         let changed = record.events.iter().filter_map(|event| match event {
             Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => {

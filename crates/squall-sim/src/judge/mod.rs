@@ -8,6 +8,7 @@ mod durable;
 mod fabric;
 mod faults;
 pub(crate) mod feed;
+mod filter;
 mod lease;
 mod limits;
 mod log;
@@ -33,13 +34,16 @@ use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::policy::Policy;
 use squall_model::set::NodeSet;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::feed::FeedKind;
 
 use crate::coverage::Phase;
 use crate::setup::Setup;
 use fabric::Fabric;
+
+/// Most by which a timer of the controller is late, for example for a slow disk.
+const LATENESS: Span = Span::from_secs(30);
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,6 +204,7 @@ pub(crate) struct Judge {
     drains: drains::Drains,
     /// Waits that administrators set.
     waits: waits::Waits,
+    filtered: filter::Filtered,
     /// Durable checkpoints of jobs, by number, with the attempt that made each.
     pub(crate) checkpoints: BTreeMap<(JobId, u64), Attempt>,
     /// Checkpoints from which attempts must go on, as the ones before have stepped aside.
@@ -279,6 +284,7 @@ impl Judge {
             places: places::Places::of(&setup.config),
             drains: drains::Drains::default(),
             waits: waits::Waits::of(&setup.config, &setup.names),
+            filtered: filter::Filtered::of(setup.filter.is_some()),
             checkpoints: BTreeMap::new(),
             aside: BTreeMap::new(),
             damaged: BTreeMap::new(),

@@ -10,10 +10,7 @@ use squall_model::power::PowerPhase;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 
-use super::Judge;
-
-/// Most by which timers of a controller are later that was late by itself, for example for a slow disk.
-const LATENESS: Span = Span::from_secs(30);
+use super::{Judge, LATENESS};
 
 /// Time that an event may be late.
 const SLACK_S: u64 = 30;

@@ -9,10 +9,7 @@ use squall_model::id::{Attempt, JobId};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 
-use super::{Judge, Phase};
-
-/// Most by which a timer of the controller is late, for example for a slow disk.
-const LATENESS: Span = Span::from_secs(30);
+use super::{Judge, LATENESS, Phase};
 
 /// What the judge knows of these waits.
 #[derive(Debug, Default)]

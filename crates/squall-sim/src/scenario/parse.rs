@@ -51,6 +51,8 @@ pub(crate) enum Victim {
     Restore(String),
     /// The dump that is being made of the job with this order name.
     Dump(String),
+    /// The processes of the submit filter.
+    Filter,
 }
 
 /// Action of an operator or user on a job or on nodes.
@@ -620,7 +622,8 @@ fn crash(rest: &[&str]) -> Result<Statement, String> {
         };
         return Ok(Statement::Crash { victim: Victim::Controller, at: Some((point, number(n)? as u32)) });
     }
-    Ok(Statement::Crash { victim: victim(rest)?, at: None })
+    let victim = if let ["filter"] = *rest { Victim::Filter } else { victim(rest)? };
+    Ok(Statement::Crash { victim, at: None })
 }
 
 /// Parses the rest of `backup controller`, `restore controller`, `restore controller accepting loss` or `restore

@@ -202,6 +202,7 @@ impl Teller {
             "prolog_alloc" => config.hooks.prolog_flags.alloc = value > 0,
             "hook_timeout" => config.hooks.prolog_epilog_timeout_s = value,
             "checkpoints" => config.checkpoint_dir = "/checkpoints".repeat(usize::from(value > 0)),
+            "filter_ms" => setup.filter = Some(Span::from_millis(value)),
             "checkpoint_shared" => config.checkpoint_shared = value > 0,
             "hook_fails_percent" => setup.hook_fails = u32::try_from(value).unwrap_or(100).min(100) * 10_000,
             "after_fault_fails_percent" => {
@@ -313,6 +314,8 @@ impl World {
                 self.abandon(order);
                 Ok(())
             }
+            Victim::Filter if self.kill_filters(0) => Ok(()),
+            Victim::Filter => Err("nothing is being filtered".to_owned()),
             Victim::Restore(job) => {
                 let order = self.order_named(&job)?;
                 for id in self.judge.files_of(order, None) {
@@ -363,8 +366,8 @@ impl World {
                 }
             }),
             Victim::Power(names) => self.each_node(&names, |world, node| world.restore_power(node, after)),
-            Victim::Steps(_) | Victim::Client(_) | Victim::Dump(_) | Victim::Restore(_) => {
-                Err("step daemons, clients and dumps are not restarted".into())
+            Victim::Steps(_) | Victim::Client(_) | Victim::Dump(_) | Victim::Restore(_) | Victim::Filter => {
+                Err("step daemons, clients, dumps and filters are not restarted".into())
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use squall_engine::control::{CallerId, Input, Who as Asker};
+use squall_engine::control::Who as Asker;
 use squall_model::checkpoint::CheckpointVerb;
 use squall_model::encoding::ByteBuf;
 use squall_model::event::{NodeAdmin, NodeChange};
@@ -32,6 +32,8 @@ pub(crate) struct Clients {
     pub(crate) calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
+    /// Number of verdicts that filter processes have begun to work on.
+    pub(crate) filter_turns: u64,
     /// The controller that users try first.
     pub(crate) controller: usize,
     /// Whether the clients are on another machine than the controller.
@@ -374,7 +376,7 @@ impl World {
         let uid = order.map_or(0, user_of);
         let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("user{uid}"), group: format!("user{uid}") };
         let who = Asker { owner: Arc::new(owner), operator, by: None, job: None };
-        self.tell_controller(controller, Input::Ask { caller: CallerId(caller), who, request });
+        self.ask_controller(controller, caller, who, request);
     }
 
     /// Breaks a client's connection: the controller receives a hangup, the client retries.
@@ -397,7 +399,7 @@ impl World {
     fn hang_up_client(&mut self, call: usize, caller: u64) {
         let controller = self.clients.calls[call].controller;
         if self.controllers[controller].serves() {
-            self.tell_controller(controller, Input::Hangup { caller: CallerId(caller), away: self.clients.away });
+            self.end_connection(controller, caller);
         }
     }
 
@@ -696,6 +698,7 @@ impl World {
             let again = self.seed.span(Span::from_secs(1), Span::from_secs(10));
             return self.after(again, Happening::ClientTries { call });
         }
+        self.judge.told_refused(order, &refusal);
         self.clients.placed[order].refused = Some(refusal);
         self.clients.placed[order].over = true;
         self.content(call);

@@ -23,6 +23,7 @@ use crate::peers::{Base, Peer};
 use crate::setup::BEGIN;
 use crate::signers::rotations_of;
 use crate::trace::Origin;
+use crate::world::filter::FilterHost;
 use crate::world::tree::Side;
 use crate::world::{Happening, World};
 
@@ -87,6 +88,8 @@ pub(crate) struct ControllerHost {
     /// Number of starts and crashes so far. Events that were scheduled when it was lower are dropped.
     pub(crate) life: u64,
     inbox: Vec<Input>,
+    /// Its submit filter.
+    pub(crate) filter: FilterHost,
     /// Records that were appended to the log and not yet flushed.
     unflushed: Arc<Vec<Record>>,
     /// A batch of records that waits because the log's disk is full.
@@ -135,6 +138,7 @@ impl ControllerHost {
             log: MemoryLog::new(lie),
             life: 0,
             inbox: Vec::new(),
+            filter: FilterHost::default(),
             unflushed: Arc::default(),
             roomless: None,
             turn_due: false,
@@ -673,6 +677,7 @@ impl World {
             self.controllers[of].at_crash = Some((self.controllers[of].seq, live));
         }
         self.controllers[of].inbox.clear();
+        self.controllers[of].filter = FilterHost::default();
         self.controllers[of].unflushed = Arc::default();
         self.controllers[of].blobs.clear();
         self.controllers[of].turn_due = false;

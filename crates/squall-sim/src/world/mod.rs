@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod controller;
 pub(crate) mod fence;
 pub(crate) mod files;
+pub(crate) mod filter;
 pub(crate) mod follow;
 pub(crate) mod gang;
 pub(crate) mod hook;
@@ -104,6 +105,8 @@ pub(crate) enum Happening {
     SlotBegins { node: usize, number: u64 },
     ClientTries { call: usize },
     Ask { caller: u64, request: Box<Request> },
+    FilterDecides { of: usize, uid: u32, turn: u64 },
+    ConnectionEnds { of: usize, life: u64, caller: u64 },
     Answer { caller: u64, answer: Box<Answer> },
     ClientBreaks { caller: u64 },
     ViewerCalls,
@@ -304,6 +307,8 @@ impl World {
             Happening::SlotBegins { node, number } => self.slot_begins(node, number),
             Happening::ClientTries { call } => self.client_tries(call),
             Happening::Ask { caller, request } => self.ask_arrives(caller, request),
+            Happening::FilterDecides { of, uid, turn } => self.filter_decides(of, uid, turn),
+            Happening::ConnectionEnds { of, life, caller } => self.connection_ends(of, life, caller),
             Happening::Answer { caller, answer } => self.answer_arrives(caller, *answer),
             Happening::ClientBreaks { caller } => self.client_breaks(caller),
             Happening::ViewerCalls => self.viewer_calls(),

@@ -1,13 +1,13 @@
-//! The processes that run the site's submit filter: as many as have work, one job of a user at a time, in order.
+//! The processes that run the site's submit filter: as many as have work.
 //!
 //! `T` is what waits for a verdict: a request of a client.
 
 mod ask;
 mod process;
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use squall_engine::filter::{Batch, Queue};
 use squall_model::config::PartitionConfig;
 use squall_model::wire::filter::{FilterScript, ToFilter, Verdict};
 use tokio::sync::mpsc::Sender;
@@ -15,11 +15,6 @@ use tokio::task::spawn_local;
 use tracing::{error, info};
 
 use process::Process;
-
-/// Most filter processes at once.
-const PROCESSES_MAX: usize = 8;
-/// Most requests of a user that a process is given at once.
-const BATCH: usize = 32;
 
 /// What the filter reports to the controller's loop.
 #[derive(Debug)]
@@ -48,23 +43,12 @@ impl Loaded {
     }
 }
 
-/// A request that waits for the filter.
-struct Job<T> {
-    parts: Vec<ToFilter>,
-    request: T,
-}
-
 /// The filter processes, and the requests that wait for them.
 pub(super) struct Filters<T> {
     state: State,
     partitions: Arc<Vec<PartitionConfig>>,
     idle: Vec<Process>,
-    /// Number of processes that filter requests.
-    running: usize,
-    waiting: HashMap<u32, VecDeque<Job<T>>>,
-    /// Users with waiting requests of whom none is being filtered, the next one first.
-    turns: VecDeque<u32>,
-    busy: HashSet<u32>,
+    queue: Queue<T>,
     events: Events<T>,
 }
 
@@ -97,10 +81,7 @@ impl<T: Send + 'static> Filters<T> {
             state: State::Off,
             partitions: Arc::default(),
             idle: Vec::new(),
-            running: 0,
-            waiting: HashMap::new(),
-            turns: VecDeque::new(),
-            busy: HashSet::new(),
+            queue: Queue::default(),
             events: Arc::new(events),
         }
     }
@@ -140,16 +121,14 @@ impl<T: Send + 'static> Filters<T> {
     fn fail(&mut self, problem: String) -> Vec<T> {
         error!(problem, "the submit filter can't be loaded: submissions are refused until `scontrol reconfigure`");
         self.state = State::Broken(problem);
-        self.turns.clear();
-        self.waiting.drain().flat_map(|(_, jobs)| jobs).map(|job| job.request).collect()
+        self.queue.withdraw()
     }
 
     /// Filters nothing from now on. Returns the requests that waited.
     fn stop(&mut self) -> Vec<T> {
         self.state = State::Off;
         self.idle.clear();
-        self.turns.clear();
-        self.waiting.drain().flat_map(|(_, jobs)| jobs).map(|job| job.request).collect()
+        self.queue.withdraw()
     }
 
     /// Returns why nothing can be filtered. None: it can.
@@ -169,21 +148,13 @@ impl<T: Send + 'static> Filters<T> {
 
     /// Filters the parts of a user's request, after those that the user sent before.
     fn submit(&mut self, uid: u32, parts: Vec<ToFilter>, request: T) {
-        let own = self.waiting.entry(uid).or_default();
-        if own.is_empty() && !self.busy.contains(&uid) {
-            self.turns.push_back(uid);
-        }
-        own.push_back(Job { parts, request });
+        self.queue.add(uid, parts, request);
         self.dispatch();
     }
 
     /// Takes back a process after a user's requests. None: it has ended.
     fn done(&mut self, uid: u32, process: Option<Process>) {
-        self.running -= 1;
-        self.busy.remove(&uid);
-        if self.waiting.contains_key(&uid) {
-            self.turns.push_back(uid);
-        }
+        self.queue.done(uid);
         if let (State::On(script), Some(process)) = (&self.state, process)
             && process.runs(script)
         {
@@ -195,60 +166,47 @@ impl<T: Send + 'static> Filters<T> {
     /// Has processes filter what waits, as many as there may be.
     fn dispatch(&mut self) {
         let State::On(script) = &self.state else { return };
-        while self.running < PROCESSES_MAX
-            && let Some(uid) = self.turns.pop_front()
-        {
-            let Some(own) = self.waiting.get_mut(&uid) else { continue };
-            let jobs: VecDeque<Job<T>> = own.drain(..own.len().min(BATCH)).collect();
-            if own.is_empty() {
-                self.waiting.remove(&uid);
-            }
-            self.running += 1;
-            self.busy.insert(uid);
+        while let Some(batch) = self.queue.take() {
+            let uid = batch.uid;
             let process = self.idle.pop();
             let (script, partitions, events) =
                 (Arc::clone(script), Arc::clone(&self.partitions), Arc::clone(&self.events));
             spawn_local(async move {
-                let process = filter(process, &script, &partitions, jobs, &events).await;
+                let process = filter(process, &script, &partitions, batch, &events).await;
                 events(FilterEvent::Done { uid, process: process.map(Box::new) }).await;
             });
         }
     }
 }
 
-/// Filters requests one after the other, and reports each. A process that dies is started again, and refuses the request
-/// with which it dies twice. Returns the process; None: it has ended.
+/// Filters requests one after the other, and reports each. A process that dies is started again. Returns the process;
+/// None: it has ended.
 async fn filter<T>(
     mut process: Option<Process>,
     script: &Arc<FilterScript>,
     partitions: &Arc<Vec<PartitionConfig>>,
-    mut jobs: VecDeque<Job<T>>,
+    mut batch: Batch<T>,
     events: &Events<T>,
 ) -> Option<Process> {
-    let mut deaths = 0;
-    while !jobs.is_empty() {
+    while !batch.is_empty() {
         let mut own = match process.take() {
             Some(own) => own,
             None => match Process::start(script).await {
                 Ok((own, _)) => own.of(script),
                 Err(problem) => {
-                    for Job { request, .. } in jobs {
+                    for request in batch.withdraw() {
                         events(FilterEvent::Decided { request, result: Err(problem.clone()) }).await;
                     }
                     return None;
                 }
             },
         };
-        let (count, before) = (jobs.iter().map(|job| job.parts.len()).sum(), jobs.len());
-        let sent = own.encode(partitions, jobs.iter().flat_map(|job| &job.parts));
-        let (mut verdicts, mut ends) = (Vec::new(), false);
+        let (count, sent) = (batch.messages().count(), own.encode(partitions, batch.messages()));
+        let mut ends = false;
         let take = async |verdict: Verdict| {
             ends = verdict.ends;
-            verdicts.push(verdict);
-            if jobs.front().is_some_and(|job| job.parts.len() == verdicts.len())
-                && let Some(Job { request, .. }) = jobs.pop_front()
-            {
-                events(FilterEvent::Decided { request, result: Ok(std::mem::take(&mut verdicts)) }).await;
+            if let Some((request, verdicts)) = batch.take(verdict) {
+                events(FilterEvent::Decided { request, result: Ok(verdicts) }).await;
             }
             !ends
         };
@@ -256,17 +214,16 @@ async fn filter<T>(
             Ok(bytes) => own.converse(&bytes, count, take).await,
             Err(problem) => Err(problem),
         };
-        deaths = if jobs.len() < before { 0 } else { deaths + 1 };
         match done {
             Ok(()) => process = Some(own).filter(|_| !ends),
-            Err(problem) if problem.is_late || deaths > 1 => {
-                if let Some(Job { request, .. }) = jobs.pop_front() {
+            Err(problem) => {
+                if let Some(request) = batch.fail(problem.is_late) {
                     let result = Err(format!("{}: {}", script.name, problem.text));
                     events(FilterEvent::Decided { request, result }).await;
+                } else {
+                    error!(problem = problem.text, "the submit filter's process is started again");
                 }
-                deaths = 0;
             }
-            Err(problem) => error!(problem = problem.text, "the submit filter's process is started again"),
         }
     }
     process
