@@ -54,8 +54,9 @@ fn out_of_memory(c: &Cluster) {
     let id = c.sbatch(&["--mem=40M", "-o", "oom.out", "--wrap", eat]);
     assert_eq!(c.end_of(&id), "OUT_OF_MEMORY|0:125");
     assert!(c.read("oom.out").to_lowercase().contains("oom"), "{}", c.read("oom.out"));
-    // The limit is less than the kernel counts for the step daemon itself.
-    let said = c.run(&["srun", "-J", "eats", "--mem=6M", "bash", "-c", eat]).err;
+    // The limit is less than the kernel counts for the step daemon itself. With still less, the kernel would take that one in a
+    // container, where it can't be spared.
+    let said = c.run(&["srun", "-J", "eats", "--mem=10M", "bash", "-c", eat]).err;
     assert!(said.contains("Out Of Memory") && !said.contains("step daemon died"), "{said}");
     // faults F6: job and step alike.
     let states = ["sacct", "-nP", "--name=eats", "-o", "state,exitcode"];

@@ -1,3 +1,5 @@
+//! The order of requests, and what becomes of them when a process of the filter ends.
+
 use proptest::prelude::*;
 use squall_model::wire::filter::{Submission, ToFilter, Verdict};
 
