@@ -25,7 +25,7 @@ fn set_by_test(real: (u32, u32, u32), cpus: Vec<usize>) -> ((u32, u32, u32), Vec
     ((1, set, 1), cpus.iter().copied().cycle().take(set as usize).collect())
 }
 
-/// Folder whose free space is scratch space, unless the configuration says.
+/// Folder of which the free space is scratch space, unless the configuration says.
 const TMP: &str = "/tmp";
 
 /// Hardware of this machine as one node uses it.

@@ -1,7 +1,7 @@
 //! The site's submit filter without its processes: what it sees of requests, their order, and what its verdicts make of them.
 //!
 //! Each job of a submission, and each job that a change names, is a message to a filter process, which answers with a
-//! verdict. Nothing of it is durable: a client whose controller ends amid this sends its request again.
+//! verdict. Nothing of it is durable: if the controller ends amid this, its clients send their requests again.
 
 mod request;
 #[cfg(test)]

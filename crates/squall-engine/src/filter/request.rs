@@ -18,7 +18,7 @@ const CHANGED_MAX: usize = 4096;
 /// What a filter sees of a request.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// A message for each job. None: the request needs no filter.
+    /// A message for each job. Empty: the request needs no filter.
     pub messages: Vec<ToFilter>,
     /// Jobs that the request changes, one for each message: what names them, and their ids. Empty: it changes none.
     pub changes: Vec<(JobRef, JobId)>,

@@ -18,7 +18,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
     }
     let (mut found, mut next) = (Vec::new(), NonNull::new(first));
     while let Some(entry) = next {
-        // SAFETY: an entry of the list, which nobody changes before it is freed.
+        // SAFETY: an entry of the list, which nothing changes before it is freed.
         let entry = unsafe { entry.as_ref() };
         next = NonNull::new(entry.ifa_next);
         let flags = entry.ifa_flags as libc::c_int;
@@ -45,7 +45,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
 ///
 /// # Safety
 ///
-/// It is null, or an address as long as its family says, which nobody changes meanwhile.
+/// It is null, or an address as long as its family says, which nothing changes meanwhile.
 unsafe fn address(of: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: the caller's word; each is read only with the type of its family.
     unsafe {

@@ -396,10 +396,10 @@ pub struct Config {
     /// Most tasks of a step on a node. Default, and the most: 4096.
     #[serde(alias = "MaxTasksPerNode", skip_serializing_if = "words::is_most_tasks")]
     pub max_tasks_per_node: u32,
-    /// Seconds for which no jobs start in the partitions of a job whose processes are still ending. 0: none.
+    /// Seconds for which no jobs start in the partitions of a job with processes that are still ending. 0: none.
     #[serde(alias = "CompleteWait", skip_serializing_if = "words::is_zero")]
     pub complete_wait_s: u64,
-    /// Seconds until an allocation ends whose command on another machine is cut off. 0: never. None: 60.
+    /// Seconds after which an allocation ends if its command on another machine is cut off. 0: never. None: 60.
     #[serde(alias = "InactiveLimit", skip_serializing_if = "Option::is_none")]
     pub inactive_limit_s: Option<u64>,
     /// Most launches of a job in a row that fail by the fault of nodes; after one more it is held. None: no limit.

@@ -1,4 +1,4 @@
-//! Copies the records of a cluster whose controller does not run from one store to another.
+//! Copies the records of a cluster from one store to another, while its controller does not run.
 
 use rusqlite::types::Value;
 use rusqlite::{ToSql, params};

@@ -96,6 +96,6 @@ fn may_start(c: &Controller, id: JobId, kept: &NextStart) -> bool {
         let group = kept.alloc.on(node).zip(c.state.node(node));
         group.is_some_and(|(group, node)| node.cores.is_disjoint(&group.cores)) && c.queue.reachable.contains(node)
     };
-    // Where jobs keep others off their nodes or blocks, a pass finds out next to whom this one may run.
+    // Where jobs keep others off their nodes or blocks, a pass finds out next to which jobs this one may run.
     waits && serves && starts && !c.queue.keeps_apart && kept.alloc.nodes().iter().all(is_free)
 }

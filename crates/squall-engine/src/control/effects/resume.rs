@@ -19,7 +19,7 @@ pub(crate) fn arm(c: &mut Controller, nodes: impl Iterator<Item = NodeId>) {
     }
 }
 
-/// Resumes a node whose time is up.
+/// Resumes a node when its time is over.
 pub(crate) fn due(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let nodes = NodeSet::one(id);
     c.commit(now, Event::NodesSet { nodes, admin: NodeAdmin::Resume, reason: None, by: 0 }, out);

@@ -1,4 +1,4 @@
-//! Connects to PostgreSQL, on a thread of its own: a server that does not answer holds up nobody.
+//! Connects to PostgreSQL, on a thread of its own: a server that does not answer delays nothing else.
 
 use std::fs::File;
 use std::io::Read;
